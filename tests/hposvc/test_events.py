@@ -181,12 +181,7 @@ def test_an_event_of_a_later_version_is_named_with_the_remedy():
             "ValueError: no luck",
         ),
         ("trainables.worker.ReportError: report: give a number", "report: give a number"),
-        ("Traceback (most recent call last):\n  a\nE: one\n  hint", "E: one"),
         ("my.trainables.Error: no", "my.trainables.Error: no"),
-        (
-            "loss 1\n[hposvc] killed by SIGKILL; its last line: loss 1",
-            "killed by SIGKILL; its last line: loss 1",
-        ),
         (
             "Traceback (most recent call last):\n  a\nE: one\nb\n[hposvc] exit status 3",
             "exit status 3",

@@ -49,12 +49,9 @@ def ids(rows):
     [
         ({}, "1234"),
         ({"top": 2}, "12"),
-        ({"sort": "acc"}, "1432"),
         ({"sort": "-lr", "top": 3}, "432"),
-        ({"sort": "opt"}, "3412"),
         ({"where": ["state=failed"]}, "2"),
         ({"where": ["state!=FAILED", "lr>=0.3"]}, "34"),
-        ({"where": ["acc<0.8"]}, "14"),
         ({"where": ["opt=adamw"], "top": 1}, "3"),
     ],
 )

@@ -29,9 +29,7 @@ LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8)
     [
         (None, "–"),
         (0.98612345, "0.98612"),
-        (3.0, "3"),
         (1234567.0, "1.2346e+06"),
-        (-1e-9, "-1e-09"),
     ],
 )
 def test_a_number_has_five_digits(value, text):

@@ -6,7 +6,7 @@ import pytest
 from simulated_sweeps import Lab, make_spec
 
 from hposvc.analysis.forecast.evidence import read
-from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported
+from hposvc.events import Attached, Ended, Failed, Ordered, Proposed, Reported
 from trainables.order import Order
 
 
@@ -24,18 +24,6 @@ def trial(number, start_s, step_s, steps, begin_s=2.0, tail_s=1.0):
         *reports,
         Ended(reports[-1].time + tail_s, number, name),
     ]
-
-
-def test_times_are_those_between_reports_and_the_rest_of_an_order_is_its_start():
-    events = [Attached(0.0, "here:1"), *trial(1, 5.0, 10.0, 3), *trial(2, 40.0, 20.0, 3)]
-    found = read(make_spec(), [*events, Finished(104.0, "COMPLETED", "trials")], "earlier", "a")
-    assert found.step_s == pytest.approx((10.0, 20.0))
-    assert found.start_s == (5.0,)
-    assert found.first_s == pytest.approx((3.0,))
-    assert found.later_s == pytest.approx((3.0,))
-    assert found.pauses_s == pytest.approx((2.0,))
-    assert found.close_s == pytest.approx((1.0,))
-    assert (found.trials, found.orders, found.steps, found.slots) == (2, 2, 6, 1)
 
 
 def test_failures_are_told_apart_by_fault_and_by_time():

@@ -60,24 +60,6 @@ def test_hyperband_has_the_rungs_of_its_brackets():
         assert reached == sum(beyond)
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        "asha",
-        {"type": "asha", "mode": "promote"},
-        "median",
-        {"type": "pbt", "interval": 3, "mutate": {"lr": {}}},
-        {"type": "pb2", "interval": 3, "mutate": {"lr": {}}},
-        {"type": "fifo", "plateau": {"patience": 2, "delta": 0.5}},
-    ],
-)
-def test_each_scheduler_brings_its_sweep_to_an_end(scheduler):
-    world = replace(QUIET, lost=0.1, fails_at_once=0.05, fails_later=0.05)
-    outcome = simulate(scheduler=scheduler, world=world, trials={"max": 20, "parallel": 4})
-    assert outcome.trials == 20
-    assert 0 < outcome.steps <= 20 * 9
-
-
 def test_finalists_are_trained_again():
     again = simulate(finalists={"top": 2, "seeds": 3}, trials={"max": 12})
     assert again.trials == 12

@@ -49,29 +49,6 @@ def test_the_page_shows_what_is_printed(tmp_path):
     assert any(f"{file}:1:" in str(lost) and "hposvc.report" in str(lost) for lost in imported.lost)
 
 
-@pytest.mark.parametrize(
-    ("domain", "expected"),
-    [
-        ({"value": 3}, 3),
-        ({"distribution": "constant", "value": "a"}, "a"),
-        ({"distribution": "categorical", "values": [1, "b"]}, {"values": [1, "b"]}),
-        ({"min": 1, "max": 5}, {"min": 1, "max": 5, "type": "int"}),
-        ({"min": 1.0, "max": 5.0}, {"min": 1.0, "max": 5.0}),
-        (
-            {"distribution": "q_uniform", "min": 1, "max": 63, "q": 8},
-            {"min": 8, "max": 56, "step": 8, "type": "int"},
-        ),
-        ({"distribution": "beta", "a": 2, "b": 5}, {"min": 0.0, "max": 1.0}),
-        (
-            {"distribution": "normal", "mu": 1, "sigma": 2},
-            {"min": -5.0, "max": 7.0, "normal": {"mean": 1.0, "deviation": 2.0}},
-        ),
-    ],
-)
-def test_a_parameter_of_wandb(domain, expected):
-    assert wandb_domain(**domain)[0] == expected
-
-
 def test_mappings_of_wandb_are_tied():
     domain = {"values": [{"layers": 2, "width": 64}, {"layers": 8, "width": 512}]}
     found, lost = wandb_domain(**domain)

@@ -4,7 +4,7 @@ import pytest
 from simulated_sweeps import make_spec
 from watched_sweeps import begin, report, watched
 
-from hposvc.events import Attached, Ended, Failed, Finished
+from hposvc.events import Attached, Ended, Failed
 from hposvc.views.watch.board import Board
 
 LOSSES = {1: 0.5, 2: 0.2, 3: math.nan, 4: 0.9}
@@ -41,12 +41,3 @@ def test_a_row_has_its_width_and_says_why_a_trial_failed(board):
     assert "oom: CUDA out of memory" in board.row("t0004", 120, 10.0).plain
     assert "★t0001" in board.row("t0001", 80, 10.0).plain
     assert board.row("t0002", 80, 10.0, selected=True).plain.startswith("› t0002")
-
-
-def test_events_touch_their_own_trial_or_all(board):
-    assert board.take([report("t0005", 5, 11.0, 1, 0.1)], "alive") == {"t0005"}
-    assert board.take([], "alive") == set()
-    assert len(board.take([], "dead")) == 5
-    board.arrange()
-    assert "interrupted" in board.row("t0002", 80, 11.0).plain
-    assert len(board.take([Finished(12.0, "STOPPED", "user")], "dead")) == 5
