@@ -191,17 +191,17 @@ class FakeStep:
     def _forward_backward(self, tracker: MemoryTracker, batch: Batch) -> int:
         tracker.moment = "forward"
         before = tracker.held("others")
-        outputs = self._outputs(batch)
+        with self.strategy.autocast():
+            losses = self.task.compute_losses(self.model, batch)
         # Weights of a sharded model are the gathered ones now.
         tracker.enter(self.model.parameters(), "gathered" if self._sharded else "parameters")
         activations = tracker.held("others") - before
         tracker.moment = "backward"
-        output_gradients = tuple(torch.ones_like(output) for output in outputs)
         # Not torch.autograd.backward: function modes are off inside it (torch 2.13), so recomputed
         # operations would use other kernels than the first time.
         torch.autograd.Variable._execution_engine.run_backward(
-            tuple(outputs),
-            output_gradients,
+            (losses,),
+            (torch.ones_like(losses),),
             False,
             False,
             (),
@@ -209,11 +209,6 @@ class FakeStep:
             accumulate_grad=True,
         )
         return activations
-
-    def _outputs(self, batch: Batch) -> list[Tensor]:
-        """Return the tensors from which the backward pass starts."""
-        with self.strategy.autocast():
-            return [self.task.compute_losses(self.model, batch)]
 
     @property
     def _sharded(self) -> bool:

@@ -10,7 +10,6 @@ from trainables.data import Data
 from trainables.memory_estimation.fake_step import MemoryBreakdown, run_fake_step
 from trainables.memory_estimation.memory_tracker import CannotForecast
 from trainables.memory_estimation.meta_model import example_batch, stored_bytes
-from trainables.memory_estimation.pipeline import run_fake_pipeline_step
 from trainables.memory_estimation.vmapped import run_fake_vmapped_step
 from trainables.training import Training
 
@@ -33,7 +32,7 @@ WORKSPACE = 32 * 2**20  # bytes of torch's memory that cuBLAS takes on an H100; 
 CONTEXT = 600 * 10**6  # bytes of a GPU that CUDA takes per process, beside torch's; roughly
 BUCKET = 4 * 50_000_000  # bytes of DeepSpeed's gradient buffer, see parallel/deepspeed.py
 LIVE = 4 * 1_000_000_000  # bytes of weights that DeepSpeed's stage 3 keeps gathered (its default)
-ALONE = ("single", "tensor", "pipeline")  # strategies whose ranks all see the whole batch
+ALONE = ("single", "tensor")  # strategies whose ranks all see the whole batch
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,8 @@ class Forecast:
 
 
 def variants(training: Training, ranks: int) -> list[Variant]:
-    """Return the spec's own way to train, and the other strategies on as many ranks (2 or more)."""
+    """Return the spec's own way to train, and others to compare on as many ranks (2 or more)."""
     plain, several = without_strategy_options(training), max(ranks, 2)
-    micro = ceil(training.accumulate / several) * several
     ways = {
         "single": {"strategy": "single"},
         "ddp": {"strategy": "ddp"},
@@ -78,7 +76,6 @@ def variants(training: Training, ranks: int) -> list[Variant]:
         "fsdp": {"strategy": "fsdp"},
         "fsdp, cpu_offload": {"strategy": "fsdp", "cpu_offload": True},
         "tensor": {"strategy": "tensor"},
-        f"pipeline, accumulate: {micro}": {"strategy": "pipeline", "accumulate": micro},
         "local_sgd": {"strategy": "local_sgd"},
         **{
             f"deepspeed, zero_stage: {stage}": {"strategy": "deepspeed", "zero_stage": stage}
@@ -142,9 +139,7 @@ def make_forecast(task: "Task", data: Data, variant: Variant, gpu: bool) -> Fore
     micro = micro_batch(task.batch, training, ranks)
     batch = example_batch(data, micro, training)
     exact = training.strategy != "deepspeed"
-    if training.strategy == "pipeline":
-        course = run_fake_pipeline_step(task, training, ranks, batch, gpu)
-    elif training.trials_at_once() > 1:
+    if training.trials_at_once() > 1:
         course = run_fake_vmapped_step(task, training, data, batch, gpu)
     elif exact:
         course = run_fake_step(task, replace(training, cpu_offload=False), ranks, batch, gpu)
@@ -246,6 +241,8 @@ def _refusals(training: Training, ranks: int, gpu: bool) -> Iterator[str]:
         yield f"training.{option} {reason}"
     if training.cpu_offload and not gpu:
         yield "training.cpu_offload is true, but there is no GPU; leave it out"
+    if training.strategy == "pipeline":
+        yield "a pipeline has no forecast; measure it: hposvc memory SPEC --measure"
 
 
 __all__ = ["CONTEXT", "CannotForecast", "Forecast", "Variant", "make_forecast", "variants"]
