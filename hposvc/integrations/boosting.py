@@ -1,16 +1,11 @@
 """Common parts of XGBoost and LightGBM: rounds of boosting, reported with the model so far."""
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from searchers.names import closest
 from trainables.session import get_checkpoint, report
-
-# Names at least this alike are taken for misspellings. `n_leaves` is 0.89 like `num_leaves`; but
-# `boost_rounds`, which may be a key of the user's own, is 0.81 like `num_boost_round`.
-MISSPELLED = 0.82
 
 
 def hand_over(
@@ -58,19 +53,6 @@ def check_every(every: int) -> int:
     if rounds < 1:
         raise ValueError(f"every is {every!r}; give the rounds of a step, a whole number from 1 on")
     return rounds
-
-
-def check_names(library: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse a misspelled parameter, without which the library would train.
-
-    A name unlike all known ones passes, as libraries let keys of the user's own pass.
-
-    Raises:
-        ValueError: a name is not known, but nearly one that is.
-    """
-    for name in names:
-        if name not in known and (meant := closest(name, known, MISSPELLED)):
-            raise ValueError(f"{name}: no parameter of {library}; did you mean {meant!r}?")
 
 
 def several_models_error(function: str) -> TypeError:

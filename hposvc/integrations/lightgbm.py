@@ -12,20 +12,19 @@ lightgbm.train(
 """
 
 import inspect
+from collections.abc import Iterable
 
 from lightgbm import Booster, LGBMModel
 from lightgbm.basic import _ConfigAliases
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from hposvc.integrations.boosting import (
-    check_every,
-    check_names,
-    hand_over,
-    saved,
-    several_models_error,
-)
+from hposvc.integrations.boosting import check_every, hand_over, saved, several_models_error
+from searchers.names import closest
 
 FILE = "model.txt"
+# Names at least this alike are taken for misspellings. `n_leaves` is 0.89 like `num_leaves`; but
+# `boost_rounds`, which may be a key of the user's own, is 0.81 like `num_boost_round`.
+MISSPELLED = 0.82
 
 
 class Report:
@@ -61,7 +60,7 @@ class Report:
             raise several_models_error("lightgbm.cv")
         if env.iteration == env.begin_iteration:
             self._resumed = checkpoint() is not None
-            check_names("LightGBM", env.params, known_parameters())
+            check_names(env.params)
         rounds = env.model.current_iteration()
         # LightGBM counts them from the model that it goes on from, not from the trial's beginning.
         wanted = env.end_iteration - env.begin_iteration
@@ -80,10 +79,19 @@ class Report:
         hand_over(rounds, self._every, metrics, model.save_model, FILE)
 
 
-def known_parameters() -> set[str]:
-    """Return the names of all parameters, with their aliases and those of scikit-learn's models."""
+def check_names(names: Iterable[str]) -> None:
+    """Refuse a misspelled parameter, without which LightGBM would train.
+
+    A name unlike all known ones passes, as LightGBM lets keys of the user's own pass.
+
+    Raises:
+        ValueError: a name is not known, but nearly one that is.
+    """
     aliases = _ConfigAliases._get_all_param_aliases().values()  # no public function has them (4.7)
-    return set().union(*aliases, inspect.signature(LGBMModel).parameters)
+    known = set().union(*aliases, inspect.signature(LGBMModel).parameters)
+    for name in names:
+        if name not in known and (meant := closest(name, known, MISSPELLED)):
+            raise ValueError(f"{name}: no parameter of LightGBM; did you mean {meant!r}?")
 
 
 def checkpoint() -> str | None:
