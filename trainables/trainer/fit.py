@@ -20,7 +20,7 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.parallel.strategies import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
-from trainables.trainer import settings, single_sample_batchnorm
+from trainables.trainer import settings
 from trainables.trainer.activation_checkpointing import checkpoint_blocks
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.loop import Trainer
@@ -74,7 +74,6 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
             layers=Layers(state.model) if training.log_layers_every else None,
         )
         try:
-            single_sample_batchnorm.check(passes, strategy, update.micro_batching.count)
             costs = measure_costs(passes, strategy)
             yield Trainer(
                 task, worker, strategy, passes, update, state, saver, monitor, rates, costs

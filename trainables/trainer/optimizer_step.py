@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
-from trainables.trainer import single_sample_batchnorm
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
@@ -95,10 +94,6 @@ class OptimizerStep:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
                 return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
             except Exception as error:
-                if single_sample_batchnorm.TORCH_MESSAGE in f"{error}":
-                    raise single_sample_batchnorm.refusal(
-                        len(at_B), self.passes, self.strategy, self.micro_batching.count
-                    ) from error
                 if not out_of_memory(error):
                     raise
                 failure = error.with_traceback(None)  # its traceback holds the activations

@@ -49,6 +49,13 @@ def test_a_digest_of_tokens_is_of_their_share_and_windows(tmp_path):
     assert Tokens(file, 4).place == f"{tmp_path / 'a.tokens'}"
 
 
+def test_a_last_batch_that_is_not_full_can_be_left_out():
+    samples = Tensors(torch.zeros(33))
+    data = Data(samples, samples, drop_last=True)
+    assert list(map(len, data.batches(torch.arange(33), 8))) == [8, 8, 8, 8]
+    assert list(map(len, data.batches(torch.arange(33), 34))) == [33]
+
+
 def test_data_say_which_they_are_and_where_they_come_from():
     train, judged = Tensors(torch.zeros(5)), Tensors(torch.zeros(2))
     described = Data(train, judged, source="s3://bucket/x").describe("Net")
