@@ -1,13 +1,16 @@
-"""Readings of the GPU's sensors through NVML, if the extra `nvidia-ml-py` is installed.
+"""Readings of the GPU's sensors through NVML, if `nvidia-ml-py` (the extra `gpu`) is installed.
 
 Source: NVML API reference, nvmlClocksEventReasons (the bits of reasons for slow clocks).
 """
 
-import importlib
-from collections.abc import Callable
-from types import ModuleType
+from contextlib import suppress
 
 import torch
+
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
 
 # Reasons for clocks below their maximum; idleness and chosen clocks are no faults.
 REASONS = {
@@ -20,70 +23,31 @@ REASONS = {
 }
 
 
-def throttle_reasons(bits: int) -> list[str]:
-    """Return the words for the bits of NVML's reasons for slow clocks."""
-    return [word for bit, word in REASONS.items() if bits & bit]
+def metrics(device: torch.device) -> dict[str, float]:
+    """Return the readings that NVML gives, by their metrics' names; empty on a CPU.
 
-
-def uuid(device: torch.device) -> str:
-    """Return NVML's name for torch's device, whatever CUDA_VISIBLE_DEVICES is; empty on a CPU."""
-    if device.type != "cuda":
-        return ""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-class Gpu:
-    """The sensors of a GPU; no readings without a GPU, NVML, or the right to use it."""
-
-    def __init__(self, uuid: str) -> None:
-        """Open NVML, which takes milliseconds, unless the uuid is empty: there is no GPU."""
-        self._nvml, self._handle = _open_nvml(uuid) if uuid else (None, None)
-
-    def metrics(self) -> dict[str, float]:
-        """Return the readings by the names under which they are reported, without refused ones.
-
-        `gpu/throttle` counts the reasons for slow clocks; each reason is also a metric,
-        `gpu/throttle_WORD`, while it lasts.
-        """
-        if self._nvml is None:
-            return {}
-        return {
-            **_readings(self._nvml, self._handle),
-            **_slow_clock_metrics(self._nvml, self._handle),
-        }
-
-
-def _readings(nvml: ModuleType, gpu: object) -> dict[str, float]:
-    readings: dict[str, Callable[[], float]] = {
-        "gpu/temperature_c": lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
-        "gpu/clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        "gpu/power_w": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-        "gpu/utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 1e2,
-    }
+    `gpu/throttle` counts the reasons for slow clocks; each reason is also a metric,
+    `gpu/throttle_WORD`, while it lasts.
+    """
     values: dict[str, float] = {}
-    for name, read in readings.items():
-        try:
-            values[name] = float(read())
-        except nvml.NVMLError:
-            continue  # not every model has every sensor
+    if pynvml is None or device.type != "cuda":
+        return values
+    with suppress(pynvml.NVMLError):  # no driver, or no right to use it
+        pynvml.nvmlInit()
+        # Its number in CUDA and in NVML may differ.
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        sensors = {
+            "gpu/temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(gpu, 0),  # of the chip
+            "gpu/clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+            "gpu/power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+            "gpu/utilization": lambda: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 1e2,
+        }
+        for name, read in sensors.items():
+            with suppress(pynvml.NVMLError):  # not every model has every sensor
+                values[name] = float(read())
+        bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+        reasons = [word for bit, word in REASONS.items() if bits & bit]
+        values["gpu/throttle"] = float(len(reasons))
+        values |= {f"gpu/throttle_{word}": 1.0 for word in reasons}
     return values
-
-
-def _slow_clock_metrics(nvml: ModuleType, gpu: object) -> dict[str, float]:
-    try:
-        words = throttle_reasons(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-    except nvml.NVMLError:
-        return {}
-    return {"gpu/throttle": float(len(words)), **{f"gpu/throttle_{word}": 1.0 for word in words}}
-
-
-def _open_nvml(uuid: str) -> tuple[ModuleType | None, object]:
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return None, None
-    try:
-        nvml.nvmlInit()
-        return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
-    except nvml.NVMLError:
-        return None, None

@@ -22,7 +22,6 @@ class TrainMonitor:
         self._peak = peak(device, training.precision, training.tf32) if countable else None
         self._flops = 0  # in an update, on this rank
         self._counted = self._peak is None  # counted once, in the order's first update
-        self._gpu = nvml.Gpu(nvml.uuid(device))
         self._times: dict[str, float] = {}
         self._updates = 0
         self._begun: clock.Mark | None = None  # start of the current run of updates
@@ -68,7 +67,8 @@ class TrainMonitor:
             elements: the number of values of the loss in these samples.
         """
         times, updates = self._times, self._updates
-        values = clock.metrics(times) | memory.measure(self._device).metrics | self._gpu.metrics()
+        values = clock.metrics(times) | memory.measure(self._device).metrics
+        values |= nvml.metrics(self._device)
         seconds = times.get("update", 0.0)
         values |= throughput(samples, elements, seconds * updates)
         if self._peak is not None and seconds:
