@@ -3,7 +3,6 @@
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -78,11 +77,3 @@ def receiver(**options: Any) -> Iterator[Receiver]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; fail if it does not for long."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -93,17 +93,6 @@ def dies_once(params, worker):
         worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=folder)
 
 
-def is_told_once(params, worker):
-    """Send SIGTERM to a rank (params['victim']) at step 2 of the first attempt."""
-    mark = Path(params["mark"])
-    for step in worker.steps():
-        time.sleep(0.05)
-        if step == 2 and worker.rank == params["victim"] and not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGTERM)
-        worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=worker.scratch())
-
-
 def asks_a_program(params, worker):
     """Report the exit codes of a failing program and of a grandchild process."""
     code = subprocess.run(["false"], check=False).returncode
@@ -131,31 +120,12 @@ def leaks(params, worker):
     worker.report(1, {"loss": float(was_changed), "pid": os.getpid()})
 
 
-def out_of_step(params, worker):
-    """Report different steps on different ranks."""
-    for step in worker.steps():
-        worker.report(step + worker.rank, {"loss": 1.0})
-
-
 def endless(params, worker):
     """Never finish the first step, with params['bad']."""
     for step in worker.steps():
         while params["bad"]:
             time.sleep(0.1)
         worker.report(step, {"loss": 1.0})
-
-
-def silent(params, worker):
-    """Report nothing."""
-
-
-def hears_its_run(params, worker):
-    """Save the MLflow run id that rank 0 was given, for two seconds."""
-    for step in worker.steps():
-        time.sleep(0.1)
-        folder = worker.scratch()
-        (folder / "run").write_text(os.environ.get("MLFLOW_RUN_ID", ""))
-        worker.report(step, {"loss": 1.0}, checkpoint=folder)
 
 
 def obedient(params, worker):
@@ -212,35 +182,3 @@ def obedient_curve(params, step):
     if step == params.get("at"):
         misbehave(params["do"])
     return {"loss": params["lr"] * step}, 1.0
-
-
-def dies_within(params, worker):
-    """Run ten updates a step, and die once, at the ninth update of step 2, when there is a gate."""
-    before = worker.restore()
-    done = began = int((before / "done").read_text()) if before else 0
-    since = 0
-    for step in worker.steps():
-        for update in range(1 + (worker.within if step == worker.first else 0), 11):
-            done, since = done + 1, since + 1
-            if worker.due_within(since, 0.0):
-                worker.keep(step - 1, holding(worker, done), update)
-                since = 0
-            if (step, update) == (2, 9) and first_time(params["mark"]):
-                while not Path(params["gate"]).exists():
-                    time.sleep(0.05)
-                os.kill(os.getpid(), signal.SIGKILL)
-        saved = holding(worker, done) if worker.due(step) else None
-        worker.report(step, {"loss": 1.0, "began": began, "done": done}, checkpoint=saved)
-
-
-def holding(worker, done):
-    folder = worker.scratch()
-    (folder / "done").write_text(str(done))
-    return folder
-
-
-def first_time(mark):
-    """Return whether this is the first call with this mark."""
-    existed = Path(mark).exists()
-    Path(mark).touch()
-    return not existed

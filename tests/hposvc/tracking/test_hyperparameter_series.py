@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from outboxes import mlflow_outbox, send_all
 from simulated_sweeps import Lab, fold, make_spec
 
 from hposvc import spec as specs
@@ -67,14 +64,6 @@ def test_params_are_those_of_the_beginning_and_tags_those_of_the_end(copied):
         assert entry.tags.get("hposvc.parent_trial") == trial.parent
 
 
-@settings(max_examples=20, deadline=None)
-@given(data=st.data())
-def test_told_in_any_portions_it_comes_to_the_same(copied, data):
-    row, events = copied
-    cuts = data.draw(st.sets(st.integers(0, len(events) - 1)))
-    assert entries_of(row, events, cuts) == entries_of(row, events, set())
-
-
 def test_values_of_a_fixed_schedule_are_points_though_they_are_constants(tmp_path):
     spec = make_spec(
         scheduler={"type": "replay", "schedule": [{"after": 4, "values": {"lr": 0.02}}]},
@@ -89,19 +78,3 @@ def test_values_of_a_fixed_schedule_are_points_though_they_are_constants(tmp_pat
     assert points == [("hp/lr", 0.01, 1), ("hp/lr", 0.02, 5)]
     assert (entry.params["lr"], entry.tags["hp/lr"]) == (0.01, "0.02")
     assert "hp/depth" not in entry.tags
-
-
-def test_a_population_told_again_and_again_has_every_point_once(simulated, home, tracked):
-    row, journal = simulated(scheduler=PBT)
-    points_by_run = []
-    for cursor in (0, 0, journal.last(row.id) // 2):
-        journal.advance(row.id, "mlflow", journal.cursor(row.id, "mlflow"), cursor)
-        send_all(mlflow_outbox(home, row, journal))
-        points_by_run.append(
-            {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
-        )
-    assert points_by_run[0] == points_by_run[1] == points_by_run[2]
-    names = {name for points in points_by_run[0].values() for name, *_ in points}
-    assert "hp/lr" in names
-    children = [run.data.tags for name, run in tracked.runs(row.id).items() if name]
-    assert any(tags.get("hposvc.parent_trial", "") in points_by_run[0] for tags in children)

@@ -3,19 +3,14 @@
 import json
 import math
 import os
-import random
 import re
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from outboxes import send_all
+from waiting import until
 
 from hposvc import spec as specs
 from hposvc.events import Proposed, Reported
@@ -30,7 +25,6 @@ from hposvc.tracking.sink import Setting
 
 BOTH = {"tracking": {"send_to": ["mlflow", "json_lines"]}}
 ALONE = {"tracking": {"send_to": ["json_lines"]}}
-DEADLINE_S = 60.0
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
@@ -103,86 +97,7 @@ def test_event_and_part_name_each_line_once_and_in_order(written):
     assert names == sorted(set(names))
 
 
-@given(data=st.data())
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_wherever_the_file_and_the_cursor_end_no_line_is_lost_or_written_twice(
-    written, home: Home, data: st.DataObject
-):
-    """A writer dies between two bytes, before or after its cursor moved; or a disk loses some."""
-    row, journal, whole = written
-    path, last = file_of(home, row), journal.last(row.id)
-    for _ in range(2):
-        path.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
-        journal.rewind(row.id, "json_lines", data.draw(st.integers(0, last), label="cursor"))
-    before = path.read_bytes()
-    sender = outbox(home, row, journal)
-    sender.open()
-    sender.turn()
-    assert path.read_bytes() == whole, len(before)
-    assert journal.cursor(row.id, "json_lines") == last
-
-
-def test_lines_that_are_there_are_not_written_again_by_a_resume(written, home: Home):
-    row, journal, whole = written
-    sender = outbox(home, row, journal)
-    sender.recheck()
-    send_all(sender)
-    assert file_of(home, row).read_bytes() == whole
-
-
-def test_a_deleted_file_is_written_anew(written, home: Home):
-    row, journal, whole = written
-    file_of(home, row).unlink()
-    send_all(outbox(home, row, journal))
-    assert file_of(home, row).read_bytes() == whole
-
-
-def test_a_writer_that_is_killed_at_random_bytes_leaves_each_line_once(simulated, home: Home):
-    row, journal = simulated(**ALONE)
-    path, chance, torn = file_of(home, row), random.Random(7), 0
-    for _ in range(12):
-        size = chance.randint(1, 900)
-        child = os.fork()
-        if child == 0:
-            try:
-                write_and_die(home, row, size)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
-        torn += not path.read_bytes().endswith(b"\n")
-    assert torn > 0
-    send_all(outbox(home, row, journal))
-    killed = path.read_bytes()
-    path.unlink()
-    send_all(outbox(home, row, journal))
-    assert killed == path.read_bytes()
-
-
-def write_and_die(home: Home, row: SweepRow, size: int) -> None:
-    """Write this many bytes of a sweep's lines, and be killed; in a process of its own."""
-
-    def append_and_die(self: JsonLines, data: bytes) -> None:
-        with self.path.open("ab") as file:
-            file.write(data[:size])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    JsonLines._append = append_and_die
-    sender = outbox(home, row, home.journal())
-    sender.open()
-    sender.turn()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
+@pytest.mark.long
 def test_both_sinks_get_a_sweep_from_recorders_of_their_own(simulated, home: Home, tracked):
     row, journal = simulated(**BOTH)
     spec = specs.restore(row.spec)
@@ -194,6 +109,7 @@ def test_both_sinks_get_a_sweep_from_recorders_of_their_own(simulated, home: Hom
     assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
 
 
+@pytest.mark.full
 def test_a_tracking_server_out_of_reach_does_not_hold_the_lines_up(
     simulated, home: Home, monkeypatch
 ):
@@ -202,7 +118,7 @@ def test_a_tracking_server_out_of_reach_does_not_hold_the_lines_up(
     away = {**BOTH["tracking"], "uri": "http://127.0.0.1:9"}
     row, journal = simulated(tracking=away)
     recorder = Recorder(home, row.id, specs.restore(row.spec), journal).__enter__()
-    wait_until(lambda: journal.cursor(row.id, "json_lines") == journal.last(row.id))
+    until(lambda: journal.cursor(row.id, "json_lines") == journal.last(row.id))
     recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert recorder.behind == journal.last(row.id)
     assert recorder.waiting == ["MLflow"]

@@ -14,18 +14,12 @@ from hposvc.tracking.projection import Entry, Point
     [
         ("val/loss", "val/loss"),
         ("recall@10", "recall_10-2ad980"),
-        ("best/recall@10", "best/recall_10-2ad980"),
         ("recall%10", "recall_10-e078f3"),
         ("recall_10-2ad980", "recall_10-2ad980-4f53cd"),
-        ("f1(macro) %", "f1_macro_ _-e3a5ed"),
         ("a//b", "a__b-df1b7e"),
-        ("/rooted", "_rooted-2d5f89"),
         ("../up", "_../up-236965"),
-        ("trailing/", "trailing_-118fba"),
-        ("..", "_..-7be0af"),
         ("", "_-4f53cd"),
         ("größe", "größe"),
-        (" loss ", " loss "),
         ("x" * 400, "x" * 243 + "-bb53aa"),
     ],
 )

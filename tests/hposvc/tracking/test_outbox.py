@@ -3,16 +3,15 @@
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from mlflow.artifacts import load_text
-from outboxes import mlflow_outbox
+from outboxes import add, begun, end, mlflow_outbox, report
 
 from hposvc import spec as specs
 from hposvc.errors import Fenced
-from hposvc.events import Attached, Closed, Ended, Finished, Ordered, Proposed, Reported
+from hposvc.events import Ended, Proposed, Reported
 from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.reporting.writing import write
@@ -21,7 +20,6 @@ from hposvc.tracking.mlflow_names import legal_name
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import EXPERIMENT
-from trainables.order import Order
 
 
 @pytest.fixture
@@ -56,28 +54,7 @@ def tell(outbox, gone) -> Callable[[SweepRow, Journal], None]:
 @pytest.fixture
 def waiting(home: Home) -> tuple[SweepRow, Journal]:
     """Return a sweep on Ray that has just begun, with two trials of at most five."""
-    spec = specs.load(
-        {
-            "project": "waiting",
-            "trainable": "trainables.zoo.digits:DigitsCNN",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-            "trials": {"max": 5, "parallel": 3},
-        }
-    )
-    row = SweepRow("waiting-1", spec.name, spec.project, time.time(), specs.dump(spec), {})
-    journal = home.journal()
-    assert journal.create(row)
-    begun = [Attached(row.created, "here:1")]
-    begun += [Proposed(row.created, f"t000{number}", {"lr": 0.01}, {}, 1) for number in (1, 2)]
-    journal.append(row.id, 0, begun)
-    return row, journal
-
-
-def end(row: SweepRow, journal: Journal) -> None:
-    now = row.created + 9
-    ending = [Closed(now, "user"), Finished(now, "STOPPED", "user")]
-    journal.append(row.id, journal.last(row.id), ending)
+    return begun(home, "waiting-1", trials={"max": 5, "parallel": 3})
 
 
 def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[str, int, int, str]]:
@@ -93,11 +70,24 @@ def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[s
     )
 
 
-def test_runs_are_nested_under_one_parent_a_sweep(simulated, tell, tracked):
+def test_each_trial_is_a_run_with_its_params_its_points_and_its_end(simulated, tell, tracked):
     row, journal = simulated()
     tell(row, journal)
     runs = tracked.runs(row.id)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert all(run.info.end_time >= run.info.start_time for run in runs.values())
     parent = runs.pop("")
+    points_by_run = {name: tracked.points(run) for name, run in runs.items()}
+    assert points_by_run == {name: expected_points(row, journal, name) for name in runs}
+    assert any(value == "nan" for points in points_by_run.values() for *_, value in points)
+    for event in [event for _, event in journal.read(row.id) if isinstance(event, Proposed)]:
+        expected = {name: str(value) for name, value in event.params.items()}
+        assert runs[event.trial].data.params == expected
+    losses = {name: run.data.metrics["loss"] for name, run in runs.items()}
+    losses = {name: loss for name, loss in losses.items() if not math.isnan(loss)}
+    best = [name for name, run in runs.items() if run.data.tags["hposvc.best"] == "true"]
+    assert best == [min(losses, key=lambda name: losses[name])]
+    assert parent.data.metrics["best/loss"] == losses[best[0]]
     assert sorted(runs) == [f"t{number:04d}" for number in range(1, 13)]
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
     assert parent.info.run_name == row.id
@@ -152,49 +142,6 @@ def test_the_view_that_the_printed_address_opens_lists_the_best_first(simulated,
     assert f"by {best}, best of 12" in experiment.tags["mlflow.note.content"]
 
 
-def test_every_report_is_one_point_nan_included(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    runs = tracked.runs(row.id)
-    del runs[""]
-    points_by_run = {name: tracked.points(run) for name, run in runs.items()}
-    assert points_by_run == {name: expected_points(row, journal, name) for name in runs}
-    assert any(value == "nan" for points in points_by_run.values() for *_, value in points)
-
-
-def test_params_are_the_configuration(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    runs = tracked.runs(row.id)
-    proposed = [event for _, event in journal.read(row.id) if isinstance(event, Proposed)]
-    for event in proposed:
-        expected = {name: str(value) for name, value in event.params.items()}
-        assert runs[event.trial].data.params == expected
-
-
-def test_no_run_stays_running(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    runs = tracked.runs(row.id).values()
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    assert all(run.info.end_time >= run.info.start_time for run in runs)
-    assert {run.data.tags["hposvc.state"] for run in runs} == {"COMPLETED", "STOPPED"}
-
-
-def test_the_best_trial_alone_is_marked(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    runs = tracked.runs(row.id)
-    best = [name for name, run in runs.items() if run.data.tags.get("hposvc.best") == "true"]
-    losses = {
-        name: run.data.metrics["loss"]
-        for name, run in runs.items()
-        if name and not math.isnan(run.data.metrics["loss"])
-    }
-    assert best == [min(losses, key=lambda name: losses[name])]
-    assert runs[""].data.metrics["best/loss"] == losses[best[0]]
-
-
 def test_the_parent_holds_the_spec_the_packages_and_the_report(
     simulated, tell, tracked, home, tmp_path
 ):
@@ -219,58 +166,11 @@ def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, 
     assert len(tracked.all(deleted=True)) == 13
 
 
-def test_a_home_of_the_time_when_mlflow_was_the_only_sink_goes_on(
-    simulated, home, outbox, tell, tracked
-):
-    row, journal = simulated()
-    tell(row, journal)
-    before, last = everything(tracked, row), journal.last(row.id)
-    with journal.store.writing() as connection:
-        connection.exec_driver_sql("DROP TABLE sink_cursors")
-        connection.exec_driver_sql(
-            "CREATE TABLE cursors (sweep VARCHAR(200) PRIMARY KEY, seq BIGINT, registered TEXT)"
-        )
-        connection.exec_driver_sql(f"INSERT INTO cursors VALUES ('{row.id}', {last}, 'version 1')")
-    journal.store.close()
-    later = home.journal()
-    sender = outbox(row, later)
-    sender.open()
-    assert sender.seq == later.cursor(row.id, "mlflow") == last
-    assert (later.registered(row.id), later.cursor(row.id, "json_lines")) == ("version 1", 0)
-    tell(row, later)
-    assert everything(tracked, row) == before
-
-
 def everything(tracked, row: SweepRow) -> dict[str, object]:
     return {
         name: (run.info, run.data.params, run.data.tags, tracked.points(run))
         for name, run in tracked.runs(row.id).items()
     }
-
-
-def test_reconciling_makes_a_deleted_run_again_with_all_its_points(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    lost = tracked.runs(row.id)["t0003"]
-    tracked.client.delete_run(lost.info.run_id)
-    tell(row, journal)
-    run = tracked.runs(row.id)["t0003"]
-    assert run.info.run_id != lost.info.run_id
-    assert tracked.points(run) == expected_points(row, journal, "t0003")
-    assert journal.run(row.id, "t0003") == run.info.run_id
-
-
-def test_reconciling_puts_right_what_others_changed(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
-    run = tracked.runs(row.id)["t0002"].info.run_id
-    tracked.client.set_terminated(run, "KILLED")
-    tracked.client.set_tag(run, "hposvc.state", "RUNNING")
-    tracked.client.update_run(tracked.runs(row.id)[""].info.run_id, "RUNNING")
-    tell(row, journal)
-    runs = tracked.runs(row.id)
-    assert {sweep_run.info.status for sweep_run in runs.values()} == {"FINISHED"}
-    assert runs["t0002"].data.tags["hposvc.state"] in ("COMPLETED", "STOPPED")
 
 
 def test_a_tracker_that_was_wiped_is_told_all_again(simulated, tell, tracked):
@@ -298,35 +198,6 @@ def test_a_run_that_the_journal_does_not_know_of_is_found_again(waiting, outbox,
     assert {**before, EXPERIMENT: first.sink.tracker.open()} == journal.runs(row.id)
 
 
-def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked):
-    row, journal = waiting
-    first = outbox(row, journal)
-    experiment = first.sink.tracker.open()
-    first.open()
-    first.turn()
-    expected = journal.run(row.id, "t0001")
-    tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001", "hposvc.state": "PENDING"}
-    tracked.client.create_run(experiment, start_time=1, tags=tags)
-    outbox(row, journal).open()
-    assert tracked.runs(row.id)["t0001"].info.run_id == expected
-
-
-def test_a_users_runs_with_the_sweeps_tags_stay(waiting, outbox, tracked):
-    row, journal = waiting
-    first = outbox(row, journal)
-    experiment = first.sink.tracker.open()
-    first.open()
-    first.turn()
-    expected = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
-    likes = [{"hposvc.sweep": row.id}, {"hposvc.sweep": row.id, "hposvc.trial": "t0001"}]
-    user_runs = [tracked.client.create_run(experiment, start_time=1, tags=tags) for tags in likes]
-    second = outbox(row, journal)
-    second.open()
-    assert {run.info.run_id for run in tracked.all()} >= {run.info.run_id for run in user_runs}
-    recorded = journal.runs(row.id)
-    assert {name: recorded[name] for name in expected} == expected
-
-
 def test_a_parent_that_was_deleted_is_made_again_above_its_trials(waiting, outbox, gone, tracked):
     row, journal = waiting
     sender = outbox(row, journal)
@@ -349,17 +220,6 @@ def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbo
         outbox(row, journal), gone, loaded=lambda: cursors.append(journal.cursor(row.id, "mlflow"))
     )
     assert cursors == [journal.last(row.id)]
-
-
-def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked):
-    row, journal = waiting
-    sender = outbox(row, journal)
-    sender.open()
-    sender.turn()
-    tracked.client.delete_run(journal.run(row.id, "t0002"))
-    end(row, journal)
-    assert follow(sender, gone)
-    assert tracked.runs(row.id)["t0002"].info.status == "FINISHED"
 
 
 def test_what_a_users_own_mlflow_ended_is_put_right_at_the_end(waiting, outbox, gone, tracked):
@@ -394,13 +254,8 @@ def test_points_of_a_trial_that_runs_wait_until_a_run_begins_or_ends(waiting, ou
     sender.open()
     assert sender.read()
     sender.send_pending()
-    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
-    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
-    assert sender.read()
-    sender.send_pending()
     cursor = journal.cursor(row.id, "mlflow")
-    report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
-    journal.append(row.id, journal.last(row.id), [report])
+    add(journal, row, report(row, 1, 1, loss=0.5))
     assert not sender.read()
     assert journal.cursor(row.id, "mlflow") == cursor
     journal.append(row.id, journal.last(row.id), [Ended(row.created + 2, 1, "t0001")])
@@ -417,9 +272,7 @@ def test_what_was_read_and_not_told_is_told_by_the_next_recorder(waiting, outbox
     first = outbox(row, journal)
     first.open()
     first.turn()
-    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
-    report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
-    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order), report])
+    add(journal, row, report(row, 1, 1, loss=0.5))
     first.read()  # and dies
     assert follow(outbox(row, journal), gone)
     assert len(tracked.points(tracked.runs(row.id)["t0001"])) == 2  # the metric, the objective
@@ -461,8 +314,7 @@ def test_a_recorder_that_another_one_has_overtaken_does_not_take_the_cursor_back
     late.read()
     early.open()
     early.turn()
-    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
-    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
+    add(journal, row, report(row, 1, 1, loss=0.5))
     early.turn()
     with pytest.raises(Fenced):
         late.send_pending()

@@ -104,11 +104,6 @@ def test_each_run_ends_as_its_trial_did():
     }
 
 
-def test_a_trial_that_goes_on_has_no_end():
-    entry = entries_of(STORY[:8])["t0001"]
-    assert (entry.status, entry.end, entry.tags["hposvc.state"]) == (None, None, "RUNNING")
-
-
 def test_points_carry_our_steps_and_the_time_of_the_report():
     assert entries_of(STORY)["t0001"].points == [
         Point("objective", 0.9, 1_003_000, 1),
@@ -161,15 +156,6 @@ def test_the_best_value_is_a_point_each_time_that_a_trial_ends():
         Point("best/val loss", 0.3, 1_006_000, 3),
         Point("best/val loss", 0.3, 1_006_600, 4),
     ]
-
-
-def test_what_was_spent_is_a_point_each_time_that_a_trial_ends():
-    points = entries_of(STORY)[PARENT].points
-    trials = [point.value for point in points if point.name == "trials"]
-    hours = [point.value for point in points if point.name == "worker_hours"]
-    assert len(trials) == len(hours) == 4
-    assert (trials, hours) == (sorted(trials), sorted(hours))
-    assert hours[0] > 0
 
 
 def test_the_mark_of_the_best_moves():
@@ -240,11 +226,6 @@ def test_a_failed_sweep_is_a_failed_run():
     parent = entries_of([*STORY[:4], Finished(1003.0, "FAILED", "no trial has a value")])[PARENT]
     assert parent.status == "FAILED"
     assert parent.tags["hposvc.reason"] == "no trial has a value"
-
-
-def test_a_killed_sweep_is_a_killed_run():
-    killed = [*STORY[:4], Requested(1003.0, "kill"), Finished(1004.0, "STOPPED", "user")]
-    assert entries_of(killed)[PARENT].status == "KILLED"
 
 
 def test_the_parent_has_the_users_description_and_tags():

@@ -7,9 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,10 +18,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from mlflow import MlflowClient
+from outboxes import add, begun, end, report
+from waiting import until
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.events import Attached, Closed, Event, Finished, Ordered, Proposed, Reported
+from hposvc.events import Event, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.state.sweep import SweepState
@@ -30,18 +31,7 @@ from hposvc.tracking import recorder_process
 from hposvc.tracking.mlflow_server import MOST_SIMULATED, hide_passwords, is_recorded
 from hposvc.tracking.reconcile import Reconciler
 from hposvc.tracking.recorder_process import Recorder, RestartedProcess
-from trainables.order import Order
 from trainables.runtime import output
-
-PATIENCE_S = 60.0
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait until `holds` returns true, which another process brings about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def recorder_of(home: Home, row: SweepRow, journal: Journal) -> Recorder:
@@ -61,42 +51,10 @@ def recorders(home: Home, sweep: str) -> list[psutil.Process]:
 
 def begin(home: Home, identifier: str, count: int, **changes: object) -> tuple[SweepRow, Journal]:
     """Create a sweep on Ray in which `count` trials have reported two steps of three."""
-    spec = specs.load(
-        {
-            "project": "begun",
-            "trainable": "trainables.zoo.digits:DigitsCNN",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-            "trials": {"max": 40, "parallel": 2},
-            **changes,
-        }
-    )
-    now = time.time()
-    row = SweepRow(identifier, spec.name, spec.project, now, specs.dump(spec), {})
-    journal = home.journal()
-    assert journal.create(row)
-    journal.append(row.id, 0, [Attached(now, "here:1")])
+    row, journal = begun(home, identifier, count, **changes)
     for number in range(1, count + 1):
-        trial, params = f"t{number:04d}", {"lr": number / 1000}
-        order = Order(number, trial, params, None, 1, 3)
-        journal.append(
-            row.id,
-            journal.last(row.id),
-            [
-                Proposed(now, trial, params, {}, 3),
-                Ordered(now, order),
-                Reported(now + 1, number, trial, 1, {"loss": 1 / number}),
-                Reported(now + 2, number, trial, 2, {"loss": 0.5 / number}),
-            ],
-        )
+        add(journal, row, *(report(row, number, step, loss=1 / step / number) for step in (1, 2)))
     return row, journal
-
-
-def end(row: SweepRow, journal: Journal) -> None:
-    now = row.created + 9
-    ending = [Closed(now, "user"), Finished(now, "STOPPED", "user")]
-    journal.append(row.id, journal.last(row.id), ending)
 
 
 def assert_complete(tracked, row: SweepRow, count: int) -> None:
@@ -126,10 +84,10 @@ def test_a_simulated_sweep_is_told_when_the_block_is_left(simulated, home: Home,
     assert log.read_text() == ""
 
 
-def test_its_log_is_bounded(simulated, home: Home, tracked, monkeypatch):
+def test_its_log_is_bounded(simulated, home: Home, monkeypatch):
     monkeypatch.setattr(output, "MOST", 4000)
     monkeypatch.setattr(output, "KEPT", 1000)
-    row, journal = simulated()
+    row, journal = simulated(tracking={"send_to": ["json_lines"]})
     log = home.folder(row.id, None) / "logs" / "recorder.log"
     with recorder_of(home, row, journal) as recorder:
         log.write_text("a sink's word\n" * 1000)
@@ -137,23 +95,6 @@ def test_its_log_is_bounded(simulated, home: Home, tracked, monkeypatch):
     assert log.read_text().startswith("a sink's word\n")
     assert output.DROPPED.search(log.read_bytes())
     assert log.stat().st_size < 4000
-
-
-def test_a_sweep_that_the_rules_of_today_refuse_is_told_all_the_same(home: Home, tracked):
-    row, journal = begin(home, "new", 2)
-    failure = {**row.spec["failure"], "straggler": "drain"}
-    older = replace(
-        row, id="old", spec={**row.spec, "engine": {"type": "local"}, "failure": failure}
-    )
-    with pytest.raises(specs.SpecError, match="straggler"):
-        specs.load(older.spec)
-    journal.create(older)
-    journal.append("old", 0, [event for _, event in journal.read("new")])
-    end(older, journal)
-    with Recorder(home, "old", specs.restore(older.spec), journal) as recorder:
-        pass
-    assert recorder.behind == 0
-    assert_complete(tracked, older, 2)
 
 
 @pytest.mark.full
@@ -264,17 +205,6 @@ def test_one_that_is_killed_in_mid_sweep_is_replaced_while_the_sweep_runs(
     assert comparison.agrees
     assert comparison.points > killer.points
     assert len(tracked.runs(row.id)) == 2
-
-
-@pytest.mark.full
-def test_one_that_is_killed_at_the_end_is_replaced(home: Home, tracked):
-    row, journal = begin(home, "killed-2", 2)
-    with recorder_of(home, row, journal) as recorder:
-        until(lambda: journal.cursor(row.id, "mlflow"))
-        os.kill(process_of(recorder), signal.SIGKILL)
-        end(row, journal)
-    assert recorder.behind == 0
-    assert_complete(tracked, row, 2)
 
 
 def test_one_that_dies_again_and_again_is_given_up_only_at_the_end(monkeypatch, caplog):

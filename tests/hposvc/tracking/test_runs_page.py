@@ -2,12 +2,11 @@ import json
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from simulated_sweeps import make_several, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc.tracking.projection import OBJECTIVE
 from hposvc.tracking.runs_page import (
     LOCAL,
-    MOST_COLUMNS,
     MOST_SWEEPS,
     address,
     note_line,
@@ -45,17 +44,6 @@ def test_a_view_shows_the_objective_before_parameters_and_sorts_by_it():
     assert (shown["orderByKey"], shown["orderByAsc"]) == ("tags.`hposvc.best`", False)
     ended = json.loads(view("valley-1", make_spec(), finished=True))
     assert (ended["orderByKey"], ended["orderByAsc"]) == ("tags.`hposvc.rank`", True)
-
-
-def test_several_metrics_have_a_column_each():
-    columns = json.loads(view("s", make_several(), finished=True))["selectedColumns"]
-    assert columns[:2] == ["metrics.`loss`", "metrics.`speed`"]
-
-
-def test_only_so_many_parameters_have_a_column():
-    many = {f"p{k}": {"min": 0.0, "max": 1.0} for k in range(30)}
-    columns = json.loads(view("s", make_spec(parameters=many), finished=True))["columnOrder"]
-    assert sum(column.startswith("params.") for column in columns) == MOST_COLUMNS
 
 
 def test_the_newest_sweep_is_at_the_top_of_the_description_and_each_is_there_once():

@@ -97,13 +97,6 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(mailbox, tmp_path):
     assert mailbox.mails == []
 
 
-def test_a_server_elsewhere_without_encryption_is_refused(mailbox):
-    port = mailbox.start().port
-    error = refusal(MailServer.read(f"smtp://127.0.0.2:{port}?from=bot@example.org"))
-    assert "STARTTLS" in f"{error}" or error.again  # another address of this machine
-    assert mailbox.mails == []
-
-
 @pytest.mark.parametrize("url", ["", "mail.example.org", "http://x", "smtp://", "smtp://x:y:z"])
 def test_a_setting_that_names_no_server_says_how_it_is_written(url):
     with pytest.raises(NotSent, match="give smtp://USER:PASSWORD@HOST:587") as caught:

@@ -5,18 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from outboxes import send_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from hposvc import spec as specs
 from hposvc.events import Proposed, Reported
-from hposvc.journal.home import Home, find_ours
+from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.sink import Setting
 from hposvc.tracking.tensorboard import FILE, TensorBoard
 
@@ -79,49 +76,6 @@ def test_the_tab_of_hyperparameters_has_those_of_every_trial(written, home):
         assert values.keys() == event.params.keys()
         assert values["lr"].number_value == event.params["lr"]
         assert "_hparams_/session_end_info" in plugin
-
-
-@given(data=st.data())
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_wherever_files_and_cursor_end_no_record_is_lost_or_written_twice(
-    written, home: Home, data: st.DataObject
-):
-    row, journal, whole = written
-    for run in data.draw(st.lists(st.sampled_from(sorted(whole)), max_size=3), label="runs"):
-        cut = data.draw(st.integers(0, len(whole[run])), label="bytes")
-        (folder_of(home, row) / run / FILE).write_bytes(whole[run][:cut])
-    last = journal.last(row.id)
-    journal.rewind(row.id, "tensorboard", data.draw(st.integers(0, last), label="cursor"))
-    sender = outbox(home, row, journal)
-    sender.open()
-    sender.turn()
-    assert contents(home, row) == whole
-    assert journal.cursor(row.id, "tensorboard") == last
-
-
-def test_deleted_files_are_written_anew(written, home: Home):
-    row, journal, whole = written
-    for file in folder_of(home, row).glob("t*/*"):
-        file.unlink()
-    send_all(outbox(home, row, journal))
-    assert contents(home, row) == whole
-
-
-def test_they_belong_to_the_sweep_when_its_folder_is_deleted(written, home: Home):
-    row, *_ = written
-    assert folder_of(home, row) in find_ours(home.folder(row.id, None))
-
-
-def test_a_recorder_of_its_own_writes_them(simulated, home: Home, tracked):
-    row, journal = simulated(**ALONE)
-    with Recorder(home, row.id, specs.restore(row.spec), journal) as recorder:
-        pass
-    assert (recorder.behind, recorder.waiting, tracked.all()) == (0, [], [])
-    assert len(contents(home, row)) == 13
 
 
 def test_the_program_of_the_page_reads_the_curves(written, home: Home, monkeypatch, capsys):

@@ -2,23 +2,15 @@
 
 import math
 import os
-import random
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from outboxes import send_all
+from outboxes import add, begun, report, send_all
 
 from hposvc import spec as specs
 from hposvc.events import (
@@ -26,21 +18,17 @@ from hposvc.events import (
     Closed,
     Decided,
     Ended,
-    Event,
     Failed,
     Finished,
-    Ordered,
     Proposed,
     Reported,
 )
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec.sinks import SINKS, SinkType
-from hposvc.state.sweep import SweepState
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.recorder_process import Recorder, RestartedProcess
+from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.sink import Setting
-from trainables.order import Order
 
 trackio = pytest.importorskip("trackio")
 from trackio.sqlite_storage import SQLiteStorage  # noqa: E402
@@ -49,7 +37,6 @@ from hposvc.tracking.trackio import Trackio  # noqa: E402
 
 ALONE = {"tracking": {"send_to": ["trackio"]}}
 PAGE = Path(__file__).parents[3] / "docs" / "trackio.md"
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -89,13 +76,6 @@ def contents(sweep: str) -> str:
             for name, run in runs_of(sweep).items()
         }
     )
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -141,117 +121,8 @@ def test_the_configuration_of_a_run_has_its_parameters_and_its_outcome(stored):
     assert last["best/loss"] == min(log["loss"] for log in logs_of(runs[best[0]]))
 
 
-@given(data=st.data())
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_whatever_is_lost_no_row_stays_away_and_none_comes_twice(
-    stored, home: Home, data: st.DataObject
-):
-    row, journal, whole = stored
-    last = journal.last(row.id)
-    names = ["sweep", *(f"t{number:04d}" for number in range(1, 13))]
-    lost = data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True), label="runs")
-    cursor = data.draw(st.integers(0, last), label="cursor")
-    for name, run in runs_of(row.id).items():
-        assert name not in lost or run.delete()
-    journal.rewind(row.id, "trackio", cursor)
-    sender = outbox(home, row, journal)
-    sender.open()
-    sender.turn()
-    assert contents(row.id) == whole
-    assert journal.cursor(row.id, "trackio") == last
-
-
-def test_a_resume_stores_nothing_again(stored, home: Home):
-    row, journal, whole = stored
-    sender = outbox(home, row, journal)
-    sender.recheck()
-    send_all(sender)
-    assert contents(row.id) == whole
-
-
-def test_a_deleted_project_is_stored_anew(stored, home: Home):
-    row, journal, whole = stored
-    assert trackio.delete_project(row.id, force=True)
-    send_all(outbox(home, row, journal))
-    assert contents(row.id) == whole
-
-
-def test_a_writer_that_is_killed_between_transactions_leaves_each_row_once(simulated, home: Home):
-    row, journal = simulated(**ALONE)
-    chance = random.Random(7)
-    for _ in range(6):
-        child = os.fork()
-        if child == 0:
-            try:
-                store_and_die(home, row, chance.randint(0, 12))
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert journal.cursor(row.id, "trackio") == 0
-    send_all(outbox(home, row, journal))
-    killed = contents(row.id)
-    trackio.delete_project(row.id, force=True)
-    send_all(outbox(home, row, journal))
-    assert contents(row.id) == killed
-
-
-def store_and_die(home: Home, row: SweepRow, count: int) -> None:
-    """Store this many runs of a sweep, and be killed; in a process of its own."""
-    store, left = Trackio._store, iter(range(count))
-
-    def store_or_die(self: Trackio, *given: Any) -> None:
-        if next(left, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        store(self, *given)
-
-    Trackio._store = store_or_die
-    sender = outbox(home, row, home.journal())
-    sender.open()
-    sender.turn()
-
-
-def begun(home: Home, identifier: str = "by-hand") -> tuple[SweepRow, Journal]:
-    """Create a sweep of two trials that have not reported yet."""
-    spec = specs.load(
-        {
-            "project": "begun",
-            "trainable": "trainables.zoo.digits:DigitsCNN",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {
-                "lr": {"min": 1e-5, "max": 1e-1, "log": True},
-                "seed": {"values": [2**70, 1]},
-            },
-            "trials": {"max": 40, "parallel": 2},
-            **ALONE,
-        }
-    )
-    now = time.time()
-    row = SweepRow(identifier, spec.name, spec.project, now, specs.dump(spec), {})
-    journal = home.journal()
-    assert journal.create(row)
-    add(journal, row, Attached(now, "here:1"))
-    for number in (1, 2):
-        trial, params = f"t{number:04d}", {"lr": number / 1000, "seed": 2**70}
-        order = Order(number, trial, params, None, 1, 3)
-        add(journal, row, Proposed(now, trial, params, {}, 3), Ordered(now, order))
-    return row, journal
-
-
-def add(journal: Journal, row: SweepRow, *events: Event) -> None:
-    journal.append(row.id, journal.last(row.id), list(events))
-
-
-def report(row: SweepRow, trial: int, step: int, **metrics: float) -> Reported:
-    return Reported(row.created + step, trial, f"t{trial:04d}", step, metrics)
-
-
 def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, seed=2**70, **ALONE)
     now = row.created
     add(
         journal,
@@ -274,7 +145,7 @@ def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home)
 
 
 def test_values_and_names_that_trackio_can_not_hold_are_written_as_it_does(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, seed=2**70, **ALONE)
     metrics = {"loss": 1.0, "step": 7.0, "time": 0.1, "__odd": 2.0, "ä/b c": 3.0}
     add(journal, row, Reported(row.created + 1, 1, "t0001", 1, metrics))
     send_all(outbox(home, row, journal))
@@ -294,7 +165,7 @@ def test_values_and_names_that_trackio_can_not_hold_are_written_as_it_does(home:
 
 
 def test_rows_come_while_the_sweep_runs_also_to_a_run_that_was_renamed(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, seed=2**70, **ALONE)
     sender = outbox(home, row, journal)
     sender.open()
     sender.turn()
@@ -308,7 +179,7 @@ def test_rows_come_while_the_sweep_runs_also_to_a_run_that_was_renamed(home: Hom
 
 
 def test_metrics_wait_for_more_unless_a_trial_begins_or_ends(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, seed=2**70, **ALONE)
     sender = outbox(home, row, journal)
     sender.open()
     assert sender.read()
@@ -335,56 +206,11 @@ def test_a_sweep_with_the_id_of_a_removed_one_has_runs_of_its_own(stored, home: 
     assert names.count("sweep") == 2
 
 
-def test_a_writer_leaves_no_thread_and_listens_nowhere(simulated, home: Home):
-    row, journal = simulated(**ALONE)
-    sockets, threads = psutil.Process().net_connections, threading.enumerate
-    before = sockets(), threads()
-    send_all(outbox(home, row, journal))
-    assert (sockets(), threads()) == before
-
-
 def test_an_id_that_is_trackios_own_is_refused_before_anything_is_stored(home: Home, folder: Path):
-    row, journal = begun(home, "registry-1")
+    row, journal = begun(home, "registry-1", **ALONE)
     with pytest.raises(ValueError, match="registry-"):
         outbox(home, row, journal).open()
     assert not folder.exists()
-
-
-def test_a_recorder_of_its_own_stores_them(simulated, home: Home, tracked):
-    row, journal = simulated(**ALONE)
-    with Recorder(home, row.id, specs.restore(row.spec), journal) as recorder:
-        pass
-    assert (recorder.behind, recorder.waiting, tracked.all()) == (0, [], [])
-    assert len(runs_of(row.id)) == 13
-    assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
-
-
-def kill(recorder: RestartedProcess) -> None:
-    """Kill a recorder's process, which has neither children nor ports."""
-    process = psutil.Process(recorder.pid)
-    assert (process.children(), process.net_connections("tcp")) == ([], [])
-    os.kill(recorder.pid, signal.SIGKILL)
-    wait_until(lambda: recorder._process.poll() is not None)
-
-
-@pytest.mark.full
-def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_none(home: Home):
-    row, journal = begun(home)
-    spec = specs.restore(row.spec)
-    for step in (1, 2, 3):
-        with Recorder(home, row.id, spec, journal) as recorder:
-            add(journal, row, report(row, 1, step, loss=1 / step), report(row, 2, step, loss=step))
-            before = journal.last(row.id) - 1
-            wait_until(lambda least=before: journal.cursor(row.id, "trackio") >= least)
-            kill(recorder._processes["trackio"])
-            recorder.turn(SweepState(spec), [])
-    assert recorder.behind == 0
-    runs = runs_of(row.id)
-    for name, losses in {"t0001": [1.0, 1 / 2, 1 / 3], "t0002": [1.0, 2.0, 3.0]}.items():
-        logs = logs_of(runs[name])
-        assert [(log["step"], log["loss"]) for log in logs] == list(
-            zip((1, 2, 3), losses, strict=True)
-        )
 
 
 def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(

@@ -4,53 +4,39 @@ import json
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from outboxes import send_all
+from outboxes import add, begun, report, send_all
 
 from hposvc import spec as specs
 from hposvc.events import (
-    Attached,
     Closed,
     Decided,
     Ended,
-    Event,
     Failed,
     Finished,
-    Ordered,
     Proposed,
     Reported,
 )
-from hposvc.journal.home import Home, find_ours
+from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
-from hposvc.state.sweep import SweepState
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.projection import Point
-from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.sink import Setting
-from trainables.order import Order
 
 pytest.importorskip("wandb")
 from wandb.proto.wandb_internal_pb2 import Record
 from wandb.sdk.internal.datastore import DataStore
 
-from hposvc.tracking.wandb import Run, WandB, _rows
+from hposvc.tracking.wandb import WandB
 
 ALONE = {"tracking": {"send_to": ["wandb"]}}
+TAGGED = {"seed": 2**70, "tags": {"team": "ä", "long": "x" * 70}, **ALONE}
 PAGE = Path(__file__).parents[3] / "docs" / "wandb.md"
-DEADLINE_S = 60.0
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
@@ -117,13 +103,6 @@ def runs_of(home: Home, row: SweepRow) -> dict[str, Read]:
     return named
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def stored(simulated, home: Home) -> tuple[SweepRow, Journal, dict[str, bytes]]:
     """Return a simulated sweep, and what a writer wrote that nobody disturbed."""
@@ -173,29 +152,8 @@ def test_a_run_has_its_sweep_its_parameters_and_its_outcome(stored, home: Home):
     assert sweep.rows[-1]["best/loss"] == min(each["loss"] for each in best[0].rows)
 
 
-@given(data=st.data())
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_wherever_files_are_torn_no_record_stays_away_and_none_comes_twice(
-    stored, home: Home, data: st.DataObject
-):
-    row, journal, whole = stored
-    for path in files(home, row):
-        kept = data.draw(st.integers(-1, len(whole[path.name])), label=path.name)
-        if kept < 0:
-            path.unlink()
-        else:
-            os.truncate(path, kept)
-    journal.rewind(row.id, "wandb", data.draw(st.integers(0, journal.last(row.id))))
-    send_all(outbox(home, row, journal))
-    assert contents(home, row) == whole
-
-
 def test_a_file_of_several_blocks_is_cut_wherever_it_is_torn(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, **TAGGED)
     metrics = {f"{'long' * 500}{number}": float(number) for number in range(20)}
     for step in (1, 2):
         add(journal, row, Reported(row.created + step, 1, "t0001", step, {"loss": 1.0, **metrics}))
@@ -208,53 +166,8 @@ def test_a_file_of_several_blocks_is_cut_wherever_it_is_torn(home: Home):
         assert contents(home, row) == whole
 
 
-def test_a_resume_writes_nothing_again(stored, home: Home):
-    row, journal, whole = stored
-    sender = outbox(home, row, journal)
-    sender.recheck()
-    send_all(sender)
-    assert contents(home, row) == whole
-
-
-def begun(home: Home) -> tuple[SweepRow, Journal]:
-    """Create a sweep of two trials that have not reported yet."""
-    spec = specs.load(
-        {
-            "project": "begun",
-            "trainable": "trainables.zoo.digits:DigitsCNN",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {
-                "lr": {"min": 1e-5, "max": 1e-1, "log": True},
-                "seed": {"values": [2**70, 1]},
-            },
-            "trials": {"max": 40, "parallel": 2},
-            "tags": {"team": "ä", "long": "x" * 70},
-            **ALONE,
-        }
-    )
-    now = time.time()
-    row = SweepRow("by-hand", spec.name, spec.project, now, specs.dump(spec), {})
-    journal = home.journal()
-    assert journal.create(row)
-    add(journal, row, Attached(now, "here:1"))
-    for number in (1, 2):
-        trial, params = f"t{number:04d}", {"lr": number / 1000, "seed": 2**70}
-        order = Order(number, trial, params, None, 1, 3)
-        add(journal, row, Proposed(now, trial, params, {}, 3), Ordered(now, order))
-    return row, journal
-
-
-def add(journal: Journal, row: SweepRow, *events: Event) -> None:
-    journal.append(row.id, journal.last(row.id), list(events))
-
-
-def report(row: SweepRow, trial: int, step: int, **metrics: float) -> Reported:
-    return Reported(row.created + step, trial, f"t{trial:04d}", step, metrics)
-
-
 def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home):
-    row, journal = begun(home)
+    row, journal = begun(home, **TAGGED)
     now = row.created
     add(
         journal,
@@ -279,23 +192,9 @@ def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home)
     assert (sweep.exits, list(sweep.run.tags)) == ([0], ["team=ä"])
 
 
-def test_a_value_that_changes_after_a_report_is_in_the_next_row():
-    run = Run(Path(), 0.0, 0)
-    points = [
-        Point("loss", 1.0, 1000, 1),
-        Point("hp/lr", 0.5, 2000, 1),
-        Point("loss", 0.9, 3000, 2),
-    ]
-    records = list(_rows(run, points[:2])) + list(_rows(run, points[2:]))
-    rows = [values(record.history.item) for record in records if record.HasField("history")]
-    assert [(row["_step"], row["loss"], row.get("hp/lr")) for row in rows] == [
-        (1, 1.0, None),
-        (2, 0.9, 0.5),
-    ]
-
-
+@pytest.mark.full
 def test_a_run_that_wandb_writes_itself_reads_the_same(home: Home, tmp_path: Path):
-    row, journal = begun(home)
+    row, journal = begun(home, **TAGGED)
     add(journal, row, report(row, 1, 1, loss=math.nan), report(row, 1, 2, loss=0.5))
     send_all(outbox(home, row, journal))
     ours = runs_of(home, row)["t0001"]
@@ -318,41 +217,6 @@ run.finish()
     losses = [[repr(float(each["loss"])) for each in run.rows] for run in (ours, theirs)]
     assert losses[0] == losses[1]
     assert ours.summary["loss"] == theirs.summary["loss"]
-
-
-def test_a_writer_leaves_no_process_no_thread_and_listens_nowhere(simulated, home: Home):
-    row, journal = simulated(**ALONE)
-    process = psutil.Process()
-    before = process.children(), process.net_connections(), threading.enumerate()
-    send_all(outbox(home, row, journal))
-    assert (process.children(), process.net_connections(), threading.enumerate()) == before
-
-
-def test_rm_knows_the_folder(stored, home: Home):
-    folder = home.folder(stored[0].id, None)
-    assert folder / "wandb" in list(find_ours(folder))
-
-
-@pytest.mark.full
-def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_none(home: Home):
-    row, journal = begun(home)
-    spec = specs.restore(row.spec)
-    for step in (1, 2, 3):
-        with Recorder(home, row.id, spec, journal) as recorder:
-            add(journal, row, report(row, 1, step, loss=1 / step), report(row, 2, step, loss=step))
-            wait_until(lambda: journal.cursor(row.id, "wandb") > 0)
-            killed = recorder._processes["wandb"]
-            process = psutil.Process(killed.pid)
-            assert (process.children(), process.net_connections("tcp")) == ([], [])
-            os.kill(killed.pid, signal.SIGKILL)
-            wait_until(lambda ended=killed: ended._process.poll() is not None)
-            recorder.turn(SweepState(spec), [])
-    assert recorder.behind == 0
-    assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
-    runs = runs_of(home, row)
-    for name, losses in {"t0001": [1.0, 1 / 2, 1 / 3], "t0002": [1.0, 2.0, 3.0]}.items():
-        rows = [(each["_step"], each["loss"]) for each in runs[name].rows]
-        assert rows == list(zip((1, 2, 3), losses, strict=True))
 
 
 @pytest.mark.full

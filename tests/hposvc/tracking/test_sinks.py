@@ -1,0 +1,185 @@
+"""The contract of sinks that write on this machine: each record once, whatever dies or is lost."""
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from outboxes import add, begun, report, send_all
+from waiting import until
+
+from hposvc import spec as specs
+from hposvc.journal.home import Home, find_ours
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.spec import registry
+from hposvc.spec.sinks import SINKS
+from hposvc.state.sweep import SweepState
+from hposvc.tracking.outbox import Outbox
+from hposvc.tracking.recorder_process import Recorder
+from hposvc.tracking.sink import Setting
+
+# Where each writes in a sweep's folder; Trackio has databases of its own elsewhere.
+FILES = {
+    "json_lines": "tracking.jsonl",
+    "tensorboard": "tensorboard/*/*",
+    "wandb": "wandb/offline-run-*/run-*.wandb",
+    "trackio": "trackio",
+}
+KINDS = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(module) is None, reason=f"needs {module}")
+    )
+    for name, module in zip(FILES, ("json", "tensorboard", "wandb", "trackio"), strict=True)
+]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A sweep's records in a sink, and how some of them get lost."""
+
+    name: str
+    home: Home
+    row: SweepRow
+    journal: Journal
+
+    @property
+    def folder(self) -> Path:
+        return self.home.folder(self.row.id, None)
+
+    def outbox(self) -> Outbox:
+        spec = specs.restore(self.row.spec)
+        sink = registry.resolve(SINKS[self.name].sink)
+        setting = Setting(self.home, self.journal, self.row, spec)
+        return Outbox(self.row, spec, self.journal, lambda: sink(setting))
+
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.glob(FILES[self.name]))
+
+    def contents(self) -> dict[str, object]:
+        """Return everything that the sink has of the sweep, by file or run."""
+        if self.name != "trackio":
+            return {f"{path.relative_to(self.folder)}": path.read_bytes() for path in self.paths()}
+        import trackio
+        from trackio.sqlite_storage import SQLiteStorage
+
+        runs = list(trackio.Api().runs(self.row.id))
+        logs = {run.id: SQLiteStorage.get_logs(self.row.id, run_id=run.id) for run in runs}
+        contents = {run.name: repr((run.id, run.config, logs[run.id])) for run in runs}
+        assert len(contents) == len(runs)
+        return contents
+
+    def lose(self, data: st.DataObject) -> None:
+        """Tear files at any byte, or delete them; delete some runs."""
+        if self.name != "trackio":
+            for path in self.paths():
+                size = path.stat().st_size
+                kept = data.draw(st.one_of(st.just(size), st.integers(-1, size)), label=path.name)
+                os.truncate(path, kept) if kept >= 0 else path.unlink()
+            return
+        import trackio
+
+        lost = data.draw(st.sets(st.integers(0, 12), max_size=3), label="runs")
+        for number, run in enumerate(list(trackio.Api().runs(self.row.id))):
+            assert number not in lost or run.delete()
+
+    def lose_all(self) -> None:
+        if self.name != "trackio":
+            for path in self.paths():
+                path.unlink()
+            return
+        import trackio
+
+        assert trackio.delete_project(self.row.id, force=True)
+
+
+@pytest.fixture(params=KINDS)
+def name(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "trackio":
+        folder = tmp_path / "trackio"
+        monkeypatch.setenv("TRACKIO_DIR", str(folder))  # for processes that a test starts
+        monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", folder)
+        monkeypatch.setattr("trackio.utils.TRACKIO_DIR", folder)
+    return str(request.param)
+
+
+@pytest.fixture
+def records(name: str, simulated, home: Home) -> Records:
+    """Return the records of a simulated sweep, from a writer that nobody disturbed."""
+    row, journal = simulated(tracking={"send_to": [name]})
+    written = Records(name, home, row, journal)
+    process = psutil.Process()
+    before = process.children(), process.net_connections(), threading.enumerate()
+    send_all(written.outbox())
+    assert (process.children(), process.net_connections(), threading.enumerate()) == before
+    assert journal.cursor(row.id, name) == journal.last(row.id)
+    return written
+
+
+@given(data=st.data())
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_wherever_records_and_cursor_end_none_is_lost_or_comes_twice(
+    records: Records, data: st.DataObject
+):
+    """A writer dies between two bytes, before or after its cursor moved; or a disk loses some."""
+    complete, last = records.contents(), records.journal.last(records.row.id)
+    for _ in range(2):
+        records.lose(data)
+        cursor = data.draw(st.integers(0, last), label="cursor")
+        records.journal.rewind(records.row.id, records.name, cursor)
+    send_all(records.outbox())
+    assert records.contents() == complete
+    assert records.journal.cursor(records.row.id, records.name) == last
+
+
+def test_a_resume_writes_nothing_again_and_what_was_deleted_anew(records: Records):
+    complete = records.contents()
+    sender = records.outbox()
+    sender.recheck()
+    send_all(sender)
+    assert records.contents() == complete
+    records.lose_all()
+    send_all(records.outbox())
+    assert records.contents() == complete
+
+
+def test_what_lies_in_the_sweeps_folder_goes_with_it(records: Records):
+    ours = list(find_ours(records.folder))
+    assert all(any(path.is_relative_to(mine) for mine in ours) for path in records.paths())
+    assert records.paths() or records.name == "trackio"
+
+
+@pytest.mark.full
+def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_none(
+    name: str, home: Home
+):
+    row, journal = begun(home, tracking={"send_to": [name]})
+    spec = specs.restore(row.spec)
+    for step in (1, 2, 3):
+        with Recorder(home, row.id, spec, journal) as recorder:
+            add(journal, row, report(row, 1, step, loss=1 / step), report(row, 2, step, loss=step))
+            before = journal.last(row.id) - 1
+            until(lambda least=before: journal.cursor(row.id, name) >= least)
+            killed = recorder._processes[name]
+            process = psutil.Process(killed.pid)
+            assert (process.children(), process.net_connections("tcp")) == ([], [])
+            os.kill(killed.pid, signal.SIGKILL)
+            until(lambda ended=killed: ended._process.poll() is not None)
+            recorder.turn(SweepState(spec), [])
+    assert recorder.behind == 0
+    assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
+    records = Records(name, home, row, journal)
+    written_amid_kills = records.contents()
+    records.lose_all()
+    send_all(records.outbox())
+    assert written_amid_kills == records.contents()
+    assert len(written_amid_kills) == (1 if name == "json_lines" else 3)
