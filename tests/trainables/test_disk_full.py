@@ -77,9 +77,3 @@ def test_an_error_of_a_full_disk_is_known_however_it_is_wrapped(work):
 )
 def test_another_error_is_none_of_a_full_disk(error):
     assert not is_disk_full(error)
-
-
-def test_errors_that_lead_to_each_other_are_looked_through_once():
-    first, second = ValueError("one"), ValueError("other")
-    first.__cause__, second.__cause__ = second, first
-    assert not is_disk_full(first)

@@ -20,10 +20,8 @@ from trainables import Training, Worker
 from trainables.order import Order
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import RankStore
-from trainables.programs.rendezvous import single_rank
-from trainables.randomness import preserved, seed_all
 from trainables.runtime import process_state
-from trainables.runtime.assignment import Assignment, Outcome, RankContext, SlotConfig, carry_out
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.trainer import fit
 from trainables.worker import LocalLink
 from trainables.zoo.digits import DigitsCNN
@@ -114,15 +112,6 @@ def test_the_gpu_learns_what_the_cpu_learns(precision, rel):
     assert reports[-1]["train/loss"] < 0.5 * reports[0]["train/loss"]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_every_precision_learns_to_read_digits(precision):
-    """The task includes dropout and AdamW, which are defaults."""
-    reports = learned(FULL, on("cuda", until=5, precision=precision))
-    losses = [seen["train/loss"] for seen in reports]
-    assert losses == sorted(losses, reverse=True)
-    assert reports[-1]["val/accuracy"] > 0.9
-
-
 def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
     """A tensor left on the CPU would be copied at every update, or stop the trial."""
     with fit.prepare(FULL, on("cuda", precision="64-true")) as session:
@@ -151,14 +140,6 @@ def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
         worker = on("cuda", strategy="ddp", precision=precision, clip=1.0)
         reports = learned(PLAIN, worker)
     assert_close(reports, single, 1e-12 if precision == "64-true" else 1e-6)
-
-
-def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
-    single = learned(PLAIN, on("cuda", precision="64-true"))
-    monkeypatch.setattr(fit, "choose", lambda worker, plan: Ddp(worker))
-    with group():
-        worker = on("cuda", strategy="ddp", precision="64-true", accumulate=3)
-        assert_close(learned(PLAIN, worker), single, 1e-9)
 
 
 def test_a_slot_keeps_its_nccl_group_from_clean_order_to_clean_order():
@@ -310,16 +291,6 @@ def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
     assert re.fullmatch(r"1\d\d\d MiB of GPU memory are still allocated", residue)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("frees", "ended"), ("cycles", "ended"), ("raises", "user"), ("too_much", "oom")],
-)
-def test_an_order_that_frees_its_tensors_is_clean(carried_out, name, kind):
-    """Replacing a process needlessly costs seconds per trial."""
-    outcome = carried_out(name)
-    assert (outcome.kind, outcome.leaks) == (kind, ())
-
-
 @pytest.mark.parametrize("name", ["frees", "cycles", "raises", "too_much"])
 def test_memory_that_an_order_freed_is_there_for_other_processes_at_once(carried_out, name):
     """On a shared GPU the other trial would run out of memory that torch's cache holds unused."""
@@ -368,71 +339,11 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
     assert fresh_process(code).splitlines() == [f"{name} []" for name in [*PRECISIONS, "nccl"]]
 
 
-def test_a_rank_on_the_cpu_leaves_the_gpu_alone():
-    """A context takes half a GiB of a GPU that belongs to another trial."""
-    code = (
-        "import torch; from trainables import Worker; from trainables.zoo.digits import DigitsCNN;"
-        "DigitsCNN(width=8).train(Worker.alone()); print(torch.cuda.is_initialized())"
-    )
-    assert fresh_process(code) == "False"
-
-
-def test_an_order_over_nccl_is_carried_out_as_a_rank_does(tmp_path):
-    """All parts of an order but Ray: group, task, reports, process state."""
-    params = {"width": 16, "lr": 6e-3}
-    trainable = "trainables.zoo.digits:DigitsCNN"
-    place = SlotConfig(trainable, Training("ddp"), ("val/accuracy",), 2, 1, 0, tmp_path, gpu=True)
-    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
-    for order in (1, 2):  # the second is the one that finds what the first left
-        link = LocalLink()
-        with single_rank() as seat:
-            task = Assignment(Order(order, f"t000{order}", params, None, 1, 2, ()))
-            company = RankContext(
-                seat, rank_store.group(order), keeps_group=lambda: rank_store.keeps_group
-            )
-            outcome = carry_out(place, task, 0, link, company)
-        assert (outcome.kind, outcome.message) == ("ended", "")
-        assert [report.step for report in link.reports] == [1, 2]
-    assert outcome.leaks == ()
-    rank_store.drop()
-
-
 # Random numbers
 
 
 def draws() -> list[float]:
     return torch.rand(4, device="cuda").tolist()
-
-
-def test_a_seed_fixes_the_generator_of_the_gpu():
-    seed_all(7)
-    first = draws()
-    assert draws() != first
-    seed_all(7)
-    assert draws() == first
-
-
-def test_the_process_draws_on_on_the_gpu_as_if_nothing_had_been_seeded():
-    seed_all(3)
-    expected = draws()
-    seed_all(3)
-    with preserved():
-        seed_all(9)
-        draws()
-    assert draws() == expected
-
-
-def test_training_leaves_the_generators_of_the_gpu_as_they_were():
-    before = torch.cuda.get_rng_state()
-    FULL.train(on("cuda", until=1))
-    assert torch.equal(torch.cuda.get_rng_state(), before)
-
-
-def test_a_trial_draws_the_same_whatever_the_process_drew_before(deterministic):
-    """In a warm slot an order's dropout must not depend on the order before it."""
-    first = learned(FULL, on("cuda", until=2))
-    draws()
-    assert learned(FULL, on("cuda", until=2)) == first
 
 
 def fresh_process(code: str, *arguments: str, **variables: str) -> str:

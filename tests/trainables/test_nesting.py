@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.load import LoadError, bind
-from trainables.nesting import clash, nest, required
+from trainables.nesting import clash, nest
 
 PARTS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4)
 PARAMS = st.dictionaries(PARTS.map(".".join), st.integers(), max_size=8)
@@ -82,12 +82,6 @@ def test_sections_of_a_class_keep_the_defaults_of_their_objects():
 def test_sections_that_do_not_fit_are_refused(params, message):
     with pytest.raises(LoadError, match=message):
         bind(Net, params)
-
-
-def test_fields_that_must_be_there():
-    assert [*required(Net, [])] == ["model"]
-    assert [*required(Net, ["model.layers"])] == ["model.head"]
-    assert [*required(Net, ["model.head.width"])] == []
 
 
 def test_a_function_gets_mappings():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import optuna
 import pytest
 
@@ -35,56 +34,10 @@ def attempt(objective, worker=None, **params):
     return [(report.step, report.metrics) for report in worker.reports]
 
 
-def test_each_report_is_a_step_and_one_of_a_step_again_is_ignored():
-    def objective(trial):
-        for epoch in (0, 10, 10, 20):
-            trial.report(epoch, step=epoch)
-        return 20
-
-    assert attempt(objective) == [(1, {"loss": 0.0}), (2, {"loss": 10.0}), (3, {"loss": 20.0})]
-
-
-def test_a_value_that_was_not_reported_is_reported_last():
-    def objective(trial):
-        trial.report(1, step=1)
-        trial.set_user_attr("seen", 5)
-        return 1
-
-    assert attempt(objective) == [(1, {"loss": 1.0}), (2, {"loss": 1.0, "seen": 5.0})]
-
-
 def test_text_that_is_a_number_is_one_as_in_optuna():
     assert attempt(lambda trial: "0.5") == [(1, {"loss": 0.5})]
     with pytest.raises(ReportError, match="metric 'loss' is 'low'"):
         attempt(lambda trial: "low")
-
-
-def test_attributes_of_any_name_are_metrics_if_they_are_numbers():
-    def objective(trial):
-        trial.set_user_attr("recall@10", np.float32(0.5))
-        trial.set_user_attr("best class", "cat")
-        return 1
-
-    assert attempt(objective) == [(1, {"recall@10": 0.5, "loss": 1.0})]
-
-
-def test_a_stop_is_what_should_prune_says():
-    seen = []
-
-    def objective(trial):
-        for epoch in range(9):
-            trial.report(epoch, epoch)
-            seen.append(trial.should_prune())
-            if seen[-1]:
-                raise optuna.TrialPruned
-
-    worker = make_worker()
-    inner = worker.link
-    worker.link = Stops(worker, 3)
-    with pytest.raises(StopTrial, match="told to stop at step 3"):
-        bind(objective, {})(worker)
-    assert seen == [False, False, True]
-    assert len(inner.reports) == 3
 
 
 def test_an_objective_that_does_not_ask_is_ended_at_its_next_report():

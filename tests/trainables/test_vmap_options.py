@@ -1,9 +1,7 @@
 from dataclasses import fields, replace
 
-import pytest
-
 from trainables.training import Training
-from trainables.vmap_options import PER_TRIAL, SUPPORTED, as_text, unsupported
+from trainables.vmap_options import PER_TRIAL, SUPPORTED, unsupported
 
 
 def test_every_name_is_an_option_of_training():
@@ -19,10 +17,3 @@ def test_what_is_not_supported_is_named_with_what_is():
         ("accumulate", "1"),
         ("optimizer", "task or sgd or adamw"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(True, "true"), (None, "none"), ((), "none"), (1.0, "1.0"), ("ddp", "ddp")]
-)
-def test_values_are_written_as_in_a_spec(value, text):
-    assert as_text(value) == text

@@ -1,4 +1,3 @@
-import math
 import os
 import re
 import subprocess
@@ -68,29 +67,13 @@ def test_steps_run_from_first_to_until_inclusive(worker):
     assert list(replace(worker, first=3).steps()) == [3]
 
 
-def test_numbers_of_every_kind_arrive_as_floats(worker):
-    metrics = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(0.25), "d": np.array([2.0])}
-    worker.report(1, metrics)
-    assert worker.reports[0].metrics == {"a": 1.0, "b": 0.5, "c": 0.25, "d": 2.0}
-    assert {type(value) for value in worker.reports[0].metrics.values()} == {float}
-
-
-def test_nan_and_infinity_are_reported_since_they_mean_diverged(worker):
-    worker.report(1, {"loss": math.nan, "norm": math.inf})
-    assert math.isnan(worker.reports[0].metrics["loss"])
-    assert worker.reports[0].metrics["norm"] == math.inf
-
-
 @pytest.mark.parametrize(
     ("value", "found"),
     [
         (True, "True (bool)"),
-        (torch.tensor(True), "True (bool)"),
         ("0.5", "'0.5' (str)"),
         (None, "None (NoneType)"),
-        (np.zeros(2), "several numbers (ndarray)"),
         (torch.zeros(2), "several numbers (Tensor)"),
-        (1j, "1j (complex)"),
     ],
 )
 def test_only_the_sweep_s_metric_must_be_a_number(worker, value, found):
@@ -101,11 +84,6 @@ def test_only_the_sweep_s_metric_must_be_a_number(worker, value, found):
     assert worker.reports == [first, second]
     with pytest.raises(ReportError, match=re.escape(f"report: metric 'loss' is {found}; give a")):
         worker.report(3, {"loss": value})
-
-
-def test_metrics_that_are_no_mapping_are_refused(worker):
-    with pytest.raises(ReportError, match="metrics is list; give a dict"):
-        worker.report(1, [("loss", 1.0)])
 
 
 def test_only_a_report_with_all_metrics_of_the_sweep_is_judged(worker):
@@ -150,10 +128,6 @@ def test_a_stop_is_raised_by_report(worker):
     with pytest.raises(StopTrial, match="trial alone was told to stop at step 2"):
         worker.report(2, {"loss": 1.0})
     assert worker.reported == 2
-
-
-def test_a_stop_passes_an_except_exception(worker):
-    assert not issubclass(StopTrial, Exception)
 
 
 def test_a_checkpoint_is_due_at_multiples_milestones_and_the_end(worker):
@@ -218,13 +192,6 @@ def test_a_checkpoint_of_a_step_that_is_not_done_is_refused(worker, step, within
         worker.keep(step, scratch_with(worker, "one"), within)
 
 
-def test_nothing_lies_within_the_step_after_the_last(worker):
-    for step in worker.steps():
-        worker.report(step, {"loss": 1.0})
-    with pytest.raises(ReportError, match="a checkpoint of 1 updates after step 3"):
-        worker.keep(3, scratch_with(worker, "one"), within=1)
-
-
 def test_only_rank_0_keeps(worker):
     peer = replace(worker, rank=1)
     folder = scratch_with(peer, "peer")
@@ -263,13 +230,3 @@ def test_closing_leaves_checkpoints_and_no_scratch(worker, tmp_path):
         path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()
     }
     assert files == {"alone/1-1/weights", "alone/1-1/manifest.json"}
-
-
-def test_the_device_is_the_one_that_was_given(worker):
-    assert worker.device == torch.device("cpu")
-    assert replace(worker, gpu=True).device == torch.device("cuda", 0)
-
-
-def test_a_lone_worker_trains_on_a_gpu_if_it_is_to():
-    assert Worker.alone().device.type == "cpu"
-    assert f"{Worker.alone(gpu=True).device}" == "cuda:0"

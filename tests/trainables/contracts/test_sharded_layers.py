@@ -189,7 +189,3 @@ def test_a_step_scaled_to_layers_costs_one_collective(rank_results):
 
 def test_groups_say_what_mesh_their_weights_are_on(rank_results):
     assert rank_results[0]["names"][0] == "depth 1 of 4, decay, mesh data"
-
-
-def test_adafactor_is_refused_with_what_to_choose_instead(rank_results):
-    assert "cannot train weights that ranks share; choose adamw" in rank_results[0]["adafactor"]

@@ -71,6 +71,7 @@ def test_the_blocks_run_one_after_the_other(task_of_the_page, capsys):
     assert variables["noise"].scale is None or variables["noise"].scale > 0
 
 
+@pytest.mark.full
 def test_its_sweep_is_valid(task_of_the_page):
     (task_of_the_page / "sweep.yaml").write_text(BLOCKS["yaml"][0])
     command = [sys.executable, "-m", "hposvc", "validate", "sweep.yaml"]

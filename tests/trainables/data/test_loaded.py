@@ -104,38 +104,6 @@ def test_random_numbers_depend_on_seed_and_position_alone(opened):
     assert tuple(column.item() for column in unplanned.batch(torch.tensor([5]))) == first[5]
 
 
-def test_the_generators_of_training_draw_on_as_if_there_was_no_source(opened):
-    torch.manual_seed(3)
-    random.seed(3)
-    expected = torch.rand(2).tolist(), random.random()
-    torch.manual_seed(3)
-    random.seed(3)
-    source = opened(MapDataset(chances, length=20))
-    source.plan(ORDER, 0)
-    source.batch(torch.tensor([1]))
-    source.batch(ORDER[0])
-    assert (torch.rand(2).tolist(), random.random()) == expected
-
-
-def test_floating_point_values_alone_change_their_format(opened):
-    class Set:
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, position: int) -> list[object]:
-            return [np.full(2, position, np.float32), np.uint8(position), 0.5, position]
-
-    loaded = MapDataset(Set())
-    assert [column.dtype for column in loaded.batch(torch.tensor([0]))][:2] == [
-        torch.float32,
-        torch.uint8,
-    ]
-    columns = taken(opened(loaded), [torch.tensor([2, 1])])[0]
-    formats = [torch.float64, torch.uint8, torch.float64, torch.int64]
-    assert [column.dtype for column in columns] == formats
-    assert columns[0].tolist() == [[2, 2], [1, 1]]
-
-
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
@@ -148,13 +116,6 @@ def test_samples_that_make_no_batch_are_named(opened, sample, message):
     source.plan([torch.tensor([4, 5, 6])], 0)
     with pytest.raises((TypeError, ValueError), match=message):
         source.batch(torch.tensor([4, 5, 6]))
-
-
-def test_a_source_that_cannot_work_is_refused():
-    with pytest.raises(ValueError, match="workers is 0; give 1 or more"):
-        MapDataset([1], workers=0)
-    with pytest.raises(ValueError, match="function does not say how many samples it has; give len"):
-        MapDataset(who)
 
 
 @dataclass(frozen=True)

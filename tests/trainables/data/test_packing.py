@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -37,16 +36,6 @@ def test_nothing_is_wasted_but_the_end_of_the_last_window(documents, length):
     assert not filling[: len(filling) - int(filling.sum())].any()
     assert tokens[~filling].tolist() == [token for document in documents for token in document][:-1]
     assert (targets[filling] == IGNORED).all()
-
-
-def test_two_documents_in_windows_of_four():
-    tokens, targets, numbers = pack([[1, 2, 3], [4, 5, 6]], 4).columns
-    assert tokens.tolist() == [[1, 2, 3, 4], [5, 0, 0, 0]]
-    assert targets.tolist() == [[2, 3, IGNORED, 5], [6, IGNORED, IGNORED, IGNORED]]
-    assert numbers.tolist() == [[0, 0, 0, 1], [1, -1, -1, -1]]
-    apart = numbers[:, :, None] == numbers[:, None, :]
-    assert apart[0, 3].tolist() == [False, False, False, True]
-    assert tokens.dtype == targets.dtype == torch.int64
 
 
 def test_what_cannot_be_packed_is_refused():

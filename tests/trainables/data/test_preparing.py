@@ -100,12 +100,3 @@ def test_a_checksum_is_held_against_what_is_built_and_what_is_there(tmp_path):
     for name in ("one", "two"):
         with pytest.raises(ValueError, match=f"{name} has checksum {right}, not 0; remove it"):
             prepared(tmp_path / name, never, "0")
-
-
-def test_a_checksum_depends_on_names_and_contents(tmp_path):
-    fill(tmp_path)
-    before = checksum_of(tmp_path)
-    (tmp_path / "b.txt").rename(tmp_path / "c.txt")
-    renamed = checksum_of(tmp_path)
-    (tmp_path / "c.txt").write_text("other")
-    assert len({before, renamed, checksum_of(tmp_path)}) == 3

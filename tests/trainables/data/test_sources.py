@@ -16,16 +16,6 @@ def test_a_batch_is_the_samples_at_the_positions():
     assert len(source) == 5
 
 
-def test_only_floating_point_columns_change_their_format():
-    source = Tensors(torch.arange(2), torch.zeros(2)).to(torch.device("cpu"), torch.float64)
-    assert [column.dtype for column in source.columns] == [torch.int64, torch.float64]
-
-
-def test_columns_of_unequal_length_are_refused():
-    with pytest.raises(ValueError, match=r"columns have lengths \[2, 3\]; give one or more"):
-        Tensors(torch.zeros(2), torch.zeros(3))
-
-
 @pytest.mark.parametrize(
     "other",
     [

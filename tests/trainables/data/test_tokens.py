@@ -3,7 +3,6 @@
 Axes: B windows of a batch, T tokens of a window.
 """
 
-import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from trainables.data import IGNORED, TokenFile, Tokens
-
-FORK = multiprocessing.get_context("fork")
 
 
 def written(folder: Path, documents: list[list[int]], vocabulary: int = 256) -> TokenFile:
@@ -74,25 +71,6 @@ def build(folder: Path, calls: Path) -> None:
         return [number] * 1000
 
     TokenFile.build(folder / "tokens", range(50), encode, 50)
-
-
-def test_processes_that_build_at_once_encode_once(tmp_path):
-    children = [FORK.Process(target=build, args=(tmp_path, tmp_path / "calls")) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-    assert [child.exitcode for child in children] == [0] * 4
-    assert (tmp_path / "calls").read_text().split() == [f"{number}" for number in range(50)]
-    assert TokenFile.open(tmp_path / "tokens").count == 50_000
-
-
-def test_a_build_that_fails_leaves_nothing_and_names_the_token(tmp_path):
-    with pytest.raises(ValueError, match="document 1 holds token 300; the vocabulary has 256"):
-        written(tmp_path, [[1, 2], [3, 300]])
-    with pytest.raises(ValueError, match="document 0 holds token -1"):
-        written(tmp_path, [[5, -1]])
-    assert [path.name for path in tmp_path.iterdir()] == [".tokens.lock"]
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

@@ -23,12 +23,6 @@ def exact():
     torch.set_default_dtype(torch.float32)
 
 
-def test_an_adapter_adds_nothing_before_it_has_learned():
-    base = Net()
-    expected = base(AT)
-    assert torch.equal(adapt(base, OPTIONS)(AT), expected)
-
-
 @pytest.mark.parametrize(("stabilized", "scaling"), [(False, 2.0), (True, 6 / 3**0.5)])
 def test_a_layer_computes_what_the_paper_says(stabilized, scaling):
     base = nn.Sequential(nn.Linear(6, 8))
@@ -131,11 +125,6 @@ def test_layers_that_others_read_without_calling_them_are_refused():
     for name in ("0.linear1", "0.self_attn.out_proj"):
         with pytest.raises(ValueError, match="which cannot be adapted"):
             adapt(model, LoraOptions(targets=(name,)))
-
-
-def test_a_model_is_adapted_once():
-    with pytest.raises(ValueError, match="Net has adapters already; adapt it once"):
-        adapt(adapt(Net(), OPTIONS), OPTIONS)
 
 
 @pytest.mark.parametrize(

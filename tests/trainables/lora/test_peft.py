@@ -6,13 +6,12 @@ Axes: B samples, T tokens.
 import json
 from dataclasses import replace
 
-import pytest
 import torch
 from adaptable import AT, Net, tuned
 from peft import PeftModel
 from torch import nn
 
-from trainables.lora import LoraOptions, adapters, merge
+from trainables.lora import LoraOptions, adapters
 from trainables.lora.peft import CONFIG, save_peft
 
 OPTIONS = LoraOptions(rank=3, alpha=4.5, targets=("*.query", "*.value", "words"), whole=("head",))
@@ -34,11 +33,3 @@ def test_peft_loads_what_we_save(tmp_path):
     model = tuned(same_base(), OPTIONS)
     theirs = PeftModel.from_pretrained(same_base(), save_peft(model, tmp_path / "adapter"))
     torch.testing.assert_close(theirs(AT), model(AT), rtol=0, atol=1e-5)
-
-
-def test_there_must_be_adapters_to_save(tmp_path):
-    with pytest.raises(ValueError, match="Net has no adapters"):
-        save_peft(same_base(), tmp_path)
-    merge(model := tuned(same_base(), OPTIONS))
-    with pytest.raises(ValueError, match="Net has merged adapters"):
-        save_peft(model, tmp_path)

@@ -13,7 +13,6 @@ from trainables.memory_estimation.forecast import (
     Forecast,
     Variant,
     make_forecast,
-    micro_batch,
     variants,
 )
 from trainables.memory_estimation.gpus import memory_of
@@ -84,12 +83,7 @@ def test_adamw_takes_four_times_the_weights_and_zero_deals_them_out():
     assert fsdp.peak < kept.peak < zero1.peak
 
 
-def test_sgd_without_momentum_keeps_nothing():
-    task, training = Wide(), Training(optimizer="sgd", momentum=0.0)
-    assert found(task, training).optimizer == 0
-    assert found(task, replace(training, ema=0.9)).optimizer == found(task, training).parameters
-
-
+@pytest.mark.full
 def test_smaller_micro_batches_and_recomputation_leave_fewer_activations():
     task = Wide(batch=1024)
     activations = found(task, Training()).activations
@@ -108,6 +102,7 @@ def test_smaller_micro_batches_and_recomputation_leave_fewer_activations():
     assert again < plain / 2
 
 
+@pytest.mark.full
 def test_a_gpu_has_ddps_buckets_and_the_samples_too():
     here, there = (found(Wide(), Training(strategy="ddp"), 2, gpu) for gpu in (False, True))
     assert there.other - here.other > here.gradients
@@ -197,16 +192,3 @@ def test_a_pipeline_is_to_be_measured():
         found(Wide(), training, 4)
     (own,) = [way for way in variants(training, 4) if way.training.strategy == "pipeline"]
     assert own.chosen
-
-
-@pytest.mark.parametrize(
-    ("batch", "training", "ranks", "samples"),
-    [
-        (10, Training(), 1, 10),
-        (10, Training(strategy="ddp", accumulate=2), 3, 2),
-        (10, Training(strategy="tensor"), 2, 10),
-        (10, Training(strategy="fsdp", tensor_parallel=2), 4, 5),
-    ],
-)
-def test_the_largest_micro_batch_counts(batch, training, ranks, samples):
-    assert micro_batch(batch, training, ranks) == samples

@@ -1,6 +1,5 @@
 """If these fail, a trial is said to have run on another model of GPU than it did, or on none."""
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -34,8 +33,6 @@ def machine(*names):
     ("names", "environment", "expected"),
     [
         (("NVIDIA H200", "NVIDIA H200"), {"CUDA_VISIBLE_DEVICES": "1"}, "NVIDIA H200"),
-        (("NVIDIA H200",), {}, "NVIDIA H200"),
-        ((b"NVIDIA L4",), {"CUDA_VISIBLE_DEVICES": "0"}, "NVIDIA L4"),
         (("NVIDIA L4", "NVIDIA H200"), {"CUDA_VISIBLE_DEVICES": "GPU-1"}, "NVIDIA H200"),
         (("NVIDIA L4", "NVIDIA H200"), {"CUDA_VISIBLE_DEVICES": "0"}, ""),
         (
@@ -43,7 +40,6 @@ def machine(*names):
             {"CUDA_VISIBLE_DEVICES": "1,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
             "NVIDIA H200",
         ),
-        (("NVIDIA H200",), {"CUDA_VISIBLE_DEVICES": "3"}, ""),
         (("NVIDIA H200",), {"CUDA_VISIBLE_DEVICES": "MIG-gone"}, ""),
         (("NVIDIA H200",), {"CUDA_VISIBLE_DEVICES": ""}, ""),
     ],
@@ -57,23 +53,9 @@ def test_a_cpu_is_named_as_linux_names_it(tmp_path):
     assert cpu_model(tmp_path / "cpuinfo") == "AMD EPYC 9654"
 
 
-def test_a_cpu_has_a_name_where_linux_names_none(tmp_path):
-    (tmp_path / "cpuinfo").write_text("processor: 0\n")
-    assert cpu_model(tmp_path / "cpuinfo") == cpu_model(tmp_path / "missing") != ""
-
-
 @pytest.mark.gpu
 def test_a_gpu_has_the_name_that_torch_knows():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     assert model(True) == torch.cuda.get_device_name(0)
-
-
-def test_a_broken_gpu_is_one_of_an_unknown_model(monkeypatch):
-    def broken(device):
-        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-
-    cuda = SimpleNamespace(is_available=lambda: True, get_device_name=broken)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert model.__wrapped__(True) == ""

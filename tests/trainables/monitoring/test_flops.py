@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from trainables.monitoring.flops import count_flops, mfu
+from trainables.monitoring.flops import count_flops
 
 BATCH, TOKENS, HEADS, WIDTH, LAYERS = 3, 16, 4, 8, 2  # WIDTH: of a head
 MODEL = HEADS * WIDTH
@@ -101,7 +101,3 @@ def test_counting_does_not_change_what_is_computed():
         model(x).sum().backward()
     for weight, gradient in zip(model.parameters(), plain, strict=True):
         assert torch.equal(weight.grad, gradient)
-
-
-def test_utilisation_is_the_share_of_what_the_device_could_have_done():
-    assert mfu(flops=2e12, seconds=4.0, peak=1e12) == 0.5

@@ -39,8 +39,3 @@ def test_both_estimates_are_exact_where_norms_are_their_expectations():
 
 def test_nothing_is_said_of_noise_that_hides_the_gradient():
     assert Noise(1, 2, small_squared=9.0, large_squared=1.0).scale is None
-
-
-def test_a_large_batch_that_is_not_larger_is_refused():
-    with pytest.raises(ValueError, match="batches of 8 and 8 samples"):
-        Noise(8, 8, 1.0, 1.0)

@@ -3,9 +3,8 @@
 from itertools import pairwise
 
 import pytest
-import torch
 
-from trainables.monitoring.peaks import PEAKS, number_format, peak, peak_of
+from trainables.monitoring.peaks import PEAKS, number_format, peak_of
 
 
 # Names as torch.cuda.get_device_name gives them.
@@ -13,19 +12,12 @@ from trainables.monitoring.peaks import PEAKS, number_format, peak, peak_of
     ("name", "bf16"),
     [
         ("NVIDIA A100-SXM4-40GB", 312),
-        ("NVIDIA A100 80GB PCIe", 312),
         ("NVIDIA H100 80GB HBM3", 989.4),
         ("NVIDIA H100 PCIe", 756.5),
-        ("NVIDIA H100 NVL", 835.5),
         ("NVIDIA H200", 989.4),
-        ("NVIDIA H200 NVL", 835.5),
         ("NVIDIA B200", 2250),
-        ("NVIDIA GB200", 2500),
         ("NVIDIA L4", 121),
-        ("NVIDIA L40S", 362),
-        ("NVIDIA A10", 125),
         ("NVIDIA GeForce RTX 4090", 165.2),
-        ("NVIDIA RTX 6000 Ada Generation", 364.2),
         ("AMD Instinct MI300X", 1307.4),
     ],
 )
@@ -38,9 +30,6 @@ def test_gpus_are_known_by_torchs_name(name, bf16):
     [
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a seventh of one
         "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA GeForce RTX 3090 Ti",
-        "NVIDIA A10G",
         "NVIDIA H100",  # which of three?
         "NVIDIA X1000",
     ],
@@ -77,12 +66,3 @@ def test_a_shorter_format_is_never_slower():
 )
 def test_the_format_follows_from_the_training_options(precision, tf32, expected):
     assert number_format(precision, tf32) == expected
-
-
-def test_an_unknown_precision_is_refused():
-    with pytest.raises(ValueError, match="precision is '8-true'; it must begin with 64, 32"):
-        number_format("8-true")
-
-
-def test_a_cpu_has_no_peak():
-    assert peak(torch.device("cpu"), "32-true") is None

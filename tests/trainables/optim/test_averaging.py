@@ -30,16 +30,6 @@ def test_an_average_is_the_recursion_of_its_definition():
         assert model.weight.item() == pytest.approx(expected, rel=1e-14)
 
 
-def test_a_model_that_does_not_change_is_its_average():
-    model = nn.Linear(3, 2)
-    ema = Ema(model, 0.99)
-    for _ in range(5):
-        ema.update()
-    with ema.applied():
-        inside = weights(model)
-    torch.testing.assert_close(inside, weights(model), rtol=0, atol=0)
-
-
 def test_the_average_of_half_weights_keeps_what_half_would_round_away():
     model = nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
     set_all(model, 256.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.optim.groups import depths, split
+from trainables.optim.groups import split
 
 
 class Tower(nn.Module):
@@ -63,31 +63,12 @@ def test_each_depth_learns_at_its_share_of_the_last_ones_rate():
     }
 
 
-def test_layers_without_parameters_are_no_depth():
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(), nn.Linear(2, 2))
-    assert depths(model) == {"0.weight": 1, "0.bias": 1, "3.weight": 2, "3.bias": 2}
-    rates = {group["name"]: group["lr"] for group in split(model, 1.0, 0.0, 0.5)}
-    assert rates["depth 2 of 2, decay"] == 1.0
-    assert rates["depth 1 of 2, decay"] == 0.5
-
-
-def test_a_model_without_blocks_learns_at_one_rate():
-    model = nn.Bilinear(2, 2, 2)
-    assert {group["lr"] for group in split(model, 0.1, 0.0, 0.5)} == {0.1}
-
-
 def test_a_tied_weight_is_in_one_group_where_it_stands_first():
     model = Tower()
     model.head.weight = model.embedding.weight
     group_of = by_name(model, split(model, 0.1, 0.05, 0.5))
     assert group_of["embedding.weight"]["name"] == "depth 0 of 4, decay"
     assert "head.weight" not in group_of
-
-
-def test_frozen_weights_are_left_out():
-    model = Tower()
-    model.blocks.requires_grad_(False)
-    assert not [name for name in by_name(model, split(model, 0.1, 0.05, 0.5)) if "blocks" in name]
 
 
 def test_momenta_fit_groups_with_other_values():

@@ -1,7 +1,6 @@
 """If these fail, trials train at learning rates other than those that their specs ask for."""
 
 import math
-from typing import get_args
 
 import pytest
 import torch
@@ -20,9 +19,6 @@ from trainables.optim.schedules import (
     scale_lr,
 )
 
-NAMES = st.sampled_from(get_args(ScheduleName))
-FALLING = st.sampled_from([name for name in get_args(ScheduleName) if name != "constant"])
-WARMUPS = st.one_of(st.just(0.0), st.floats(1e-3, 0.99))
 UPDATES = 200
 
 
@@ -41,48 +37,6 @@ def by_torch(schedule, **options) -> list[float]:
 
 def ours(name: ScheduleName, warmup: float, last: int = UPDATES) -> list[float]:
     return [factor(name, update / last, warmup) for update in range(UPDATES)]
-
-
-@given(NAMES, st.floats(0, 1), WARMUPS)
-def test_a_factor_is_a_share(name, progress, warmup):
-    assert 0 <= factor(name, progress, warmup) <= 1
-
-
-@given(NAMES, st.floats(0, 0.999), WARMUPS)
-def test_no_update_is_lost_before_the_end(name, progress, warmup):
-    assert factor(name, progress, warmup) > 0
-
-
-@given(FALLING, WARMUPS)
-def test_a_trial_ends_at_nothing_and_not_abruptly(name, warmup):
-    assert factor(name, 1.0, warmup) == pytest.approx(0, abs=1e-12)
-    assert factor(name, 1 - 1e-9, warmup) < 1e-3
-
-
-@given(NAMES, st.floats(0, 1 - 1e-9), WARMUPS)
-def test_a_schedule_has_no_jumps(name, progress, warmup):
-    assert abs(factor(name, progress + 1e-9, warmup) - factor(name, progress, warmup)) < 1e-3
-
-
-@pytest.mark.parametrize("name", get_args(ScheduleName))
-@pytest.mark.parametrize("warmup", [0.05, 0.3, 0.9])
-def test_a_schedule_does_not_jump_where_its_warm_up_ends(name, warmup):
-    below, above = math.nextafter(warmup, 0), math.nextafter(warmup, 1)
-    assert factor(name, below, warmup) == pytest.approx(1, abs=1e-6)
-    assert factor(name, above, warmup) == pytest.approx(1, abs=1e-6)
-
-
-@given(NAMES, st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted), st.floats(1e-3, 0.99))
-def test_a_rate_rises_during_the_warm_up_and_never_after_it(name, ends, warmup):
-    low, high = ends
-    rising = factor(name, low * warmup, warmup), factor(name, high * warmup, warmup)
-    assert rising[0] <= rising[1] + 1e-12
-    after = [factor(name, warmup + end * (1 - warmup), warmup) for end in ends]
-    assert after[0] >= after[1] - 1e-12
-
-
-def test_constant_stays_at_the_given_rate():
-    assert ours("constant", 0.0) == [1.0] * UPDATES
 
 
 def test_linear_is_that_of_torch():

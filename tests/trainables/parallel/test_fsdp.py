@@ -48,29 +48,6 @@ def test_a_rank_without_a_sample_takes_part_in_training_and_evaluation(on_two_ra
 
 
 @pytest.mark.long
-def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
-    trainings = [
-        Training("fsdp", optimizer="adamw", ema=0.9),
-        Training("fsdp", reshard_after_forward=False),
-    ]
-    pairs, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
-    for uninterrupted, resumed_reports in pairs:
-        assert losses(resumed_reports) == losses(uninterrupted)
-
-
-def test_mixed_precisions_learn_nearly_the_same(on_two_ranks):
-    trainings = [Training("fsdp", name) for name in ("bf16-mixed", "16-mixed")]
-    results, _ = on_two_ranks(curves, Deep(lr=0.01), trainings, 2)
-    alone = losses(learned(Deep(lr=0.01), Training()))
-    bfloat, half = results
-    assert losses(bfloat) == pytest.approx(alone, rel=0.05)
-    # float16 skips updates until its scale has come down, so it is behind.
-    last = [reports[-1]["train/loss"] for reports in (bfloat, half, half[:1])]
-    assert 0.9 * last[0] < last[1] < last[2]
-    assert half[-1]["train/loss_scale"] < 2**16
-
-
-@pytest.mark.long
 def test_a_norm_and_a_head_around_the_blocks_take_mixed_precision(on_two_ranks):
     precisions = ("64-true", "bf16-mixed", "16-mixed")
     trainings = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, curves, learned, resumed
+from tasks import Deep, curves, learned
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -79,23 +79,6 @@ def test_an_average_after_each_update_is_one_process_and_a_rarer_one_its_definit
     for reports, every in zip(results[2:], (3, 8), strict=True):
         expected = by_definition(Plain(), every)
         assert [seen["val/loss"] for seen in reports] == pytest.approx(expected, abs=1e-12)
-
-
-@dataclass(frozen=True)
-class Adam(Plain):
-    """A task with an optimizer with state."""
-
-    dropout: float = 0.2
-
-    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=self.lr)
-
-
-def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
-    trainings = [replace(EXACT, ema=0.9, sync_every=2), Training("local_sgd", clip=0.1)]
-    pairs, _ = on_two_ranks(resumed, Adam(), trainings, 2, tmp_path)
-    for uninterrupted, resumed_reports in pairs:
-        assert losses(resumed_reports) == losses(uninterrupted)
 
 
 def alone(rank: int) -> list[object]:

@@ -50,10 +50,3 @@ def test_the_last_ones_are_shown(recorded):
     lines = last_collectives().splitlines()
     assert len(lines) == MOST
     assert lines[-1].startswith("  49 ")
-
-
-def test_nothing_is_said_where_nothing_is_recorded(recorded, monkeypatch):
-    recorded()
-    assert last_collectives() == ""
-    monkeypatch.delitem(recorder.sys.modules, "torch")
-    assert last_collectives() == ""

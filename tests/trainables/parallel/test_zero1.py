@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tasks import Deep, curves, learned, resumed
+from tasks import Deep, curves, learned
 from torch import nn
 
 from trainables import Training, Worker
@@ -32,24 +32,6 @@ def test_two_ranks_learn_what_one_learns(on_two_ranks):
         alone = replace(training, strategy="single", accumulate=1)
         expected = losses(learned(Deep(), alone))
         assert losses(reports) == pytest.approx(expected, abs=1e-12)
-
-
-def test_mixed_precisions_skip_and_learn_what_ddp_does(on_two_ranks):
-    trainings = [
-        Training(strategy, precision, optimizer="adamw", gradient_compression=gradient_compression)
-        for precision, gradient_compression in (("16-mixed", "none"), ("bf16-mixed", "fp16"))
-        for strategy in ("ddp", "zero1")
-    ]
-    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    for replicated, dealt in (results[:2], results[2:]):
-        assert losses(dealt) == losses(replicated)
-
-
-def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
-    trainings = [Training("zero1", optimizer="adamw"), Training("zero1", "16-mixed", clip=0.1)]
-    pairs, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
-    for uninterrupted, resumed_reports in pairs:
-        assert losses(resumed_reports) == losses(uninterrupted)
 
 
 def kept(rank: int) -> dict[str, object]:

@@ -45,12 +45,6 @@ def test_a_script_reports_each_step_and_goes_on_from_its_checkpoint(attempt, tmp
     assert found([*first, *second], "count") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
 
 
-def test_a_report_without_a_step_counts_on_from_the_first_of_the_order(attempt):
-    script = "import hposvc\nfor _ in range(3): hposvc.report({'loss': 1})"
-    _, reports = attempt(script, first=4, until=6)
-    assert [report.step for report in reports] == [4, 5, 6]
-
-
 def test_a_stop_ends_the_report_and_nothing_after_it_runs(attempt, tmp_path):
     script = f"""
         import hposvc
@@ -86,37 +80,6 @@ def test_a_milestone_holds_the_script_in_its_report_until_the_decision(attempt, 
     assert mark.exists()
 
 
-def test_a_script_that_does_not_know_where_the_rung_ends_is_ended_there(attempt):
-    script = "import hposvc\nfor step in range(1, 28): hposvc.report({'loss': 1}, step)"
-    outcome, reports = attempt(script, until=3, total=27)
-    assert outcome.kind == "ended"
-    assert [report.step for report in reports] == [1, 2, 3]
-
-
-def test_a_report_that_breaks_the_rules_raises_in_the_script(attempt):
-    script = "import hposvc; hposvc.report({'loss': None})"
-    outcome, reports = attempt(script)
-    assert outcome.kind == "user"
-    assert "metric 'loss' is None (NoneType); give a real number, or leave it" in outcome.message
-    assert not reports
-
-
-def test_steps_without_the_sweep_s_metric_are_reported_and_not_judged(attempt):
-    script = """
-        import hposvc
-        for step in range(1, 5):
-            hposvc.report({"train": 1 / step, **({"loss": 1.0} if step % 2 == 0 else {})})
-    """
-    outcome, reports = attempt(script, until=4, milestones=(1, 3))
-    assert outcome.kind == "ended"
-    assert [(report.step, report.judged) for report in reports] == [
-        (1, False),
-        (2, True),
-        (3, False),
-        (4, True),
-    ]
-
-
 TORCHRUNS = """
     import os, hposvc
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -133,6 +96,7 @@ def test_a_lone_process_is_not_told_that_it_is_distributed_unless_it_asks(attemp
     assert os.environ["WORLD_SIZE"] == "8"
 
 
+@pytest.mark.full
 def test_accelerate_takes_a_lone_process_for_one(attempt):
     """Told torchrun's variables, it would wrap the model in DDP, as Hugging Face's Trainer does."""
     pytest.importorskip("accelerate")
@@ -145,63 +109,11 @@ def test_accelerate_takes_a_lone_process_for_one(attempt):
     assert found(reports, "loss") == [(1, 1.0)]
 
 
-TRAINER = """
-    import argparse, torch
-    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--lr", type=float)
-    words = torch.randint(3, 20, (32, 6), generator=torch.Generator().manual_seed(0))
-    data = [{"input_ids": each, "labels": each[0] % 2} for each in words]
-    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-                        intermediate_size=16, max_position_embeddings=8)
-    arguments = TrainingArguments("out", learning_rate=flags.parse_args().lr, num_train_epochs=2,
-                                  per_device_train_batch_size=8, eval_strategy="epoch",
-                                  save_strategy="epoch", use_cpu=True)
-    trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=data,
-                      eval_dataset=data)
-    trainer.train()
-    assert trainer.model_wrapped is trainer.model
-"""
-
-
-@pytest.mark.full
-def test_hugging_face_s_trainer_trains_unmodified_on_one_worker(attempt, tmp_path, monkeypatch):
-    """Its model has random weights: nothing is downloaded."""
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORLD_SIZE", "8")  # of whatever started hposvc
-    outcome, reports = attempt(TRAINER, collect=r"'eval_loss': '?(?P<loss>[0-9.]+)", until=2)
-    assert (outcome.kind, outcome.message, outcome.leaks) == ("ended", "", ())
-    assert [report.step for report in reports] == [1, 2]
-    assert all(0 < report.metrics["loss"] < 2 for report in reports)
-
-
-def test_metrics_of_numpy_and_torch_are_numbers(attempt):
-    script = """
-        import numpy, torch, hposvc
-        hposvc.report({"loss": torch.tensor(0.5), "n": numpy.int64(3), "bad": numpy.float32("nan")})
-    """
-    _, reports = attempt(script)
-    assert reports[0].metrics["n"] == 3.0
-    assert reports[0].metrics["loss"] == 0.5
-
-
 def test_a_script_alone_runs_without_a_sweep(tmp_path):
     code = "import hposvc; print(hposvc.get_checkpoint()); hposvc.report({'loss': 0.5}, 3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "None\n"
     assert ended.stderr == "step 3: {'loss': 0.5}\n"
-
-
-def test_importing_hposvc_in_a_script_loads_nothing_heavy():
-    code = (
-        "import sys, hposvc; hposvc.report;"
-        "heavy = {'torch', 'ray', 'numpy', 'pydantic', 'mlflow', 'psutil'};"
-        "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # A program's end

@@ -11,6 +11,7 @@ def test_a_full_disk_that_a_program_got_over_does_not_excuse_what_ended_it():
     assert failure(1, f"{got_over}KeyError: 1", among_peers=False).kind == "user"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("read", ["os.environ['LOCAL_RANK']", "dist.init_process_group('gloo')"])
 def test_a_script_for_torchrun_that_python_starts_is_told_how_to_be_started(attempt, read):
     outcome, _ = attempt(f"import os, torch.distributed as dist\n{read}", until=1)

@@ -26,17 +26,20 @@ def under_torchrun(attempt, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_the_message_of_a_failure_is_the_rank_s_not_torchrun_s(under_torchrun):
     outcome = under_torchrun("if rank == 1: raise KeyError('width')\nsignal.pause()")
     assert outcome.kind == "user"
     assert error_line(outcome.message) == "KeyError: 'width'"
 
 
+@pytest.mark.full
 def test_a_rank_without_memory_ends_the_trial_as_a_script_without_memory_does(under_torchrun):
     outcome = under_torchrun("raise MemoryError('no room for the batch')")
     assert outcome.kind == "oom"
 
 
+@pytest.mark.full
 def test_a_rank_that_a_signal_ends_is_named(under_torchrun):
     outcome = under_torchrun("if rank == 0: os.kill(os.getpid(), signal.SIGKILL)\nsignal.pause()")
     assert error_line(outcome.message).endswith("rank 0 was ended by signal 9")

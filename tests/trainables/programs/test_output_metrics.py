@@ -35,13 +35,6 @@ def test_a_line_without_an_end_counts_when_the_output_ends():
     assert collected(LOSS, b"loss=0.5") == [(None, {"loss": 0.5})]
 
 
-def test_a_progress_bar_is_many_lines():
-    assert collected(LOSS, b"\r10%\r50% loss=2\r\nloss=1\r") == [
-        (None, {"loss": 2.0}),
-        (None, {"loss": 1.0}),
-    ]
-
-
 def test_bytes_that_are_no_text_hide_nothing():
     assert collected(LOSS, b"\xff\xfe\x80 loss=1 \xc3\n") == [(None, {"loss": 1.0})]
 
@@ -54,12 +47,6 @@ def test_a_line_that_never_ends_is_not_kept():
     assert len(collector._rest) <= LONGEST
     collector.feed(b"\nloss=1\n")
     assert reports == [(None, {"loss": 1.0})]
-
-
-def test_metrics_add_up_until_the_sweep_s_own_comes():
-    pattern = r"step (?P<step>\d+)|train=(?P<train>\S+)|loss=(?P<loss>\S+)"
-    output = b"step 3\ntrain=0.1\nloss=0.2\nloss=0.3\n"
-    assert collected(pattern, output) == [(3, {"train": 0.1, "loss": 0.2}), (None, {"loss": 0.3})]
 
 
 def test_several_metrics_are_waited_for_together():
@@ -83,12 +70,6 @@ def test_a_printed_step_without_the_sweep_s_metric_is_reported_when_it_is_over()
 def test_names_and_values_are_metrics_of_any_name():
     pairs = r"(?P<name>[\w/]+)=(?P<value>\S+)"
     assert collected(pairs, b"step=2 val/acc=0.5 loss=1\n") == [(2, {"val/acc": 0.5, "loss": 1.0})]
-
-
-def test_nan_and_infinity_are_numbers():
-    (_, first), (_, second) = collected(LOSS, b"loss=nan\nloss=-inf\n")
-    assert first["loss"] != first["loss"]
-    assert second["loss"] == float("-inf")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +125,6 @@ def test_a_step_without_the_metric_with_a_limit_is_reported_as_the_next_begins(b
         (steps[0], {"loss": 1.0}),
         (steps[1], {"loss": 2.0, "latency": 9.0}),
     ]
-
-
-def test_another_step_ends_the_one_before_it():
-    output = b"epoch 1: loss=1\nepoch 2: latency=8\nloss=2\n"
-    assert collected_with_limit(output) == [(1, {"loss": 1.0}), (2, {"loss": 2.0, "latency": 8.0})]
 
 
 def test_the_last_step_is_reported_when_the_output_ends_without_the_metric_with_a_limit():

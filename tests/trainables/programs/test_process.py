@@ -62,13 +62,6 @@ def test_much_output_is_passed_on_and_little_of_it_kept(run, capfd):
     assert sum(len(piece) for tail in process._tails for piece in tail) < 4 * TAIL
 
 
-def test_the_tail_is_the_last_lines_of_both_outputs(run):
-    code = "import sys\nfor n in range(99): print(n)\nprint('50%\\r100%'); sys.exit('no data')"
-    process, events = run(code)
-    assert read(events)[1] == Ended(1)
-    assert process.tail().splitlines() == [*map(str, range(86, 99)), "50%", "100%", "no data"]
-
-
 @pytest.mark.parametrize(
     ("program", "message"),
     [("no-such-program", "No such file"), (str(Path(__file__).parent), "Permission denied")],
@@ -76,11 +69,6 @@ def test_the_tail_is_the_last_lines_of_both_outputs(run):
 def test_what_can_t_be_started_is_said(program, message):
     with pytest.raises(CannotStart, match=message):
         Process([program], dict(os.environ))
-
-
-def test_an_argument_that_no_program_can_take_is_said():
-    with pytest.raises(CannotStart, match="null byte"):
-        Process([sys.executable, "a\0b"], dict(os.environ))
 
 
 def test_a_held_program_and_its_children_do_not_run(run, tmp_path):

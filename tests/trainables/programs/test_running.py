@@ -9,19 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from trainables.storage.checkpoint import Saved
 from trainables.worker import LocalLink
 
 WAIT_S = 60
 LOSS = r"loss=(?P<loss>\S+)"
-
-
-def await_true(what, seconds=WAIT_S):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.01)
 
 
 FAMILY = """
@@ -107,13 +101,13 @@ carry_out(place, Assignment(Order(1, "t0001", {{}}, None, 1, 1, ())), 0, LocalLi
 """
     rank = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
     try:
-        await_true(lambda: len(list(tmp_path.glob("mark-*"))) == 3)
+        until(lambda: len(list(tmp_path.glob("mark-*"))) == 3)
     finally:
         for child in psutil.Process(rank.pid).children():
             child.kill()
         rank.kill()
         rank.wait()
-    await_true(lambda: not left(tmp_path))
+    until(lambda: not left(tmp_path))
 
 
 def test_a_damaged_start_leaves_no_thread_and_no_folder(attempt, tmp_path):
@@ -121,7 +115,7 @@ def test_a_damaged_start_leaves_no_thread_and_no_folder(attempt, tmp_path):
     gone = Saved(1, str(tmp_path / "gone"), "0" * 64, 1)
     outcome, _ = attempt("pass", first=2, until=2, start=gone)
     assert outcome.kind == "damaged"
-    await_true(lambda: all(thread.name != "inbox" for thread in threading.enumerate()))
+    until(lambda: all(thread.name != "inbox" for thread in threading.enumerate()))
     assert not list((tmp_path / "s").rglob("*-given"))
 
 

@@ -18,7 +18,6 @@ from trainables.runtime.assignment import (
     import_trainable,
     outcome_kind,
 )
-from trainables.storage.checkpoint import Saved
 from trainables.training import Training
 from trainables.worker import LocalLink
 
@@ -26,7 +25,6 @@ needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/
 TRAINABLES = """
 import os, sys
 from dataclasses import dataclass
-from trainables.worker import Diverged, TooLarge
 
 def fine(params, worker):
     os.environ["LEFT"] = "behind"
@@ -36,38 +34,12 @@ def fine(params, worker):
 def raises(params, worker):
     raise ValueError("bad batch")
 
-def fills_the_gpu(params, worker):
-    import torch
-    raise torch.OutOfMemoryError("CUDA out of memory")
-
-def fills_the_machine(params, worker):
-    bytearray(2**60)
-
-def fills_it_with_a_tensor(params, worker):
-    import torch
-    torch.empty(10**15)
-
-def says_it_otherwise(params, worker):
-    try:
-        bytearray(2**60)
-    except MemoryError as error:
-        raise ValueError("batch is too large") from error
-
-def halves(params, worker):
-    try:
-        bytearray(2**60)
-    except MemoryError as error:
-        raise TooLarge("a micro-batch of 8 samples did not fit") from error
-
 def fills_the_disk(params, worker):
     with open("/dev/full", "wb") as stream:
         stream.write(b"1" * 2**16)
 
 def fills_the_log(params, worker):
     print("told", file=open("/dev/full", "w"), flush=True)
-
-def diverges(params, worker):
-    raise Diverged("loss nan after 10 skipped updates")
 
 @dataclass
 class Task:
@@ -110,9 +82,6 @@ def closes_its_streams(params, worker):
 
 def says_all(params, worker):
     raise ValueError("begin " + "x" * 5_000_000 + " end")
-
-def restores(params, worker):
-    worker.restore()
 
 def silent(params, worker):
     pass
@@ -162,14 +131,6 @@ def test_what_the_user_s_code_raises_is_the_user_s(attempt):
     outcome, _ = attempt("raises")
     assert outcome.kind == "user"
     assert "ValueError: bad batch" in outcome.message
-
-
-@pytest.mark.parametrize(
-    "name", ["fills_the_gpu", "fills_the_machine", "fills_it_with_a_tensor", "says_it_otherwise"]
-)
-def test_too_little_memory_is_told_apart(attempt, name):
-    """Another try would fill the memory again; the searcher is to learn where it ends."""
-    assert attempt(name)[0].kind == "oom"
 
 
 # As torch 2.13 says it, on a GPU that others use too.
@@ -234,18 +195,6 @@ def test_a_full_disk_is_nobody_s_fault(attempt, name):
     assert "No space left on device" in outcome.message.strip().splitlines()[-1]
 
 
-def test_half_of_a_micro_batch_may_fit_where_a_whole_one_does_not(attempt):
-    """Taken for plain lack of memory, the trial would be given up."""
-    outcome, _ = attempt("halves")
-    assert outcome.kind == "oversize"
-    assert outcome.message.strip().endswith("a micro-batch of 8 samples did not fit")
-
-
-def test_a_training_that_can_t_go_on_is_no_error_of_the_user_s_code(attempt):
-    outcome, _ = attempt("diverges")
-    assert (outcome.kind, outcome.message) == ("diverged", "loss nan after 10 skipped updates")
-
-
 def test_a_rank_is_told_how_small_and_what_to_do_about_nan(attempt):
     _, link = attempt("Task", nan="rollback", shrink=3)
     assert link.reports[0].metrics == {"loss": 3.0, "rollback": 1.0}
@@ -304,11 +253,6 @@ def test_an_exit_while_the_trainable_is_imported_is_an_error_with_words(tmp_path
     config = SlotConfig(f"{file}:train", Training(), ("loss",), 1, 1, 0, tmp_path)
     with pytest.raises(LoadError, match="fails when it is loaded: SystemExit: no licence"):
         import_trainable(config, tmp_path / "log")
-
-
-def test_a_checkpoint_that_is_not_there_is_told_apart(attempt, tmp_path):
-    outcome, _ = attempt("restores", start=Saved(1, str(tmp_path / "gone"), "0" * 64, 1))
-    assert outcome.kind == "damaged"
 
 
 def test_a_function_that_never_reports_is_told_how(attempt):

@@ -100,40 +100,6 @@ def test_an_order_is_said_to_run_on_the_models_and_nodes_of_its_ranks(switchboar
         connection.close()
 
 
-def test_only_a_milestone_waits_for_a_decision(switchboard):
-    slot = Slot(switchboard, 1)
-    with slot.ranks() as (rank,):
-        slot.leader.carry_out(order(milestones=(3,)))
-        rank.recv()
-        rank.send(report(1))
-        assert rank.recv() is True
-        rank.send(report(4))  # steps over the milestone
-        slot.next(), slot.next()
-        assert not rank.poll(0.1)
-        slot.leader.decide(1, "continue")
-        assert rank.recv() is True
-
-
-def test_a_stop_is_heard_at_the_next_report_even_at_a_milestone(switchboard):
-    slot = Slot(switchboard, 1)
-    with slot.ranks() as (rank,):
-        slot.leader.carry_out(order(milestones=(3,)))
-        slot.leader.decide(1, "stop")
-        rank.recv()
-        rank.send(report(3))
-        assert rank.recv() is False
-
-
-def test_a_decision_on_another_order_changes_nothing(switchboard):
-    slot = Slot(switchboard, 1)
-    with slot.ranks() as (rank,):
-        slot.leader.carry_out(order(number=1))
-        slot.leader.decide(2, "stop")
-        rank.recv()
-        rank.send(report(1))
-        assert rank.recv() is True
-
-
 def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
     slot = Slot(switchboard, 2)
     with slot.ranks() as (first, second):
@@ -206,32 +172,6 @@ def test_an_order_without_a_sign_of_life_is_over(switchboard):
             "no sign of life from rank 0 for 1 s (failure.stall); "
             "the stacks of all threads end logs/t0001/1-0.log"
         )
-
-
-def test_an_idle_slot_is_not_missed(switchboard):
-    slot = Slot(switchboard, 1, stall_s=0.1)
-    with slot.ranks(), pytest.raises(queue.Empty):
-        slot.said.get(timeout=1.0)
-
-
-def test_thirty_two_ranks_that_call_at_once_are_all_heard(switchboard):
-    """A queue of one caller let ranks wait for ever."""
-    slot = Slot(switchboard, 32)
-    connections = []
-
-    def call(rank):
-        connection = connect(slot.call)
-        connection.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
-        connections.append(connection)
-
-    threads = [threading.Thread(target=call, args=(rank,)) for rank in range(32)]
-    for thread in threads:
-        thread.start()
-    assert slot.next() == Ready()
-    for thread in threads:
-        thread.join(WAIT_S)
-    for connection in connections:
-        connection.close()
 
 
 def test_strangers_keep_nobody_waiting_and_are_not_heard(switchboard):

@@ -92,6 +92,7 @@ def test_a_forked_child_ends(log):
     assert run(FORKS, log) == "both ended\n"
 
 
+@pytest.mark.long
 def test_stacks_are_written_once_and_are_no_sign_of_life(log):
     """Stacks go where output goes, and output is a sign of life."""
     orders, _, later = run(HANGS, log).partition("and on\n")
@@ -99,6 +100,7 @@ def test_stacks_are_written_once_and_are_no_sign_of_life(log):
     assert log.read_text().count("Timeout (0:00:01)!") == 1
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="there is nobody to watch memory")
 @pytest.mark.parametrize(("who", "stacks"), [("as watcher", True), ("as trainable", False)])
 def test_the_work_of_watching_a_process_is_no_sign_of_life(log, who, stacks):
@@ -117,6 +119,7 @@ def test_one_that_prints_or_beats_is_at_work(log, how):
     assert "Timeout" not in log.read_text()
 
 
+@pytest.mark.full
 def test_a_rank_is_watched_where_nobody_counts_what_it_reads(log):
     """As on macOS, where psutil has no io_counters."""
     text = f"import psutil\ndel psutil.Process.io_counters\n{LIVES}"

@@ -54,20 +54,6 @@ def test_a_flood_leaves_its_beginning_its_end_and_how_much_was_dropped(tmp_path,
     assert len(head) + int(count) + len(tail) == len("".join(lines))
 
 
-@pytest.mark.parametrize("ends", ["\r", ""])
-def test_a_log_of_a_single_line_is_shortened_too(tmp_path, short, ends):
-    log = tmp_path / "log"
-    log.write_text(f"{'bar':>9}{ends}" * 1000)
-    size = log.stat().st_size
-    for _ in range(3):
-        shorten(log)
-        head, count, tail = DROPPED.split(log.read_bytes())
-        assert head.endswith(b"\n")  # which it did not have
-        assert len(head) - 1 + int(count) + len(tail) == size
-        with log.open("a") as more:
-            size += more.write("x" * 5000)
-
-
 @pytest.mark.parametrize("lines", [("first", "bar", "last"), ("bar", "last"), ("first", "bar")])
 def test_a_long_line_does_not_take_beginning_or_end_along(tmp_path, short, lines):
     """As of progress bars, which end with the epoch: its output around them is short."""
@@ -80,10 +66,3 @@ def test_a_long_line_does_not_take_beginning_or_end_along(tmp_path, short, lines
     assert head == whole[:1000] + b"\n"
     assert tail == whole[-1000:]
     assert len(head) - 1 + int(count) + len(tail) == len(whole)
-
-
-def test_a_log_that_is_short_or_gone_stays_as_it_is(tmp_path, short):
-    shorten(tmp_path / "none")
-    (tmp_path / "log").write_text("x\n" * 2000)
-    shorten(tmp_path / "log")
-    assert (tmp_path / "log").read_text() == "x\n" * 2000

@@ -144,6 +144,7 @@ def test_a_function_ends_at_its_next_report_with_that_checkpoint(file, tmp_path)
     assert messages[-1].clean
 
 
+@pytest.mark.full
 def test_an_order_that_is_at_its_last_step_ends_as_it_should(file, tmp_path):
     """The step is done; doing it again would be a waste."""
     alone = {"world_size": 1, "training": Training("single")}
@@ -154,6 +155,7 @@ def test_an_order_that_is_at_its_last_step_ends_as_it_should(file, tmp_path):
     assert messages[-1].leaks, "the process is not to be used again"
 
 
+@pytest.mark.long
 def test_a_program_is_told_to_end_too(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM)

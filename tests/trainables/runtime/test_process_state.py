@@ -22,15 +22,6 @@ def test_an_order_that_leaves_nothing_is_clean():
     assert found(before) == []
 
 
-def test_the_default_dtype_is_seen():
-    before = process_state.baseline()
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert found(before) == ["torch default dtype: was torch.float32, is torch.float64"]
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def test_disabled_attention_kernels_and_flushed_denormals_are_seen():
     before = process_state.baseline()
     torch.backends.cuda.enable_math_sdp(False)
@@ -111,6 +102,7 @@ def test_every_torch_global_is_seen():
         torch.backends.cudnn.benchmark = False
 
 
+@pytest.mark.full
 def test_importing_torch_is_clean_and_changing_it_at_once_is_not():
     code = (
         "from trainables.runtime import process_state;"

@@ -130,13 +130,6 @@ def test_a_rank_that_reports_a_step_that_rank_0_has_not_is_told(served):
     assert end.clean
 
 
-def test_all_ranks_may_report_on_after_the_last_step(served):
-    """Each is told to leave."""
-    reports, end = served.order({"case": "all report once more"})
-    assert [report.step for report in reports] == [1, 2, 3]
-    assert (end.kind, end.clean) == ("ended", True)
-
-
 def test_a_rank_that_is_killed_ends_the_others_without_blame(served):
     """The others may be in a report, or in a collective of the program."""
     _, end = served.order({"case": "rank 0 is killed"})
@@ -173,6 +166,7 @@ def restores(params, worker):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", [False, True], ids=["folder", "store"])
 def test_of_a_function_s_ranks_the_first_that_restores_verifies_for_its_node(tmp_path, store):
     (tmp_path / "mine.py").write_text(RESTORES)

@@ -114,6 +114,7 @@ def processes():
             yield process.open_files()
 
 
+@pytest.mark.full
 def test_a_long_secret_takes_no_more_memory_than_it_is_long():
     """A file with certificates, say."""
     secret = "".join(map(chr, (33 + number * 7 % 90 for number in range(100_000))))

@@ -1,14 +1,12 @@
 """Connections between coordinator and ranks."""
 
-import os
-import socket
 import threading
 from multiprocessing import AuthenticationError, Pipe
 from multiprocessing.connection import Listener
 
 import pytest
 
-from trainables.runtime.wire import Beat, Call, CoordinatorConnection, Leave, connect, own_host
+from trainables.runtime.wire import Call, CoordinatorConnection, Leave, connect
 
 KEY = b"a key of this slot"
 
@@ -26,22 +24,6 @@ def accepted(listener):
     thread = threading.Thread(target=accept)
     thread.start()
     return thread, got
-
-
-def test_messages_go_both_ways_and_are_sent_at_once():
-    with Listener(("127.0.0.1", 0), authkey=KEY) as listener:
-        thread, got = accepted(listener)
-        with connect(Call(listener.address, KEY, "s/slot-1")) as connection:
-            thread.join(20)
-            [theirs] = got
-            CoordinatorConnection(connection).send(Beat(7))
-            assert theirs.recv() == Beat(7)
-            theirs.send(Beat(8))
-            assert CoordinatorConnection(connection).receive() == Beat(8)
-            assert own_host(connection) == "127.0.0.1"
-            with socket.socket(fileno=os.dup(connection.fileno())) as line:
-                assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            theirs.close()
 
 
 def test_another_key_is_refused():

@@ -210,6 +210,7 @@ def test_ranks_without_a_common_disk_go_on_from_a_store(
     assert resumed == losses[1:]
 
 
+@pytest.mark.full
 def test_one_rank_reads_what_several_have_put_there(on_two_ranks, store, reach, tmp_path):
     alone = Worker.alone(until=2, folder=tmp_path, training=Training("fsdp", "64-true"))
     worker = replace(alone, world_size=2, storage=store)

@@ -1,6 +1,5 @@
 """Scratch folders and durable folders of one rank."""
 
-from trainables.storage.checkpoint import SCRATCH
 from trainables.storage.writer import CheckpointWriter
 
 
@@ -24,18 +23,6 @@ def test_a_scratch_folder_is_moved_and_any_other_copied(tmp_path):
     assert own.exists()
     assert copied.path.endswith("t0003/7-4.12")
     assert (copied.step, copied.within) == (4, 12)
-
-
-def test_a_rank_deletes_its_own_scratch_folders_alone(tmp_path):
-    one, other = writer(tmp_path), writer(tmp_path, rank=1)
-    mine, theirs = filled(one.scratch()), filled(other.scratch())
-    one.drop(theirs)
-    assert theirs.exists()
-    one.drop(mine)
-    assert not mine.exists()
-    one.scratch()
-    one.close()
-    assert list((tmp_path / SCRATCH).iterdir()) == [other.scratch_root]
 
 
 def test_what_is_shared_outlives_the_rank_that_made_it(tmp_path):

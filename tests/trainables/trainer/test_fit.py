@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 from trainables import Worker, costs
 from trainables.data import Batch, Data, Tensors
 from trainables.trainer.fit import prepare
-from trainables.trainer.per_element import checked
 
 
 @dataclass(frozen=True)
@@ -124,12 +123,3 @@ def test_a_mean_and_values_of_ignored_labels_are_refused_with_the_way_out(evalua
     worker = Worker.alone()
     Labelled(counted=True).train(worker)
     assert len(worker.reports) == 1
-
-
-def test_labels_that_are_shifted_before_the_losses_are_compared_too():
-    label_BT = torch.tensor([[5, 2, -100], [1, -100, -100]])
-    shifted = {"loss": torch.tensor([0.3, 0.0, 0.0, 0.0])}
-    with pytest.raises(ValueError, match="4 values, of which 3 are 0 since their label is -100"):
-        checked(Deep(), "evaluate", shifted, (label_BT,), set())
-    right = {"loss": torch.tensor([0.3, 0.2, 0.1])}
-    assert checked(Deep(), "evaluate", right, (label_BT,), set()) == right

@@ -2,9 +2,7 @@
 
 import gc
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables import Saved, StopTrial, Training, Worker
+from trainables import Training, Worker
 from trainables.data import Batch, Data, Tensors
 from trainables.randomness import derive, permutation, seed_all
 from trainables.runtime import process_state
 from trainables.task import Task
-from trainables.worker import LocalLink
 
 LEARNED = ("train/loss", "val/loss")
 PRECISIONS = ["32-true", "64-true", "bf16-mixed", "16-mixed"]
@@ -139,17 +136,6 @@ def test_accumulation_equals_the_full_batch_with_uneven_tails(accumulate):
         assert accumulated == pytest.approx(expected, abs=1e-12)
 
 
-def test_two_ranks_learn_what_one_learns(on_two_ranks: Callable[..., list[Any]]):
-    exact = Training("ddp", "64-true")
-    trainings = [exact, replace(exact, accumulate=2), replace(exact, clip=0.1)]
-    rank_0, rank_1 = on_two_ranks(ddp_curves, Tokens(lr=0.05), trainings)
-    assert rank_1 == [[{}, {}, {}]] * 3
-    for reports, clip in zip(rank_0, (None, None, 0.1), strict=True):
-        alone = learned(Tokens(lr=0.05), precision="64-true", clip=clip)
-        for seen, expected in zip(reports, alone, strict=True):
-            assert seen == pytest.approx(expected, abs=1e-12)
-
-
 SIZES: dict[str, set[int]] = {"train": set(), "validation": set()}
 
 
@@ -195,20 +181,6 @@ def test_two_ranks_run_at_every_precision_even_where_one_gets_no_sample(on_two_r
     assert double["train/loss"] < half["train/loss"] < rank_0[3][0]["train/loss"]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_every_precision_learns(precision):
-    losses = [seen["train/loss"] for seen in learned(Tokens(lr=0.01), precision=precision)]
-    assert losses[-1] < 0.7 * losses[0]
-
-
-def test_clipping_bounds_an_update():
-    free = learned(Tokens(lr=0.05), until=1)[0]["val/loss"]
-    clipped = learned(Tokens(lr=0.05), until=1, clip=1e-9)[0]["val/loss"]
-    still = learned(Tokens(lr=0.0), until=1)[0]["val/loss"]
-    assert clipped == pytest.approx(still, abs=1e-6)
-    assert free < still
-
-
 def test_seeds_give_the_same_curve_and_other_seeds_another():
     def run(seed: int) -> list[dict[str, float]]:
         worker = Worker.alone(until=2, seed=seed)
@@ -232,54 +204,12 @@ def test_a_resumed_trial_goes_on_bit_by_bit(tmp_path, precision):
     assert curve(half) == curve(uninterrupted)
 
 
-def resumed_on_two_ranks(rank: int, folder: Path) -> list[dict[str, float]]:
-    alone = Worker.alone(until=2, folder=folder, training=Training("ddp"))
-    worker = replace(alone, rank=rank, world_size=2, total=4)
-    uninterrupted = replace(worker, until=4, trial="whole", link=LocalLink())
-    Adam(lr=0.01).train(uninterrupted)
-    Adam(lr=0.01).train(worker)
-    torch.distributed.barrier()
-    start = Saved(**vars(worker.reports[-1].checkpoint)) if rank == 0 else None
-    box = [start]
-    torch.distributed.broadcast_object_list(box, src=0)
-    Adam(lr=0.01).train(replace(worker, order=2, first=3, until=4, start=box[0]))
-    return [curve(uninterrupted), curve(worker)]
-
-
-def test_two_ranks_with_dropout_go_on_bit_by_bit(on_two_ranks, tmp_path):
-    (uninterrupted, parts), _ = on_two_ranks(resumed_on_two_ranks, tmp_path)
-    assert len(uninterrupted) == 4
-    assert parts == uninterrupted
-
-
 def test_the_schedule_stretches_over_the_whole_trial_whatever_the_order(tmp_path):
     uninterrupted = Worker.alone(until=4)
     Cosine(lr=0.05).train(uninterrupted)
     rung = replace(Worker.alone(until=1), total=4)
     Cosine(lr=0.05).train(rung)
     assert curve(rung) == curve(uninterrupted)[:1]
-
-
-def test_the_orders_learning_rate_wins_over_the_checkpoints(tmp_path):
-    first = Worker.alone(until=1, folder=tmp_path)
-    Adam(lr=0.05).train(first)
-    start = first.reports[0].checkpoint
-    exploit = replace(first, order=2, first=2, until=2, total=2, start=start, link=LocalLink())
-    Adam(lr=0.0).train(exploit)
-    assert exploit.reports[0].metrics["val/loss"] == first.reports[0].metrics["val/loss"]
-
-
-def test_checkpoints_are_written_where_they_are_due_only(tmp_path):
-    worker = replace(Worker.alone(until=5, folder=tmp_path), every=3)
-    Tokens().train(worker)
-    assert [seen.step for seen in worker.reports if seen.checkpoint] == [3, 5]
-
-
-def test_a_stop_ends_training():
-    worker = replace(Worker.alone(until=5), link=LocalLink(stop_at=2))
-    with pytest.raises(StopTrial):
-        Tokens().train(worker)
-    assert len(worker.reports) == 2
 
 
 def test_a_diverged_trial_reports_that_it_did():

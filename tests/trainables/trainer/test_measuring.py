@@ -16,7 +16,7 @@ import torch
 from tasks import Deep, Normed, curves
 from torch import Tensor, nn
 
-from trainables import Saved, Training, Worker, costs
+from trainables import Training, Worker, costs
 from trainables.data import Batch
 from trainables.task import Task
 from trainables.vmapped.batch import Batch as Trials
@@ -104,29 +104,10 @@ def test_every_report_holds_what_was_measured_under_its_own_name():
         assert report.metrics["flops"] == 5 * 2 * (3 * 8 + 8 * 8 + 8)
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed", "16-mixed"])
-def test_every_precision_is_measured(precision):
-    assert trained(Measured(), precision=precision).reports[-1].metrics["flops"] > 0
-
-
 @pytest.mark.full
 def test_operations_of_a_compiled_model_are_counted():
     worker = trained(Split(), until=1, compile="aot_eager")
     assert worker.reports[-1].metrics["flops"] == trained(Split(), 1).reports[-1].metrics["flops"]
-
-
-def resumed(folder: Path, task: Task) -> Worker:
-    first = replace(Worker.alone(until=1, folder=folder), total=2)
-    task.train(first)
-    start = first.reports[0].checkpoint
-    assert isinstance(start, Saved)
-    second = replace(Worker.alone(until=2, folder=folder), first=2, order=2, start=start)
-    task.train(second)
-    return second
-
-
-def test_a_resumed_trial_is_measured_too(tmp_path):
-    assert resumed(tmp_path, Split()).reports[-1].metrics["samples"] == 2
 
 
 def test_trials_of_one_process_are_each_measured():
@@ -142,6 +123,7 @@ def test_trials_of_one_process_are_each_measured():
             assert worker.reports[0].metrics[name] == alone[name]
 
 
+@pytest.mark.full
 def test_ranks_that_share_a_model_report_what_the_whole_one_costs(
     on_two_ranks: Callable[..., list[Any]],
 ):

@@ -16,7 +16,6 @@ from trainables.data import Batch, Data, Tensors
 from trainables.runtime.assignment import outcome_kind
 from trainables.storage.checkpoint import Period
 from trainables.task import Task
-from trainables.trainer import optimizer_step
 from trainables.trainer.fit import DataTooLarge
 from trainables.worker import Diverged
 
@@ -71,11 +70,6 @@ def test_a_micro_batch_that_does_not_fit_is_halved_and_nothing_else_changes():
     assert max(calls) <= 3
     assert losses(small) == pytest.approx(losses(learned(Line())), abs=1e-12)
     assert [metrics["train/accumulate"] for metrics in small] == [4, 4, 4]
-
-
-def test_a_single_sample_that_does_not_fit_ends_the_trial_out_of_memory():
-    with pytest.raises(torch.OutOfMemoryError):
-        learned(Line(fits=0))
 
 
 class Vast(Tensors):
@@ -216,11 +210,6 @@ def test_a_compiled_model_is_compiled_and_learns_the_same(task):
     assert curve == pytest.approx(losses(learned(task)))
 
 
-def test_a_compiled_model_can_compute_activations_again():
-    curve = losses(learned(Line(), compile="aot_eager", activation_checkpointing=1))
-    assert curve == pytest.approx(losses(learned(Line())))
-
-
 def test_compiled_running_means_are_not_updated_twice():
     @dataclass(frozen=True)
     class Normed(Line):
@@ -229,38 +218,6 @@ def test_compiled_running_means_are_not_updated_twice():
 
     with pytest.raises(ValueError, match=r"0 has a norm with running means.*GroupNorm"):
         learned(Normed(), compile="aot_eager", activation_checkpointing=1)
-
-
-@dataclass(frozen=True)
-class Long(Line):
-    """A task with 2,048 losses for each sample, as many tokens have."""
-
-    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
-        x_BF, y_B = batch
-        return (model(x_BF) - y_B[:, None]).square().expand(-1, 2048)
-
-
-def test_the_loss_scale_of_float16_is_the_same_where_the_device_is_not_waited_for(monkeypatch):
-    looked = learned(Long(), 3, precision="16-mixed")
-    monkeypatch.setattr(optimizer_step, "FREE", ())  # as on a GPU
-    unseen = learned(Long(), 3, precision="16-mixed")
-    assert [m["train/loss_scale"] for m in unseen] == [m["train/loss_scale"] for m in looked]
-    assert losses(unseen) == pytest.approx(losses(looked), rel=1e-2)
-    assert unseen[-1]["train/loss_scale"] >= 2**14
-
-
-def test_validation_samples_pass_in_parts_that_memory_has_room_for():
-    sizes: list[int] = []
-
-    @dataclass(frozen=True)
-    class Watching(Line):
-        def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-            sizes.append(len(batch[0]))
-            return {"loss": self.compute_losses(model, batch)}
-
-    expected = losses(learned(Line(), 1))
-    assert losses(learned(Watching(), 1, accumulate=4)) == pytest.approx(expected)
-    assert max(sizes) <= 2
 
 
 def test_weights_that_the_optimizer_leaves_alone_get_no_gradient():

@@ -144,8 +144,3 @@ def test_quantized_weights_keep_their_format(name):
     model = convert(Quantized(), CPU, name)
     assert model.weight.tolist() == [0, 1, 2, 3]
     assert model.weight.dtype == torch.uint8
-
-
-def test_a_pattern_that_fits_nothing_is_named_with_what_there_is():
-    with pytest.raises(ValueError, match="'haed' fits no module of the model; there are head"):
-        keep_in_float32(nn.ModuleDict({"head": nn.Linear(1, 1)}), ["haed"], torch.float32)

@@ -5,7 +5,6 @@ Axes: B samples of a batch.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import pytest
 import torch
@@ -22,10 +21,8 @@ from small import (
     together,
     worker,
 )
-from torch import Tensor, nn
 
 from trainables import Training
-from trainables.data import Batch as Samples
 from trainables.storage.checkpoint import Period
 from trainables.vmapped.batch import Batch
 from trainables.worker import LocalLink, ReportError
@@ -210,23 +207,6 @@ def test_half_of_the_bits_give_about_the_same_losses():
     assert gap(trials, alone) < 0.02
 
 
-def test_a_mean_loss_of_each_token_counts_elements_as_alone():
-    trials = [worker(until=2, seed=k) for k in range(2)]
-    alone = [again(trial) for trial in trials]
-    together([_Tokens(), _Tokens()], trials)
-    for trial in alone:
-        _Tokens().train(trial)
-    assert gap(trials, alone) < TIGHT
-
-
-@dataclass(frozen=True)
-class _Tokens(Small):
-    """A task with several losses per sample."""
-
-    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
-        return (model(batch[0]) - 1).square()
-
-
 def _stopped(task: Small, trial) -> None:
     try:
         task.train(trial)
@@ -239,31 +219,3 @@ def _gap(tail, whole) -> float:
     """Return the gap of a resumed trial's reports to those of an uninterrupted trial."""
     reports = whole.reports[-len(tail.reports) :]
     return gap([tail], [replace(whole, link=LocalLink(reports=reports))])
-
-
-@dataclass(frozen=True)
-class Derived(Small):
-    """A task whose cached property of a field is computed before the model is built."""
-
-    smoothing: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.twice == 2 * self.smoothing
-
-    @cached_property
-    def twice(self) -> float:
-        return 2 * self.smoothing
-
-    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
-        return super().compute_losses(model, batch) * self.twice
-
-
-def test_what_a_task_derives_from_its_fields_is_its_own():
-    tasks = [Derived(smoothing=0.1 * (k + 1)) for k in range(3)]
-    trials = [worker(until=2, seed=5) for _ in range(3)]
-    alone = [again(trial) for trial in trials]
-    together(tasks, trials)
-    for task, trial in zip(tasks, alone, strict=True):
-        task.train(trial)
-    assert gap(trials, alone) < TIGHT

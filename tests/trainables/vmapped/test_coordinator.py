@@ -107,6 +107,7 @@ def test_a_stop_is_told_at_once(switchboard):
         slot.leader.decide(7, "stop")  # an order that it never had
 
 
+@pytest.mark.full
 def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
     slot = Slot(switchboard, stall_s=1.0)
     with slot.rank() as rank:

@@ -10,15 +10,6 @@ def generators(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def test_a_trial_s_masks_are_those_that_it_draws_alone():
-    shape = torch.empty(3, 4, 5)
-    all_K = DropoutMasks(generators(1, 2, 3), {"d": (0.5, 0.25, 0.0)}).masks(shape, "d")
-    alone = DropoutMasks(generators(2), {"d": (0.25,)}).masks(shape[:1], "d")
-    assert torch.equal(all_K[1], alone[0])
-    assert set(all_K[0].unique().tolist()) <= {0.0, 2.0}
-    assert (all_K[2] == 1.0).all()
-
-
 def test_masks_are_those_of_torch_s_own_dropout():
     torch.manual_seed(5)
     expected = nn.functional.dropout(torch.ones(4, 6), 0.5)

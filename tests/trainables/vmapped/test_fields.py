@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from trainables.vmapped.fields import Fields, TensorLabelSmoothing, differing_fields
+from trainables.vmapped.fields import Fields, TensorLabelSmoothing
 from trainables.vmapped.refusals import Unbatchable
 
 
@@ -26,12 +26,6 @@ class Weighted:
 
 
 LIKE = torch.zeros(1, dtype=torch.float64)
-
-
-def test_the_fields_that_differ_are_found():
-    tasks = [Weighted(), Weighted(weight=2.0), Weighted(name="b")]
-    assert differing_fields(tasks) == ["weight", "name"]
-    assert differing_fields(tasks[:1]) == []
 
 
 def test_a_field_that_differs_reads_as_the_values_of_the_present_call():

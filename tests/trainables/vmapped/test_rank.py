@@ -127,6 +127,7 @@ def losses(reports):
     return [report.metrics["val/loss"] for report in reports]
 
 
+@pytest.mark.long
 def test_more_orders_than_train_at_once_come_to_what_they_come_to_alone(slot):
     chosen = [{"lr": 0.01 * k, "dropout": 0.1 * k} for k in range(1, 7)]
     orders = [slot.start(params) for params in chosen]
@@ -221,6 +222,7 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
     assert losses(reports) == pytest.approx(uninterrupted[-3:], rel=1e-12)
 
 
+@pytest.mark.full
 def test_an_order_that_comes_while_the_process_is_to_end_is_given_back(tmp_path):
     """The order arrives too late: it has nothing to save, and must not begin to train."""
     with started(tmp_path, every=LONG, total=LONG) as slot:

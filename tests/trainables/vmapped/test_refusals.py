@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from small import EXACT, Images, Small, curve, finish, worker
+from small import EXACT, Images, Small, finish, worker
 from torch import Tensor, nn
 
 from trainables.data import Batch as Samples
@@ -162,15 +162,6 @@ def test_losses_that_cannot_be_computed_at_once_are_refused_by_name(tasks, said)
             batch.add(task, worker(until=1, seed=seed))
         with pytest.raises(Unbatchable, match=said):
             batch.epoch()
-
-
-def test_fields_that_losses_do_not_read_may_differ():
-    trials = [worker(until=1, seed=1), worker(until=1, seed=1)]
-    with Batch(2) as batch:
-        for name, trial in zip("ab", trials, strict=True):
-            batch.add(Small(name=name), trial)
-        finish(batch)
-    assert curve(trials[0]) == curve(trials[1])
 
 
 @pytest.mark.parametrize(

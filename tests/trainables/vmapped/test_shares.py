@@ -1,11 +1,7 @@
 """If these fail, trials that train at once report no times, or times that nobody spent."""
 
-from dataclasses import replace
-
 import pytest
 from small import Small, again, together, worker
-
-from trainables.worker import LocalLink
 
 PARTS = {"data", "forward", "backward", "communication", "optimizer"}
 
@@ -40,12 +36,3 @@ def test_a_trials_times_are_its_part_of_the_turn_and_its_speed_is_its_own():
     assert reports[0]["perf/samples_per_s"] == pytest.approx(23 / seconds)
     parts = sum(reports[0][f"perf/{name}_ms"] for name in PARTS)
     assert parts <= reports[0]["perf/step_ms"] * (1 + 1e-9)
-
-
-def test_the_part_of_a_trial_grows_when_others_leave():
-    trials = [worker(until=3, seed=k) for k in range(4)]
-    trials[1:] = [replace(trial, link=LocalLink(1)) for trial in trials[1:]]
-    together([Small() for _ in trials], trials)
-    metrics = trials[0].reports[2].metrics
-    seconds = 3 * metrics["perf/step_ms"] / 1e3
-    assert metrics["perf/samples_per_s"] == pytest.approx(23 / seconds)
