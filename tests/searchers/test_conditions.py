@@ -47,19 +47,6 @@ def test_conditions_in_a_circle_are_refused():
         Space.from_dict({"a": {"values": [1, 2], "when": {"a": 1}}})
 
 
-def test_a_child_of_an_inactive_parent_is_inactive():
-    space = Space.from_dict(
-        {
-            "model": {"values": ["cnn", "mlp"]},
-            "norm": {"values": ["batch", "none"], "when": {"model": "cnn"}},
-            "momentum": {"min": 0.1, "max": 0.9, "when": {"norm": "batch"}},
-        }
-    )
-    assert space.active({"model": "mlp", "norm": "batch", "momentum": 0.5}) == {"model"}
-    assert not space.allows({"model": "mlp", "norm": "batch", "momentum": 0.5})
-    assert space.allows({"model": "cnn", "norm": "batch", "momentum": 0.5})
-
-
 def test_all_conditions_must_hold_and_a_constant_can_be_one():
     space = Space.from_dict(
         {

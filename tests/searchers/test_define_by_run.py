@@ -42,14 +42,12 @@ def model(trial):
             trial.suggest_int(f"{other}_width", 8, 64)
 
 
-@pytest.mark.parametrize("name", ["x", "x{}"])
-def test_a_loop_that_never_ends_is_told(name):
+def test_a_loop_that_never_ends_is_told():
     def endless(trial):
         for number in itertools.count(1):
-            trial.suggest_float(name.format(number), 0.0, 1.0)
+            trial.suggest_float(f"x{number}", 0.0, 1.0)
 
-    last = name.format(100_001)
-    message = rf"endless\(\) suggests 100,000 times in one call, at last {last}; does a loop"
+    message = r"endless\(\) suggests 100,000 times in one call, at last x100001; does a loop"
     with pytest.raises(SpaceError, match=message):
         Space.from_function(endless)
 
@@ -164,10 +162,6 @@ def lr_decides(trial):
         trial.suggest_float("momentum", 0, 1)
 
 
-def range_of_a_range(trial):
-    trial.suggest_float("high", 0, trial.suggest_float("low", 0, 1))
-
-
 def range_of_a_number(trial):
     trial.suggest_int("heads", 1, trial.suggest_int("layers", 2, 3))
 
@@ -180,11 +174,6 @@ def either(trial):
 
 def many(trial):
     if sum(trial.suggest_int(f"n{index}", 1, 10) for index in range(4)) == 9:
-        trial.suggest_float("lr", 0, 1)
-
-
-def fine(trial):
-    if trial.suggest_int("seed", 0, 10**9) == 7:
         trial.suggest_float("lr", 0, 1)
 
 
@@ -209,10 +198,6 @@ def broken(trial):
     raise KeyError("x")
 
 
-def leaving(trial):
-    raise SystemExit(4)
-
-
 def renamed(trial):
     return {"learning_rate": trial.suggest_float("lr", 0, 1)}
 
@@ -225,11 +210,9 @@ def squared(trial):
     ("function", "message"),
     [
         (lr_decides, "lr_decides() looks at the value of lr, which is continuous; what is sugg"),
-        (range_of_a_range, "range_of_a_range() looks at the value of low, which is continuous"),
         (range_of_a_number, "range_of_a_number() suggests heads from {'min': 1, 'max': 2, 'type"),
         (either, "either() suggests lr in some combinations of one, other alone, and conditions"),
         (many, "many() opens more than 1,000 branches by looking at n0 (10 values), n1 (10 val"),
-        (fine, "fine() opens more than 1,000 branches by looking at seed (1,000,000,001 values)"),
         (chance, "chance() suggests "),
         (identity, "identity() suggests flag, lr where the values are {'flag': True}, and not fl"),
         (pruned, f"pruned() raises TrialPruned: no lars today ({__file__}, line "),
@@ -238,14 +221,12 @@ def squared(trial):
         (squared, "squared() returns 'width', but has not suggested that value by that name"),
         (lambda trial: 0.5, "<lambda>() returns float; return nothing, or a dict"),
         (lambda trial: None, "<lambda>() suggests nothing; call trial.suggest_categorical"),
-        (leaving, f"leaving() raises SystemExit: 4 ({__file__}, line "),
         (
             lambda: None,
             "<lambda>() raises TypeError: <lambda>() takes 0 positional "
             f"arguments but 1 was given ({__file__}, line ",
         ),
         (lambda trial: trial.number, "<lambda>() asks for trial.number, but may only suggest: "),
-        (lambda trial: trial.suggest_float("x", 1, 0), "parameters.x: min is 1, max is 0; swap"),
         (
             lambda trial: trial.suggest_int("x y", 1, 2),
             "parameters.x y: is not a valid name; use letters",

@@ -97,8 +97,3 @@ def test_a_space_without_numbers_is_searched_at_random():
     space = Space({"kind": Choice(tuple("abcdefgh"))})
     searcher = told(create("cmaes", space), lambda params: 1.0, 8)
     assert {seen.note["source"] for seen in searcher.history} == {"random"}
-
-
-def test_a_population_that_is_too_small_is_refused():
-    with pytest.raises(ValueError, match="population is 3; give 4 or more, or 0"):
-        create("cmaes", VALLEY, population=3)

@@ -17,8 +17,7 @@ def shares(count, **more):
 
 RARE = {
     "seven shares": (shares(7), ["x0 + x1 + x2 + x3 + x4 + x5 + x6 <= 1"]),
-    "a chain": (shares(8), ["x0 < x1 < x2 < x3 < x4 < x5 < x6 < x7"]),
-    "a chain in parts": (shares(8), [f"x{index} < x{index + 1}" for index in range(7)]),
+    "a chain": (shares(8), [f"x{index} < x{index + 1}" for index in range(7)]),
     "steps that make a whole": (shares(8, step=0.1), ["+".join(shares(8)) + " == 1"]),
     "a small ball": (shares(4), ["+".join(f"(x{i} - 0.3) ** 2" for i in range(4)) + " < 1e-6"]),
     "log scales": (
@@ -63,9 +62,7 @@ def test_a_sample_meets_rare_constraints(kind, seed):
     [
         ("random", {}, "conditions and labels"),
         ("sobol", {}, "seven shares"),
-        ("tpe", {"startup": 4}, "conditions and labels"),
         ("cmaes", {"population": 4}, "whole numbers"),
-        ("nsga2", {"population": 4}, "conditions and labels"),
         ("gp", {}, "conditions and labels"),
     ],
 )
@@ -81,7 +78,7 @@ def test_every_method_goes_on_under_rare_constraints(kind, method, options):
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("count", [5, 7])
+@pytest.mark.parametrize("count", [5, pytest.param(7, marks=pytest.mark.full)])
 def test_shares_are_sampled_uniformly_in_their_simplex(count):
     space = Space.from_dict(shares(count), ["+".join(shares(count)) + " <= 1"])
     assert count == 5 or space.is_rare
@@ -100,14 +97,6 @@ def test_an_ordered_chain_is_sampled_uniformly():
     # They are the order statistics of eight uniform numbers.
     for index, x_N in enumerate(x_ND.T):
         assert kstest(x_N, beta(index + 1, 8 - index).cdf).pvalue > 1e-3
-
-
-def test_fifteen_shares_are_sampled():
-    space = Space.from_dict(shares(15), ["+".join(shares(15)) + " <= 1"])
-    rng = np.random.default_rng(0)
-    sums = [space.encode(params).sum() for params in space.sample_related(20, rng)]
-    assert max(sums) <= 1 + 1e-12
-    assert len(set(sums)) == 20
 
 
 def test_the_rest_of_a_given_configuration_meets_rare_constraints():

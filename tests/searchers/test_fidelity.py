@@ -1,5 +1,4 @@
 import math
-import time
 from dataclasses import replace
 
 import pytest
@@ -105,19 +104,3 @@ def test_values_told_without_a_step_are_compared_with_one_another():
     assert losses(history, 3) == {str(i): float(i) for i in range(5)}
     assert losses([*history, *RUNGS], 3) == losses(history, 3)
     assert losses([*history[:1], *RUNGS], 3).keys() == {"b", "c", "d"}
-
-
-def test_without_results_there_is_nothing_to_compare():
-    assert comparable([], 3) == []
-    assert comparable([seen("a", state="pending")], 3) == []
-
-
-def test_the_cost_is_linear_in_the_history():
-    def seconds(number):
-        history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
-        start = time.process_time()
-        comparable(history, 10)
-        return time.process_time() - start
-
-    seconds(1_000)
-    assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)

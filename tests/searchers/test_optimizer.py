@@ -24,32 +24,6 @@ def test_ask_tell_and_best_speak_the_users_sign():
     ]
 
 
-def test_ask_without_a_number_gives_one_trial_with_an_id():
-    searcher = create("random", LINE)
-    trial = searcher.ask()
-    assert isinstance(trial, Proposal)
-    assert [seen.id for seen in searcher.history] == [trial.id]
-    assert searcher.history[0].state == "pending"
-    assert searcher.best is None
-
-
-def test_the_same_calls_give_the_same_trials_and_another_seed_others():
-    def asked(seed):
-        searcher = create("random", LINE, seed=seed)
-        searcher.add({"x": 0.5}, 1.0)
-        return [trial.params for _ in range(3) for trial in searcher.ask(2)]
-
-    assert asked(1) == asked(1)
-    assert asked(1) != asked(2)
-
-
-def test_a_trial_can_be_told_by_its_id():
-    searcher = create("random", LINE)
-    trial = searcher.ask()
-    searcher.tell(trial.id, 0.25)
-    assert searcher.best.id == trial.id
-
-
 def test_none_is_a_failure_and_nan_or_inf_a_divergence():
     searcher = create("random", LINE)
     oom, plain, nan, inf = searcher.ask(4)
@@ -192,30 +166,6 @@ def test_an_excess_of_another_length_than_before_is_refused():
     assert [len(seen.excess) for seen in searcher.history] == [0, 2, 0]
 
 
-def test_a_refused_tell_leaves_the_trial_and_the_number_of_limits_as_they_were():
-    """Otherwise one refused tell would fix the number of limits for all later trials."""
-    searcher = create("random", LINE)
-    trial = searcher.ask()
-    with pytest.raises(ValueError, match="value is 'good'"):
-        searcher.tell(trial, "good", excess=[0.1, 0.2])
-    searcher.tell(trial, 1.0, excess=[0.1])
-    assert searcher.history[0].excess == (0.1,)
-
-
-def test_an_array_without_axes_is_a_number():
-    """numpy's and torch's reductions give such values."""
-    searcher = create("random", LINE, goal="maximize")
-    trial = searcher.ask()
-    searcher.report(trial, np.array(0.2), step=1)
-    searcher.tell(trial, np.array(0.3))
-    assert searcher.best.value == 0.3
-    with pytest.raises(ValueError, match="value is 'good'; give a number"):
-        searcher.tell(searcher.ask(), np.array("good"))
-    several = create("random", LINE, goal=["minimize", "maximize"])
-    with pytest.raises(ValueError, match=r"value is 0.3; give a list of 2 numbers"):
-        several.tell(several.ask(), np.array(0.3))
-
-
 def test_several_values_are_reported_and_told_together():
     searcher = create("random", LINE, goal=["minimize", "maximize"])
     trial, other = searcher.ask(2)
@@ -231,17 +181,6 @@ def test_several_values_are_reported_and_told_together():
     assert searcher.history[1].state == "failed"
     assert searcher.history[1].reason == "diverged"
     assert searcher.history[1].losses == ()
-
-
-def test_values_that_do_not_fit_the_goals_are_refused():
-    searcher = create("random", LINE, goal=["minimize", "maximize"])
-    trial = searcher.ask()
-    with pytest.raises(ValueError, match=r"value is 0.1; give a list of 2 numbers, one for each"):
-        searcher.tell(trial, 0.1)
-    with pytest.raises(ValueError, match=r"there are 3 values in .*; give a list of 2"):
-        searcher.tell(trial, [0.1, 0.2, 0.3])
-    with pytest.raises(ValueError, match="None is among the values; give a list of 2"):
-        searcher.report(trial, [0.1, None], step=1)
 
 
 def test_asking_beyond_the_last_configuration_raises():

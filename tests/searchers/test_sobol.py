@@ -38,12 +38,6 @@ def test_points_of_other_origin_do_not_disturb_the_sequence():
     np.testing.assert_array_equal(points(alone), np.delete(points(mixed), 3, axis=0))
 
 
-def test_the_scramble_comes_from_the_seed():
-    assert (
-        create("sobol", SQUARE, seed=1).ask().params != create("sobol", SQUARE, seed=2).ask().params
-    )
-
-
 def test_repeats_are_skipped_until_a_small_space_is_used_up():
     space = Space({"a": Int(1, 4), "b": Int(1, 4)}, ["a != b"])
     history, rng = [], np.random.default_rng(0)

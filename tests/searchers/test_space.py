@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -115,23 +113,11 @@ def test_a_given_number_takes_the_kind_of_its_parameter():
     }
 
 
-def test_the_same_seed_gives_the_same_samples(digits):
-    first, second = np.random.default_rng(3), np.random.default_rng(3)
-    assert [digits.sample(first) for _ in range(9)] == [digits.sample(second) for _ in range(9)]
-
-
 def test_samples_are_uniform_in_the_logarithm(digits):
     rng = np.random.default_rng(0)
     logs = np.log10([digits.sample(rng)["lr"] for _ in range(2_000)])
     share_N, _ = np.histogram(logs, bins=4, range=(-5, -1))
     assert (np.abs(share_N / 2_000 - 0.25) < 0.04).all()
-
-
-def test_every_value_of_a_range_of_whole_numbers_is_as_likely():
-    space = Space({"n": Int(1, 3)})
-    rng = np.random.default_rng(0)
-    counts = np.bincount([space.sample(rng)["n"] for _ in range(3_000)], minlength=4)
-    assert (np.abs(counts[1:] - 1_000) < 120).all()
 
 
 def test_inactive_parameters_are_absent_and_constants_present(digits):
@@ -203,12 +189,9 @@ def test_a_wrong_constraint_is_named_by_its_place(constraints, message):
     [
         ({"lrr": 1e-3}, "lrr: is no parameter: did you mean 'lr'?"),
         ({"lr": 1.0}, "lr: is 1.0, outside 1e-05 to 0.1"),
-        ({"lr": "1e-3"}, "lr: is '1e-3'; give a number"),
         ({"lr": True}, "lr: is True; give a number"),
-        ({"lr": float("nan")}, "lr: is nan; give a number"),
         ({"layers": 1.5}, "layers: is 1.5; give a whole number"),
         ({"batch": 48}, "batch: is 48; choose from 32, 64, 128"),
-        ({"nesterov": 1}, "nesterov: is 1; choose from True, False"),
         ({"width": 65}, "width: is 65, but it is a constant of 64"),
     ],
 )
@@ -232,14 +215,6 @@ def test_an_unknown_name_to_perturb_is_refused(digits):
         digits.perturb(params, np.random.default_rng(0), names=["momentun"])
 
 
-def test_a_child_that_a_move_activates_is_sampled():
-    space = Space({"kind": Choice(("a", "b")), "size": Int(5, 9, when={"kind": ("b",)})})
-    rng = np.random.default_rng(0)
-    moved = [space.perturb({"kind": "a"}, rng) for _ in range(100)]
-    assert {params["size"] for params in moved if params["kind"] == "b"} <= set(range(5, 10))
-    assert any(params["kind"] == "b" for params in moved)
-
-
 def test_moves_are_a_fifth_of_the_value_or_a_fresh_draw():
     space = Space({"lr": Float(1e-6, 1.0, log=True)})
     rng = np.random.default_rng(0)
@@ -248,28 +223,10 @@ def test_moves_are_a_fifth_of_the_value_or_a_fresh_draw():
     assert 0.7 < len(near) / 1_000 < 0.8
 
 
-def test_a_linear_value_of_zero_can_move():
-    space = Space({"dropout": Float(0.0, 0.5)})
-    rng = np.random.default_rng(0)
-    assert len({space.perturb({"dropout": 0.0}, rng)["dropout"] for _ in range(50)}) > 2
-
-
-def test_where_no_move_is_allowed_the_values_are_kept():
-    space = Space({"a": Int(1, 9), "b": Int(1, 9)}, ["a == 5 and b == 5"])
-    params = {"a": 5, "b": 5}
-    space.validate(space.perturb(params, np.random.default_rng(0), names=["a"]))
-
-
 def test_the_key_tells_true_from_one():
     space = Space({"x": Choice((1, True, "1"))})
     assert len({space.key({"x": value}) for value in (1, True, "1")}) == 3
     assert space.key({"x": 1}) == space.key({"x": 1.0})
-
-
-def test_a_space_can_be_pickled(digits):
-    again = pickle.loads(pickle.dumps(digits))
-    assert dict(again) == dict(digits)
-    assert again.sample(np.random.default_rng(1)) == digits.sample(np.random.default_rng(1))
 
 
 def test_size_is_the_number_of_configurations(digits):

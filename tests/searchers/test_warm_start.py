@@ -13,11 +13,6 @@ def test_a_searcher_that_learns_takes_earlier_results_and_others_stay_as_they_ar
     assert warm_started(searcher, EARLIER) is searcher
 
 
-def test_nothing_earlier_changes_nothing():
-    searcher = GaussianProcess()
-    assert warm_started(searcher, []) is searcher
-
-
 def test_the_methods_that_are_listed_are_those_that_have_the_method():
     named = warm_startable_methods()
     assert "gp" in named

@@ -98,7 +98,7 @@ def test_proposals_are_valid_and_new(method, name):
 
 
 @every_method
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", ["lists", "conditional", "constrained"])
 def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, name):
     first = history_of(method, name)
     random.seed(1)
@@ -283,7 +283,7 @@ def hostile(space, outcomes, goals):
     ("method", "goals"), [*((name, 1) for name in METHODS), *((name, 2) for name in SEVERAL)]
 )
 @pytest.mark.parametrize("outcomes", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("space", [LINE, SPACES["conditional"], TWELVE], ids=["line", "cond", "12"])
+@pytest.mark.parametrize("space", [SPACES["conditional"], TWELVE], ids=["cond", "12"])
 def test_no_history_is_too_strange(method, goals, outcomes, space):
     """An error here would end a sweep that has run for days."""
     history = hostile(space, outcomes, goals)
@@ -296,9 +296,9 @@ def test_no_history_is_too_strange(method, goals, outcomes, space):
 
 
 @pytest.mark.parametrize("method", SEVERAL)
-@pytest.mark.parametrize("goals", [2, 3])
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_several_objectives_give_valid_new_proposals_and_the_same_again(method, goals, space):
+@pytest.mark.parametrize(("goals", "name"), [(2, "conditional"), (3, "constrained")])
+def test_several_objectives_give_valid_new_proposals_and_the_same_again(method, goals, name):
+    space = SPACES[name]
     first, second = (searched(method, space, goals=goals) for _ in range(2))
     assert len(set(keys(space, first.history))) == 16
     for seen in first.history:

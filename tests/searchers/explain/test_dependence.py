@@ -8,7 +8,7 @@ from scipy.stats import qmc
 
 from searchers.explain.explanation import Explanation
 from searchers.searcher import Observation
-from searchers.space import Choice, Float, Int, Space
+from searchers.space import Choice, Float, Space
 
 BRANCHES = Space(
     {
@@ -70,36 +70,6 @@ def test_dependence_on_two_parameters_is_nan_where_they_are_not_active_together(
     assert surface.to_dict()["mean"][0] == [None, None, None]
     mirrored = explanation.dependence("depth", "kind", resolution=3)
     np.testing.assert_allclose(mirrored.mean.T, surface.mean, atol=1e-9)
-
-
-def test_grids_hold_values_that_the_space_has():
-    space = Space(
-        {
-            "few": Int(2, 5),
-            "many": Int(1, 10**6, log=True),
-            "level": Choice((8, 16, 32), ordered=True),
-            "flag": Choice((True, 1, None)),
-        }
-    )
-    explanation = Explanation.of(space, history_of(space, lambda p: math.log(p["many"]), 16))
-    assert explanation.dependence("few").grids == ((2, 3, 4, 5),)
-    assert explanation.dependence("level").grids == ((8, 16, 32),)
-    (flags,) = explanation.dependence("flag").grids
-    assert [repr(flag) for flag in flags] == ["True", "1", "None"]
-    (many,) = explanation.dependence("many", resolution=7).grids
-    assert len(many) == 7
-    assert (many[0], many[-1]) == (1, 10**6)
-    assert not any(space["many"].problem(value) for value in many)
-
-
-def test_deviation_is_small_where_there_are_results_and_large_where_there_are_none():
-    space = Space({"x": Float(0.0, 1.0)})
-    history = [
-        Observation(str(i), {"x": x}, loss=math.sin(9.0 * x), state="done")
-        for i, x in enumerate(np.linspace(0.0, 0.4, 12).tolist())
-    ]
-    curve = Explanation.of(space, history).dependence("x", resolution=11)
-    assert curve.deviation[:4].max() < 0.2 * curve.deviation[-3:].min()
 
 
 def test_parameters_that_exclude_each_other_have_no_common_dependence():

@@ -141,24 +141,6 @@ def test_predictions_are_in_the_users_units_and_sign(goal):
     assert (curve.deviation > 0.0).all()
 
 
-def test_means_and_deviations_scale_with_the_unit_of_the_loss():
-    history = history_of(BRANCHES, branches, 32)
-    scaled = history_of(BRANCHES, lambda params: 7.0 + 1e3 * branches(params), 32)
-    params = {"kind": "deep", "depth": 0.1, "lr": 0.2, "seed": 3}
-    plain, in_other_unit = (
-        Explanation.of(BRANCHES, results).predict(params) for results in (history, scaled)
-    )
-    assert in_other_unit.mean == pytest.approx(7.0 + 1e3 * plain.mean, rel=1e-2)
-    assert in_other_unit.deviation == pytest.approx(1e3 * plain.deviation, rel=1e-2)
-
-
-def test_the_mean_of_the_importance_is_that_of_the_predictions():
-    """The fast mean without a variance must equal the posterior's own."""
-    belief = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 64)).belief
-    points = belief.encoding.snap(np.random.default_rng(0).random((5000, 3)))
-    np.testing.assert_allclose(belief.mean(points), belief.predict(points)[0], rtol=1e-9, atol=1e-9)
-
-
 def test_a_sweep_of_the_searcher_is_explained_with_the_fits_in_its_notes():
     history = []
     for place in range(14):
@@ -207,27 +189,6 @@ def test_one_of_several_objectives_is_explained_in_its_own_sign():
         Explanation.of(CUBE, history)
 
 
-def test_of_several_objectives_too_trials_that_stopped_early_count_at_their_step():
-    """Without the step, losses at a rung would be taken for final losses."""
-    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-    history = [
-        Observation(
-            str(i),
-            {"x": x, "y": y},
-            curve=((1, 5.0 + y),) if stopped else ((1, 5.0 + y), (9, x)),
-            state="done",
-            losses=(5.0 + y, -5.0 - y) if stopped else (x, -x),
-        )
-        for i, (x, y) in enumerate(np.random.default_rng(0).random((40, 2)).tolist())
-        for stopped in [i % 2 == 1]
-    ]
-    for objective in (0, 1):
-        explanation = Explanation.of(space, history, ["minimize", "maximize"], objective)
-        middle = explanation.predict({"x": 0.5, "y": 0.5}).mean
-        assert middle == pytest.approx(0.5, abs=0.3)
-        assert explanation.importance().share["x"] > 0.8
-
-
 def test_the_whole_explanation_is_json():
     explanation = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 32))
     read_back = json.loads(json.dumps(explanation.to_dict(), allow_nan=False))
@@ -247,13 +208,6 @@ def test_the_example_of_the_page_prints_what_matters(capsys):
     assert importance.startswith("{'lr': 0.9")
     assert prediction.startswith("Prediction(mean=0.9")
     assert len(curve) == 5
-
-
-def test_the_same_history_is_explained_the_same_way():
-    history = history_of(BRANCHES, branches, 32)
-    assert (
-        Explanation.of(BRANCHES, history).to_dict() == Explanation.of(BRANCHES, history).to_dict()
-    )
 
 
 def test_bad_questions_say_what_can_be_asked():

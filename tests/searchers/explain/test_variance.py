@@ -56,19 +56,6 @@ def test_a_product_of_centred_inputs_is_interaction_alone():
     assert pair_indices(product, 3)[0, 1] == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_constant_has_no_important_input():
-    sobol = indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2)
-    assert sobol.main_P.tolist() == sobol.total_P.tolist() == [0.0, 0.0]
-    assert not pair_indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2).any()
-
-
-def test_an_offset_and_a_factor_change_nothing():
-    plain = indices(ishigami, 3)
-    moved = indices(lambda unit_SP: 1e8 - 1e-3 * ishigami(unit_SP), 3)
-    np.testing.assert_allclose(moved.main_P, plain.main_P, atol=1e-4)
-    np.testing.assert_allclose(moved.total_P, plain.total_P, atol=1e-4)
-
-
 def test_functions_drawn_together_have_the_indices_of_each_alone():
     def draw(unit_MP):
         return np.array([ishigami(unit_MP), unit_MP[:, 0], np.zeros(len(unit_MP))])

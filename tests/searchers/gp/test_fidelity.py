@@ -1,7 +1,6 @@
 """Partial results as rows: which trials count at which step, and the learned final loss."""
 
 import math
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -61,11 +60,6 @@ def test_failed_trials_are_marked_at_the_highest_step_unless_it_was_not_their_fa
     assert rows[-2:] == [(4, 27.0, 0.2), (4, 9.0, 0.1)]
 
 
-def test_reports_that_miss_a_rung_count_at_their_own_step_and_once():
-    rare = seen("d", [(2, 0.6), (10, 0.5), (20, 0.4)], state="pending")
-    assert table([*RUNGS, rare])[-1:] == [(3, 13.5, 0.6)]
-
-
 @pytest.mark.parametrize(
     "history",
     [
@@ -120,23 +114,6 @@ def test_rows_are_finite_ordered_and_free_of_the_unit_of_the_step(drawn, unit):
         assert in_epochs.column_R.max() == 0.0
 
 
-def test_a_step_of_zero_has_a_place():
-    column_R = MultiFidelityRows.of(
-        [seen("a", [(0, 0.9)]), seen("b", [(0, 0.8), (4, 0.5)])]
-    ).column_R
-    assert np.isfinite(column_R).all()
-    assert (column_R[:2] < 0.0).all()
-
-
-def test_the_prior_has_more_lengthscales_before_noise_and_scale():
-    prior = dimension_scaled_prior(3)
-    widened = with_context(prior, 2)
-    for name in ("mean_T", "deviation_T", "start_T"):
-        kept_T = getattr(widened, name)[[0, 1, 2, 5, 6]]
-        np.testing.assert_array_equal(kept_T, getattr(prior, name))
-    np.testing.assert_array_equal(with_context(prior, 0).mean_T, prior.mean_T)
-
-
 def sweep(rng):
     """Return trials of which the worse at step 1 were cut: parameters, rows, true final loss.
 
@@ -185,17 +162,6 @@ def test_the_view_of_the_highest_step_is_the_process_there(posterior):
     np.testing.assert_allclose(view.fitted_N, expected[0][:3])
 
 
-def test_its_gradients_are_those_of_its_predictions(posterior):
-    x_MD = np.random.default_rng(3).random((4, 2))
-    view = AtMaxFidelity.of(posterior, x_MD)
-    *_, mean_MD, variance_MD = view.predict_with_gradient(x_MD)
-    for column in range(2):
-        step_D = 1e-6 * np.eye(2)[column]
-        high, low = view.predict(x_MD + step_D), view.predict(x_MD - step_D)
-        np.testing.assert_allclose(mean_MD[:, column], (high[0] - low[0]) / 2e-6, atol=1e-6)
-        np.testing.assert_allclose(variance_MD[:, column], (high[1] - low[1]) / 2e-6, atol=1e-6)
-
-
 def test_what_is_believed_moves_no_mean_and_leaves_less_to_learn(posterior):
     x_MD = np.random.default_rng(4).random((6, 2))
     view = AtMaxFidelity.of(posterior, x_MD[:2])
@@ -204,17 +170,6 @@ def test_what_is_believed_moves_no_mean_and_leaves_less_to_learn(posterior):
     np.testing.assert_allclose(same_M, mean_M, atol=1e-9)
     assert (less_M[2:4] < variance_M[2:4]).all()
     np.testing.assert_allclose(believing.fitted_N, mean_M[:4], atol=1e-9)
-
-
-def test_the_cost_is_linear_in_the_history():
-    def seconds(number):
-        history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
-        start = time.process_time()
-        MultiFidelityRows.of(history)
-        return time.process_time() - start
-
-    seconds(1_000)
-    assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)
 
 
 CUT = {1: 0.5, 3: 1.5, 9: 4.5}  # what is added at each rung
@@ -231,14 +186,6 @@ def test_losses_that_rise_with_the_step_are_taken_to_the_highest_one():
     rows = MultiFidelityRows.of(history)
     own_R = np.array([0.2, 0.9, 0.5])[rows.trial_R]
     np.testing.assert_allclose(rows.loss_R, own_R + 4.5)
-
-
-def test_losses_that_fall_with_the_step_stay_as_they_are():
-    falling = {step: -loss for step, loss in CUT.items()}
-    history = [cut("a", 0.2, 9, falling), cut("b", 0.9, 1, falling), cut("c", 0.5, 3, falling)]
-    assert [loss for *_, loss in table(history)] == pytest.approx(
-        [-0.3, -1.3, -4.3, 0.4, 0.0, -1.0]
-    )
 
 
 @given(

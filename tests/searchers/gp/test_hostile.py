@@ -18,13 +18,8 @@ from searchers.space import Choice, Float, Int, Space
 SMOOTH = st.floats(-10.0, 10.0)
 TINY = st.integers(-9, 9).map(lambda i: i * 1e-300)
 LOSSES = {
-    "constant": st.just(3.0),
     "huge": st.sampled_from([1e300, -1e300, 1e308, -1e308, 0.0]),
-    "tiny": TINY,
-    "subnormal": st.sampled_from([5e-324, 0.0, 1e-310]),
-    "a huge offset": st.floats(0.0, 1e-3).map(lambda small: 1e8 + small),
     "an offset that swallows": st.floats(0.0, 1.0).map(lambda small: 1e300 + small),
-    "few divergent": SMOOTH | st.just(1e300),
     "not finite": SMOOTH | st.sampled_from([math.nan, math.inf, -math.inf]),
     "all kinds": SMOOTH | TINY | st.sampled_from([1e300, -1e300, math.nan, math.inf, 1e8, 1e-8]),
 }
@@ -96,13 +91,10 @@ def of_losses(losses, seed=0):
 NUMBERS = {
     "constant": [2.0] * 12,
     "a huge offset": [1e8 + 1e-3 * i for i in range(12)],
-    "a huge negative offset": [-1e8 - 1e-3 * i for i in range(12)],
     "tiny": [1e-300 * i for i in range(12)],
     "huge": [1e300 * i for i in range(12)],
     "one good": [1e300] * 11 + [0.0],
     "one bad": [0.1 * i for i in range(11)] + [1e300],
-    "one unbelievably good": [0.1 * i for i in range(11)] + [-1e300],
-    "two values": [0.0, 1.0] * 6,
 }
 
 
@@ -176,15 +168,7 @@ GARBAGE = [
     },
     {
         "model": "tail",
-        "fits": {"loss": {"lengthscales": [1, math.nan], "trials": 5, "noise": 1, "scale": 1}},
-    },
-    {
-        "model": "tail",
         "fits": {"loss": {"lengthscales": [1e300] * 3, "trials": 5, "noise": 1, "scale": 1}},
-    },
-    {
-        "model": "power",
-        "fits": {"loss": {"lengthscales": [1] * 3, "trials": -3, "noise": 1e9, "scale": 1e9}},
     },
     {"model": ["tail"], "fits": 3, "design": "seed"},
     {"design": -1},

@@ -87,19 +87,6 @@ def test_the_unit_of_a_number_does_not_matter(rows, factor):
     np.testing.assert_allclose(distances(space_of(scaled)), distances(space_of(rows)), atol=1e-6)
 
 
-def test_values_that_differ_by_their_name_alone_are_nearly_the_same():
-    near, far = distances(space_of([(2, 64, "a"), (2, 64, "a"), (8, 512, "b")]))[0, 1:]
-    assert near == pytest.approx(LABEL)
-    assert far == pytest.approx(1.0)
-
-
-def test_nearly_equal_members_are_near():
-    rows = [(4, 256, "a"), (4, 257, "a"), (2, 64, "a"), (8, 512, "b")]
-    near, *further = distances(space_of(rows))[0, 1:]
-    assert near == pytest.approx(LABEL, abs=1e-3)
-    assert min(further) > 2 * LABEL
-
-
 def test_numbers_lie_on_the_scale_that_spreads_them_more_evenly():
     doubled, even = ([64, 128, 256, 512], [100, 200, 300, 400])
     for values in (doubled, even):

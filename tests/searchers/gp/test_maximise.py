@@ -87,16 +87,6 @@ def test_a_focus_on_a_conditional_category_keeps_it_active():
     assert {space.decode(unit_P)["schedule"] for unit_P in candidates.points.unit_NP} == {"step"}
 
 
-def test_all_candidates_satisfy_the_constraints():
-    space = Space(dict(SPACE), ["x + y <= 1.0", "n <= 50"])
-    candidates = search(space, BEST)
-    decoded = [space.decode(unit_P) for unit_P in candidates.points.unit_NP]
-    assert len(decoded) > 50
-    assert all(space.allows(params) for params in decoded)
-    # The nearest allowed point has n = 50 and lies on the line x + y = 1: 0.053 + 0.024 away.
-    assert -0.11 < candidates.value_N[0] <= -0.077
-
-
 def test_all_candidates_meet_constraints_that_leave_next_to_nothing():
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}, ["x + y <= 1e-3"])
     candidates = search(space, {"x": 0.5, "y": 0.5})

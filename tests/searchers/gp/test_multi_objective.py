@@ -11,7 +11,7 @@ from searchers.gp.outcomes import Outcomes
 from searchers.gp.searcher import GaussianProcess
 from searchers.pareto import hypervolume
 from searchers.searcher import Observation, call_rng
-from searchers.space import Choice, Float, Int, Space
+from searchers.space import Choice, Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0), "kind": Choice(("a", "b"))})
 
@@ -117,50 +117,6 @@ def test_failures_of_the_machines_teach_nothing(reason):
     good = [seen(i, p, losses=two_goals(p)) for i, p in enumerate(points)]
     broken = [*good[:4], Observation("x", points[0], state="failed", reason=reason), *good[4:]]
     assert Outcomes.of(SPACE, broken, 0).failed == []
-
-
-def test_pending_trials_are_not_proposed_again():
-    points = sampled(8)
-    history = [seen(i, p, losses=two_goals(p)) for i, p in enumerate(points)]
-    first, note = proposed(history)
-    second, _ = proposed([*history, Observation("p", first, note)])
-    assert abs(first["x"] - second["x"]) + abs(first["y"] - second["y"]) > 0.02
-
-
-def test_the_same_call_gives_the_same_candidates():
-    history = [seen(i, p, losses=two_goals(p)) for i, p in enumerate(sampled(6))]
-    assert proposed(history) == proposed(history)
-
-
-def test_a_fit_is_kept_while_none_is_due():
-    """Otherwise every proposal would cost a fit of every outcome, 50 ms each at 500 trials."""
-    points = sampled(60)
-    history = [seen(i, p, losses=two_goals(p)) for i, p in enumerate(points)]
-    _, note = proposed(history)
-    running = [Observation(str(60 + i), params, note) for i, params in enumerate(sampled(4, 1))]
-    later = proposed([*history, *running])[1]  # a turn of the same model with the same aim
-    assert later == note
-
-
-numbers = [0.0, 1.0, -1e300, 1e300, 1e-300, float("inf")]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_history_brings_it_down(seed):
-    """Repeated, contradicting and extreme results, and parameters of every kind."""
-    space = Space({"n": Int(1, 3), "x": Float(0.0, 1.0, when={"n": (2, 3)}), "c": Choice((1, 2))})
-    rng = np.random.default_rng(seed)
-    history = []
-    for place in range(12):
-        state = "done" if place < 3 else ("done", "failed", "pending")[rng.integers(3)]
-        losses = tuple(rng.choice(numbers[: 2 if place < 3 else 6], 3)) if state == "done" else ()
-        excess = tuple(rng.choice([*numbers, float("nan")], 2)) if rng.random() < 0.7 else ()
-        params = space.sample(rng)
-        history.append(Observation(str(place), params, state=state, losses=losses, excess=excess))
-    with np.errstate(over="raise", divide="raise", invalid="raise"):
-        result = propose_several(space, history, (), (), 300, rng)
-    assert np.isfinite(result.candidates.value_N).all()
-    assert len(result.candidates.points)
 
 
 def from_elsewhere(count, steps, offset=0.0):

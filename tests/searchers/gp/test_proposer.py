@@ -45,15 +45,6 @@ def noted(outcome, fitted):
     return [Observation("0", params(0.5), note)]
 
 
-def test_a_fit_is_kept_until_one_is_due():
-    rng = np.random.default_rng(0)
-    proposer = proposer_of([params(x) for x in rng.random(12)], rng.normal(size=12))
-    first = proposer.fitted([], 12, rng)
-    assert proposer.fitted(noted("loss", first), 12, rng) == first
-    renewed = proposer.fitted(noted("loss", first), 13, rng)
-    assert (renewed.trials, first.trials) == (13, 12)
-
-
 @pytest.mark.parametrize("how", ["pending", "failed"])
 def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
     """Otherwise a batch proposes one place many times, or a failing place again and again."""
@@ -67,13 +58,6 @@ def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
     same_mean, less = joined.predicted(joined.posterior(fitted), params(0.45))
     assert same_mean == pytest.approx(mean)
     assert less < 0.7 * deviation
-
-
-def test_there_is_no_chance_to_learn_while_none_has_failed():
-    proposer = proposer_of(
-        [params(x) for x in (0.1, 0.2, 0.3)], [1.0, 2.0, 3.0], pending=[params(0.9)]
-    )
-    assert proposer.success_probability([], 3, np.random.default_rng(0)) is None
 
 
 def test_a_fit_on_a_part_of_the_rows_has_the_failures_first():
@@ -100,17 +84,6 @@ def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
     np.testing.assert_allclose(again[0](columns(params(0.6))), power_M[2])
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_predictions_are_in_the_units_of_the_loss(model):
-    x_N = np.linspace(0.0, 1.0, 15)
-    losses = 1e4 + 300.0 * (x_N - 0.4) ** 2
-    proposer = proposer_of([params(x) for x in x_N], losses, model=model)
-    posterior = proposer.posterior(proposer.fitted([], 15, np.random.default_rng(2)))
-    mean, deviation = proposer.predicted(posterior, params(0.66))
-    assert mean == pytest.approx(1e4 + 300.0 * 0.26**2, abs=4.0)
-    assert 0.0 < deviation < 30.0
-
-
 def test_own_effects_are_left_out_beyond_the_rows_that_pay_for_them():
     """They take a matrix for each parameter: 10 times the time at 300 rows of 20 parameters."""
     points = [params(x) for x in np.linspace(0.0, 1.0, ADDITIVE_MAX_ROWS + 1)]
@@ -126,25 +99,6 @@ def test_the_least_visited_category_is_counted_against_its_equals():
     both = [*points, params(0.6, "b", "r"), params(0.7, "b", "r")]
     focus = proposer_of(both, range(7)).least_visited()
     assert (SPACE.searched[focus.parameter], focus.unit) == ("mode", SPACE["mode"].to_unit("p"))
-
-
-def test_visits_that_failed_or_still_run_count():
-    """Otherwise the least-visited category is proposed again while its trials run or fail."""
-    points = [params(0.1), params(0.2), params(0.3, "b", "p"), params(0.4, "b", "q")]
-    rest = {"failed": [params(0.5, "b", "r")], "pending": [params(0.6, "b", "r")]}
-    focus = proposer_of(points, range(4), **rest).least_visited()
-    assert focus.unit == SPACE["mode"].to_unit("p")
-
-
-def test_a_category_that_was_never_active_is_not_the_least_visited():
-    focus = proposer_of([params(0.1), params(0.2), params(0.3)], [1.0, 2.0, 3.0]).least_visited()
-    assert SPACE.searched[focus.parameter] == "kind"
-
-
-def test_a_space_without_categories_has_no_least_visited_one():
-    numbers = Space({"x": Float(0.0, 1.0)})
-    proposer = proposer_of([{"x": 0.1}, {"x": 0.3}], [1.0, 2.0], space=numbers)
-    assert proposer.least_visited() is None
 
 
 def behind(lowest):
@@ -192,13 +146,6 @@ def test_within_a_category_the_fit_is_of_its_results_however_many_there_are():
     process = proposer.posterior(proposer.fitted([], 140, np.random.default_rng(4)))
     found_N = process.mean(columns(*[params(x, "b", "p") for x in (0.17, 0.52, 0.87)]))
     assert found_N[1] < min(found_N[0], found_N[2])
-
-
-def test_each_category_has_fits_of_its_own():
-    """From 40 results on a fit is kept, and a fit of another category belongs to another warp."""
-    proposer = behind(lowest=10.0)
-    names = {proposer.outcome, within(proposer, "b").outcome, within(proposer, "a").outcome}
-    assert names == {"loss", "loss where kind is 'b'", "loss where kind is 'a'"}
 
 
 def test_a_category_with_two_results_is_left_at_the_best_of_all():

@@ -32,12 +32,6 @@ def test_a_sum_adds_values_and_gradients(terms):
     np.testing.assert_allclose(gradient_MD, apart_MD, rtol=1e-12)
 
 
-def test_a_sum_of_nothing_is_indifferent():
-    value_M, gradient_MD = Sum(()).with_gradient(np.ones((3, 2)))
-    assert not value_M.any()
-    assert not gradient_MD.any()
-
-
 def test_the_gradient_of_the_cost_equals_central_differences(terms):
     query_MD, h = np.random.default_rng(2).random((10, 2)), 1e-6
     value_M, gradient_MD = terms[1].with_gradient(query_MD)

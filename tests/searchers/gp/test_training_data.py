@@ -54,20 +54,6 @@ def test_a_running_trial_that_reached_a_step_is_a_result_there_and_still_pending
     assert places(evidence.pending) == [9]
 
 
-def test_a_failure_that_was_no_ones_fault_says_nothing():
-    evidence = Evidence.of([failed("0", "preempt")])
-    assert not evidence.params
-    assert not evidence.failed
-    assert not evidence.pending
-
-
-def test_a_model_needs_three_trials_of_which_two_succeeded():
-    trials = [done(str(i), 0.5) for i in range(5, 8)]
-    assert not Evidence.of(trials[:2]).is_enough
-    assert not Evidence.of([failed("1")] * 5 + trials[:1]).is_enough
-    assert Evidence.of([failed("1"), *trials[:2]]).is_enough
-
-
 def test_the_step_has_a_column_in_which_the_highest_is_zero():
     """The model is queried at zero, so zero must stand for the highest step."""
     trials = [done("1", 0.9, curve=((1, 0.9),)), done("2", 0.5, curve=((1, 0.8), (27, 0.5)))]

@@ -9,7 +9,7 @@ from searchers.gp.learned.process import SumOfMeans, coefficients
 from searchers.gp.searcher import GaussianProcess
 from searchers.gp.transfer import EarlierSweeps, agreement
 from searchers.searcher import Observation, call_rng
-from searchers.space import Constant, Float, Space
+from searchers.space import Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 
@@ -63,11 +63,6 @@ def test_the_gradient_is_that_of_the_function():
         np.testing.assert_allclose(gradient_MD[:, column], slope_M, atol=1e-5)
 
 
-def test_scaling_subtracts_before_it_multiplies():
-    found, x_MD = fitted(sweep("a")), columns(HERE)
-    np.testing.assert_allclose(found.scaled(2.0, 0.5)(x_MD), 2.0 * (found(x_MD) - 0.5))
-
-
 @pytest.mark.parametrize(
     ("predicted", "least", "most"),
     [([1, 2, 3, 4, 5, 6], 0.98, 1.0), ([6, 5, 4, 3, 2, 1], 0.0, 0.0), ([1] * 6, 0.0, 0.0)],
@@ -102,16 +97,6 @@ def test_failures_of_earlier_sweeps_are_avoided():
     assert alone.params["x"] < 0.6
 
 
-def test_the_same_trials_give_the_same_proposals():
-    """A resumed sweep has another object of the same searcher."""
-    history = [replace(seen, id=f"t{i}") for i, seen in enumerate(HERE)]
-    proposals = [
-        GaussianProcess().after(sweep("before")).suggest(SPACE, history, 2, call_rng(0, 12))
-        for _ in range(2)
-    ]
-    assert proposals[0] == proposals[1]
-
-
 def test_failures_count_where_an_earlier_sweep_has_too_few_results_for_a_model():
     failed = [replace(seen, loss=None, state="failed", reason="oom") for seen in sweep("before")]
     history = [replace(seen, id=f"t{i}") for i, seen in enumerate(sweep("here", trials=9))]
@@ -120,10 +105,3 @@ def test_failures_count_where_an_earlier_sweep_has_too_few_results_for_a_model()
     assert "failure" in proposal.note["fits"]
     (alone,) = GaussianProcess().suggest(SPACE, history, 1, call_rng(0, len(history)))
     assert "failure" not in alone.note["fits"]
-
-
-def test_a_space_of_constants_needs_no_earlier_sweeps():
-    space = Space({"w": Constant(3)})
-    earlier = [Observation(f"a/{i}", {"w": 3}, loss=float(i), state="done") for i in range(9)]
-    (proposal,) = GaussianProcess().after(earlier).suggest(space, [], 1, call_rng(0, 0))
-    assert proposal.params == {"w": 3}

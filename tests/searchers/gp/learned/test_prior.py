@@ -7,9 +7,8 @@ from searchers import Optimizer, Space
 from searchers.gp.encoding import Encoding, units
 from searchers.gp.fits import MODELS
 from searchers.gp.learned import prior
-from searchers.gp.learned.prior import Coefficients, LearnedPrior, load
+from searchers.gp.learned.prior import Coefficients, LearnedPrior
 from searchers.gp.learned.process import coefficient, solve_unfitted
-from searchers.gp.learned.roles import FAMILIES, NumberRole
 from searchers.gp.learned.start import portfolio
 from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
@@ -39,17 +38,6 @@ def samples(space, count, seed=0):
     return [space.sample(rng) for _ in range(count)]
 
 
-def test_what_is_shipped_is_of_known_roles():
-    assert set(load()) == set(FAMILIES)
-    for family, known in load().items():
-        roles = FAMILIES[family].roles
-        for name in known.names:
-            role, mark = name.replace("=", "^").split("^", 1)
-            assert isinstance(roles[role], NumberRole) == ("^" in name), (name, mark)
-        assert np.isfinite(known.mean_F).all()
-        assert (known.deviation_F > 0).all()
-
-
 def test_the_mean_is_the_linear_function_of_the_features():
     known = LearnedPrior.of(NETWORK)
     x_MD = columns(NETWORK, samples(NETWORK, 200))
@@ -65,15 +53,6 @@ def test_the_gradient_is_that_of_the_mean():
         step_D = 1e-6 * np.eye(x_MD.shape[1])[column]
         slope_M = (known.mean(x_MD + step_D) - known.mean(x_MD - step_D)) / 2e-6
         np.testing.assert_allclose(gradient_MD[:, column], slope_M, atol=1e-5)
-
-
-def test_inactive_parameters_and_those_without_a_role_change_nothing():
-    known = LearnedPrior.of(NETWORK)
-    adamw = {"lr": 1e-3, "weight_decay": 1e-3, "dropout": 0.1, "width": 64, "optimizer": "adamw"}
-    x_MD = columns(NETWORK, [adamw])
-    moved_MD = x_MD.copy()
-    moved_MD[:, -1] = 0.9  # momentum
-    np.testing.assert_array_equal(known.mean(x_MD), known.mean(moved_MD))
 
 
 def test_it_says_nothing_of_parameters_that_the_user_knows_better():

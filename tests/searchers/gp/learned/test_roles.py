@@ -83,26 +83,11 @@ def test_a_wrong_role_is_refused(names, message):
         GaussianProcess(roles=names).check(space)
 
 
-def test_a_learning_rate_beside_momentum_is_one_of_sgd():
-    plain = {"lr": RATE, "dropout": SHARE, "batch": WHOLE}
-    assert roles({**plain, "momentum": SHARE})[1]["lr"] == "sgd_lr"
-    assert roles({**plain, "optimizer": "sgd"})[1]["lr"] == "sgd_lr"
-    either = {"optimizer": {"values": ["sgd", "adamw"]}, "momentum": SHARE}
-    assert roles({**plain, **either})[1]["lr"] == "lr"
-
-
 def test_a_role_of_numbers_has_no_words_and_a_role_of_choices_no_range():
     plain = {"lr": RATE, "dropout": SHARE, "batch": WHOLE}
     assert "width" not in roles({**plain, "width": {"values": ["small", "large"]}})[1]
     assert "schedule" not in roles({**plain, "schedule": SHARE})[1]
     assert roles({**plain, "width": {"values": [16, 64]}})[1]["width"] == "width"
-
-
-def test_values_have_one_name_however_they_are_spelled():
-    role = FAMILIES["network"].roles["scaler"]
-    assert isinstance(role, ChoiceRole)
-    assert {role.value(word) for word in ("standard", "std", "Z-Score")} == {"standard"}
-    assert role.value("something") == "something"
 
 
 def test_a_name_stands_for_one_role_of_a_kind():
