@@ -17,10 +17,9 @@ from hposvc.agent.exchange import Work
 from hposvc.agent.launching import LocalLauncher
 from hposvc.agent.start import take_trials
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
-from hposvc.events import Ended, Failed, Ordered, Reported
-from hposvc.journal.home import SIGNATURE, sign
+from hposvc.events import Failed, Ordered, Reported
+from hposvc.journal.home import sign
 from hposvc.remote.http import Http
-from hposvc.state.summary import unused
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
 
@@ -85,13 +84,6 @@ def test_an_agent_trains_all_trials_and_ends_with_the_sweep(http, tmp_path):
     assert lab is not None
 
 
-def test_an_agent_says_which_parameters_an_objective_did_not_ask_for(http, tmp_path):
-    with sweep_of(tmp_path, "asks_for_momentum"):
-        take(http)
-    assert {event.unused for event in events_of(tmp_path, Ended)} == {("lr",)}
-    assert unused(state_of(tmp_path)) == ["lr"]
-
-
 def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():
     class Gone:
         def beat(self, order):
@@ -106,12 +98,7 @@ def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():
     assert [type(message) for message in heard] == [Refused, Refused]
 
 
-def test_an_agent_ends_after_so_many_orders(http, tmp_path):
-    with sweep_of(tmp_path, "steady"):
-        assert take(http, count=1) == 1
-        served.until(lambda: len(events_of(tmp_path, Reported)) == 3, "the order's three reports")
-
-
+@pytest.mark.long
 def test_sigterm_gives_the_trial_back_and_it_goes_on_from_its_checkpoint(http, tmp_path):
     with sweep_of(tmp_path, "slow", fidelity={"max": 30}, trials={"max": 1}):
         with signalled(tmp_path, signal.SIGTERM):
@@ -162,13 +149,6 @@ def test_a_rank_that_dies_is_a_failure_of_infrastructure_and_its_trial_is_tried_
     assert state_of(tmp_path).state == "COMPLETED"
 
 
-def test_an_error_of_the_trainable_is_its_own_fault(http, tmp_path):
-    parameters = {"lr": 0.1, "at": 2, "do": "raise"}
-    with sweep_of(tmp_path, "obedient", trials={"max": 1}, parameters=parameters):
-        take(http)
-    assert {event.cause for event in events_of(tmp_path, Failed)} == {"user"}
-
-
 def test_what_was_begun_under_the_same_name_goes_back_at_once(http, tmp_path):
     with sweep_of(tmp_path, "steady", trials={"max": 1}):
         [work] = http.post("sweeps/s/ask", {"client_id": "here"})  # of a process that died
@@ -178,15 +158,6 @@ def test_what_was_begun_under_the_same_name_goes_back_at_once(http, tmp_path):
         take(http)
     assert [event.cause for event in events_of(tmp_path, Failed)] == ["preempt"]
     assert state_of(tmp_path).state == "COMPLETED"
-
-
-def test_a_machine_without_the_storage_gives_the_trial_back_and_says_what_to_do(http, tmp_path):
-    with sweep_of(tmp_path, "steady", trials={"max": 1}):
-        (tmp_path / SIGNATURE).unlink()
-        with pytest.raises(OutOfReach, match=r"not shared with this machine: .* set the spec's"):
-            take(http)
-        served.until(lambda: events_of(tmp_path, Failed), "the end of the order")
-    assert [event.cause for event in events_of(tmp_path, Failed)] == ["preempt"]
 
 
 def test_a_secret_that_is_missing_here_is_named(http, tmp_path, monkeypatch):

@@ -51,12 +51,6 @@ def test_the_trials_of_all_slots_are_one_call(begun):
     assert (backend.capacity(), told(backend.events(0.0))) == (3, [])
 
 
-def test_several_reports_count_steps_from_the_first(begun):
-    events = begun(lambda orders: [[{"loss": 3.0}, {"loss": 2.0}]], orders=1).events(0.0)
-    steps = [(event.step, event.metrics) for event in events if isinstance(event, Reported)]
-    assert steps == [(1, {"loss": 3.0}), (2, {"loss": 2.0})]
-
-
 def test_a_trial_that_was_stopped_before_its_call_is_not_evaluated(begun):
     backend = begun(lambda orders: [{"loss": 1.0} for _ in orders])
     backend.decide(2, "stop")
@@ -83,11 +77,3 @@ def test_a_text_fails_one_trial_and_an_error_the_sweep(begun):
         (3, True),
     ]
     assert failures[0].message == "ZeroDivisionError: half"
-
-
-def test_it_may_work_on_fewer_trials_at_once(begun):
-    backend = begun(lambda orders: [{"loss": 1.0} for _ in orders], orders=0)
-    backend.set_slot_limit(1)
-    assert backend.capacity() == 1
-    backend.set_slot_limit(9)
-    assert backend.capacity() == SLOTS

@@ -22,7 +22,6 @@ from trainables.storage import checkpoint
 
 CODE = '''
 import os
-import os
 import platform
 import sys
 from pathlib import Path
@@ -40,10 +39,6 @@ def train(params, worker):
         saved = worker.scratch()
         (saved / "count").write_text(str(count))
         worker.report(step, {"loss": params["lr"] + 1 / count, "count": count}, checkpoint=saved)
-
-def unlucky(params, worker):
-    worker.report(1, {"loss": 0.5})
-    raise ZeroDivisionError("in the second step")
 
 def leaves(params, worker):
     sys.exit("enough")
@@ -130,18 +125,6 @@ def test_an_order_says_where_it_runs(engine):
     await_events(local, Ended)
 
 
-def test_an_order_reports_each_step_behind_its_checkpoint(engine):
-    local = engine()
-    assert (local.capacity(), local.slots()) == (1, 1)
-    local.start(order(), {})
-    assert local.capacity() == 0
-    seen = await_events(local, Ended)
-    assert [event.kind for event in seen] == ["checkpointed", "reported"] * 3 + ["ended"]
-    assert [event.step for event in seen if isinstance(event, Reported)] == [1, 2, 3]
-    assert [event.saved.step for event in seen if isinstance(event, Checkpointed)] == [1, 2, 3]
-    assert local.capacity() == 1
-
-
 def test_no_cluster_is_asked_even_if_there_is_one(tmp_path, module):
     spec = make_spec(engine="local", trainable=f"{module}:train")
     Local(Setting("s", spec, tmp_path / "sweep", tmp_path, "127.0.0.1:1")).close()
@@ -154,19 +137,6 @@ def test_the_trainable_waits_until_its_report_was_taken(engine, module):
     assert local._messages.empty()
     assert running_thread(local).is_alive()
     assert [event.step for event in local.events(20.0) if isinstance(event, Reported)] == [2]
-
-
-def test_a_milestone_waits_for_the_decision(engine):
-    local = engine()
-    local.start(order(until=9, milestones=(2, 4)), {})
-    seen = await_events(local, Reported) + await_events(local, Reported)
-    assert seen[-1].step == 2
-    assert local.events(0.05) == local.events(0.05) == []
-    local.decide(1, "continue")
-    assert await_events(local, Reported)[-1].step == 3
-    assert await_events(local, Reported)[-1].step == 4
-    local.decide(1, "stop")
-    assert [event.kind for event in await_events(local, Ended)] == ["ended"]
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -183,16 +153,6 @@ def test_a_stop_is_seen_where_the_trainable_reports(engine, module, how):
     assert local.capacity() == 1
 
 
-def test_an_error_is_the_user_s_with_its_traceback(engine, module):
-    local = engine("unlucky")
-    local.start(order(), {})
-    [*_, failed] = await_events(local, Failed)
-    assert failed.cause == "user"
-    assert failed.message.rstrip().endswith("ZeroDivisionError: in the second step")
-    assert f"{module}.py" in failed.message
-    assert local.capacity() == 1
-
-
 def test_a_trainable_that_exits_fails_instead_of_hanging(engine):
     local = engine("leaves")
     local.start(order(), {})
@@ -201,28 +161,6 @@ def test_a_trainable_that_exits_fails_instead_of_hanging(engine):
         "user",
         "trainables.runtime.assignment.TrainableExited: exit status 1: enough",
     )
-
-
-def test_a_checkpoint_that_was_changed_is_no_fault_of_the_trainable(engine, tmp_path):
-    local = engine()
-    local.start(order(until=1), {})
-    saved = await_events(local, Ended)[0].saved
-    (tmp_path / "sweep" / "checkpoints" / "t0001" / "1-1" / "count").write_text("7")
-    local.start(order(first=2, start=saved, number=2), {})
-    [failed] = await_events(local, Failed)
-    assert failed.cause == "infra"
-    assert "count" in failed.message
-
-
-def test_an_order_goes_on_from_a_checkpoint(engine, module):
-    local = engine()
-    local.start(order(until=2), {})
-    saved = [event.saved for event in await_events(local, Ended) if event.kind == "checkpointed"]
-    local.start(order(first=3, start=saved[-1], number=2), {})
-    seen = await_events(local, Ended)
-    counts = [event.metrics["count"] for event in seen if isinstance(event, Reported)]
-    assert counts == [3.0]
-    assert sys.modules[module].SEEN[-1] == ("t0001", 3, 2)
 
 
 def test_rank_0_sees_the_environment_of_its_order_and_no_other(engine):
@@ -288,20 +226,6 @@ def test_a_sweep_resumes_from_its_checkpoints_after_an_interruption(tmp_path, mo
     }
     # A last checkpoint may be one that the first driver never took.
     assert folders & journaled == expected
-
-
-def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
-    spec = make_spec(
-        engine="local",
-        trainable=f"{module}:unlucky",
-        trials={"max": 2},
-        failure={"user_retries": 1},
-    )
-    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
-    state = drive(journal, tmp_path, spec)
-    assert (state.state, state.trials.counts["FAILED"]) == ("FAILED", 2)
-    assert {trial.attempts for trial in state.trials.values()} == {2}
-    assert "ZeroDivisionError" in state.trials["t0001"].message
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path, module):

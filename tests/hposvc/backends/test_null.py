@@ -29,9 +29,3 @@ def test_its_clock_never_goes_back_behind_the_journal_s(tmp_path):
     later = time.time() + 1e6
     assert backend(tmp_path, clock=later).now() == later
     assert time.time() - 1 < backend(tmp_path).now() <= time.time()
-
-
-def test_it_waits_instead_of_turning_the_loop_without_a_pause(tmp_path):
-    started = time.monotonic()
-    assert backend(tmp_path).events(0.05) == []
-    assert time.monotonic() - started >= 0.05

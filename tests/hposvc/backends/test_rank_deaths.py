@@ -65,8 +65,3 @@ def test_a_node_without_memory_is_the_trials_fault_the_second_time(tmp_path):
     left = RankExit(0, 1, "gone", low_memory="23.1GB of the node's 24.0GB were in use")
     told = end(tmp_path, "loss 1\n", left)
     assert "23.1GB of the node's 24.0GB were in use" in error_line(told.message)
-
-
-def test_a_log_that_is_elsewhere_leaves_what_is_known_without_it(tmp_path):
-    failed = end(tmp_path, None)
-    assert (error_line(failed.message), failed.crashed) == ("a process of the slot died", False)

@@ -10,7 +10,7 @@ from simulated_sweeps import Lab, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.events import Checkpointed, Failed, Reported
+from hposvc.events import Checkpointed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from trainables.order import Order
@@ -83,22 +83,6 @@ def test_a_checkpoint_comes_before_its_report(cluster):
     assert kinds == ["reported", "checkpointed", "reported", "checkpointed", "reported", "ended"]
 
 
-def test_an_order_that_resumes_begins_behind_its_checkpoint(cluster):
-    slots = cluster()
-    slots.start(order(1, first=5, until=6), {})
-    assert [step for _, _, step in watch(slots)] == [5, 6, "ended"]
-
-
-def test_ranks_wait_at_a_milestone_for_the_decision(cluster):
-    slots = cluster()
-    slots.start(order(1, milestones=(1, 3)), {})
-    assert [step for _, _, step in watch(slots)] == [1]
-    slots.decide(1, "continue")
-    assert [step for _, _, step in watch(slots)] == [2, 3]
-    slots.decide(1, "stop")
-    assert watch(slots) == [(3.0, 1, "ended")]
-
-
 def test_a_stop_in_mid_step_is_seen_at_the_next_report(cluster):
     slots = cluster()
     slots.start(order(1), {})
@@ -114,21 +98,6 @@ def test_a_kill_waits_for_no_report(cluster):
     assert watch(slots) == [(0.0, 1, "ended"), (1.0, 2, 1), (1.0, 2, "ended")]
     slots.kill(1)  # gone already
     assert watch(slots) == []
-
-
-def test_an_error_of_the_curve_is_the_user_s(cluster):
-    def broken(params, step):
-        if step == 2:
-            raise ZeroDivisionError("no luck")
-        return {"loss": 1.0}, 1.0
-
-    slots = cluster(broken)
-    slots.start(order(1), {})
-    slots.events(0.0)
-    [failed] = slots.events(0.0)
-    assert isinstance(failed, Failed)
-    assert (failed.cause, failed.message) == ("user", "ZeroDivisionError: no luck")
-    assert slots.capacity() == 2
 
 
 @pytest.mark.parametrize(

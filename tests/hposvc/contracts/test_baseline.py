@@ -86,6 +86,7 @@ def test_a_finalist_that_was_the_baseline_shares_its_replicates(lab):
     assert len(state.replicates.trials) == 3
 
 
+@pytest.mark.full
 def test_a_crash_after_every_event_leaves_the_same_baseline(lab):
     spec = baseline_spec(trials={"max": 2, "parallel": 2}, fidelity={"max": 3})
     whole = lab.run(spec, "whole", backend=Seeded)

@@ -68,15 +68,6 @@ def test_what_a_trial_does_after_a_pause_that_it_ignores_is_not_counted():
     assert (trial.state, trial.step) == ("PAUSED", 3)
 
 
-def test_an_error_while_a_paused_trial_lets_go_does_not_cost_the_trial():
-    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
-    order = desk.start()
-    for step in (1, 2, 3):
-        desk.report(order, step, 0.5)
-    desk.fail(order, "user")
-    assert desk.state.trials["t0001"].state == "PAUSED"
-
-
 def test_a_value_is_shown_with_the_values_that_made_it():
     metric = {"name": "loss", "goal": "minimize", "select": "best"}
     desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2}, metric=metric)
@@ -132,16 +123,6 @@ def test_a_copy_goes_on_from_the_donor_s_weights_by_its_own_clock_with_other_val
         (0, 0.04, None),
         (3, 0.005, "t0001"),
     ]
-
-
-def test_a_copy_that_is_lost_before_its_first_checkpoint_copies_the_same_weights_again(desk):
-    _, copy = desk.start(), desk.start()
-    desk.report(copy, 4, 0.6, save=False)
-    restart(desk)
-    again = next(order for order in (desk.start(), desk.start()) if order.trial == "t0002")
-    assert (again.start, again.parent, again.first) == (copy.start, "t0001", 4)
-    assert again.params == copy.params
-    assert len(desk.state.trials["t0002"].segments) == 2
 
 
 def test_a_copy_that_is_lost_later_goes_on_from_its_own_checkpoint(desk):

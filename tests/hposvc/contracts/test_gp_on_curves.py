@@ -20,8 +20,7 @@ def falling(params, step):
     return {"loss": params["a"] + 3 / step}, 1.0
 """
 ASHA = {"type": "asha"}
-SCHEDULERS = [ASHA, {"type": "asha", "mode": "promote"}, {"type": "hyperband"}]
-SCHEDULERS += [{"type": "median", "min_trials": 3}]
+SCHEDULERS = [ASHA, {"type": "hyperband"}]
 PLATEAU = {"type": "fifo", "plateau": {"patience": 2}}
 NETWORK = {
     "lr": {"min": 1e-5, "max": 1e-1, "log": True},
@@ -78,7 +77,7 @@ def test_neither_do_other_curves(proposed, curve, goal):
     assert best >= 8
 
 
-@pytest.mark.parametrize("scheduler", [*SCHEDULERS, PLATEAU], ids=str)
+@pytest.mark.parametrize("scheduler", [ASHA, PLATEAU], ids=str)
 @pytest.mark.parametrize("method", ["gp", "auto"])
 def test_where_trials_may_be_stopped_the_learned_prior_says_nothing(lab, scheduler, method):
     """On public curves `gp` never came to where random search ended in 7 of 16 runs with it."""

@@ -72,6 +72,7 @@ def noted(state):
     return {name for note in notes for name in (*note, *note.get("fits", {}))}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spec", SPECS, ids=map(str, range(len(SPECS))))
 def test_a_spec_of_the_page_runs_to_its_end(spec, run):
     if "warm_start" in spec:
@@ -104,14 +105,7 @@ def test_with_one_metric_every_option_acts(run):
         assert any("tried least" in str(seen.note.get("reason")) for seen in state.history())
 
 
-def test_with_limits_the_learned_prior_only_begins(run):
-    state = run(search=OPTIONS, **LIMITS)
-    assert sources(state)[:5] == ["start", *["learned prior"] * 3, "model"]
-    assert {"cost", "limit 0"} <= noted(state)
-    assert "learned_prior" not in noted(state)
-    assert not any("tried least" in str(seen.note.get("reason")) for seen in state.history())
-
-
+@pytest.mark.full
 def test_with_several_metrics_the_first_trials_are_more_and_mostly_without_the_prior(run):
     state = run(search=OPTIONS, **SEVERAL)
     assert sources(state)[:11] == [*["start"] * 10, "model"]
@@ -131,8 +125,3 @@ def test_earlier_sweeps_are_a_function_with_one_metric_and_rows_with_limits(run)
         assert sources(state)[:2] == ["start", "earlier sweeps"]
         assert "earlier_sweeps" in noted(state)
     assert sources(run(**short, **LIMITS))[0] == "model"
-
-
-def test_the_list_of_initial_configurations_counts_among_the_first_trials(run):
-    state = run(initial=[{"lr": 1e-3}, {"lr": 1e-2}], trials={"max": 5, "parallel": 1})
-    assert sources(state) == ["initial", "initial", "learned prior", "learned prior", "model"]

@@ -72,14 +72,6 @@ def test_code_gets_lists_and_people_read_json(folder, capfd):
         assert "['a'" not in run(capfd, verb, result.sweep).out
 
 
-@pytest.mark.parametrize("text", ["[128]", "[ 128 ]"])
-def test_trials_are_found_by_a_list(folder, capfd, text):
-    result = simulated()
-    found = run(capfd, "trials", result.sweep, "--where", f"layers={text}", "-o", "json").data
-    assert found[0]["trial"] == "t0001"
-    assert all(row["params"]["layers"] == [128] for row in found)
-
-
 @pytest.mark.parametrize(
     "scheduler",
     [{"type": "pbt", "interval": 3, "mutate": {"layers": [[64, 64], [128]], "lr": 1.2}}],

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from librarian import Librarian, Rotten, population_at_desk
+from librarian import Librarian, Rotten
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
-from hposvc.events import Attached, Checkpointed, Ordered
+from hposvc.events import Checkpointed, Ordered
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from trainables.storage.checkpoint import Saved
@@ -33,15 +33,6 @@ def test_a_trial_that_lost_its_slot_goes_on_within_the_step():
     last = desk.keep(again, 1, 500)
     desk.fail(again, "stalled")
     assert desk.start().start == last
-
-
-def test_a_driver_that_takes_over_goes_on_within_the_step():
-    desk = at_desk()
-    order = desk.start()
-    desk.report(order, 1, 0.5)
-    saved = desk.keep(order, 1, 7)
-    desk.happen(Attached(9.0, "here:2"))
-    assert desk.start().start == saved
 
 
 def test_a_later_whole_step_supersedes_what_lies_within_one():
@@ -125,31 +116,6 @@ def test_one_of_an_order_that_is_over_counts_for_nothing():
     assert zombie.path in dropped(desk)
     desk.fail(again, "infra")
     assert desk.start().start is None
-
-
-def test_a_copy_takes_a_whole_step_and_goes_on_within_its_own():
-    desk = population_at_desk()
-    donor = desk.state.trials["t0001"].order
-    desk.keep(donor, 2, 50)
-    copy = desk.start()
-    assert (copy.trial, copy.parent, copy.start.path) == ("t0005", "t0001", "t0001/1-2")
-    own = desk.keep(copy, 2, 60)
-    desk.fail(copy, "infra")
-    again = desk.start()
-    assert (again.start, again.parent, again.first) == (own, None, 3)
-    assert again.params == copy.params
-
-
-def test_one_that_was_made_with_other_values_is_not_gone_on_from():
-    desk = population_at_desk()
-    recipient = desk.state.trials["t0005"]
-    stale = Saved(2, "t0005/5-2.9", "", 0, within=9)
-    recipient.checkpoints.append(stale)  # of a rank that did not wait
-    copy = desk.start()
-    assert copy.trial == "t0005"
-    assert stale.path in dropped(desk)
-    desk.fail(copy, "infra")
-    assert desk.start().start == copy.start
 
 
 class Saving(Rotten):

@@ -27,6 +27,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trainable", ["train.py:train", "train.py:Net"])
 def test_the_page_is_right(folder, trainable, capfd):
     home = f"{folder / 'home'}"

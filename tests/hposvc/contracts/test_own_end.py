@@ -1,22 +1,13 @@
 """Trials of a sweep without fidelity run until their trainable returns."""
 
-import math
-from io import StringIO
-from random import Random
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rich.console import Console
-from simulated_sweeps import Desk, fold, make_controller
+from simulated_sweeps import Desk, make_controller
 
 from hposvc import Sweep, api
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import Attached, Decided, Ended, Ordered, Proposed, Reported, from_json, to_json
+from hposvc.events import Decided, Ended
 from hposvc.state import summary
-from hposvc.views.dashboard import Panels
-from trainables.order import Order
 
 TEN_STEPS = """
 import hposvc
@@ -106,12 +97,6 @@ def test_a_function_runs_all_its_steps(sections, tmp_path, function):
     assert result.best.value == pytest.approx(result.best.params["x"] / 10)
 
 
-def test_a_returned_value_is_the_only_step(sections, tmp_path):
-    result = Sweep(trainable="ten.py:value", **sections).run(tmp_path / "home", progress=False)
-    assert result.trials.step.tolist() == [1, 1]
-    assert result.trials.state.tolist() == ["COMPLETED"] * 2
-
-
 def test_a_script_runs_to_its_end_and_is_told_no_last_step(sections, tmp_path, capfd):
     command = ["python", "script.py", "${args}", "--epochs=${HPOSVC_UNTIL}"]
     result = Sweep(command=command, collect={"stdout": r"loss=(?P<loss>\S+)"}, **sections).run(
@@ -119,19 +104,6 @@ def test_a_script_runs_to_its_end_and_is_told_no_last_step(sections, tmp_path, c
     )
     assert result.trials.step.tolist() == [10, 10]
     assert capfd.readouterr().err.count("the last line was reached") == 2
-
-
-@pytest.mark.full
-@pytest.mark.ray
-@pytest.mark.long
-def test_on_ray_a_function_of_tune_runs_all_its_steps_unchanged(sections, tmp_path):
-    sections["engine"] = "ray"
-    sections["resources"] = {"cpus_per_worker": 0.5}
-    result = Sweep(trainable="ten.py:tune_rounds", **sections).run(
-        tmp_path / "home", progress=False
-    )
-    assert result.trials.state.tolist() == ["COMPLETED"] * 2
-    assert result.trials.step.tolist() == [10, 10]
 
 
 def test_who_asks_for_steps_is_told_to_give_fidelity(sections, tmp_path):
@@ -204,74 +176,6 @@ def test_a_trial_may_be_stopped_for_its_own_curve():
     assert bench.state.trials["t0001"].state == "STOPPED"
 
 
-def test_a_finalist_is_trained_to_its_own_end():
-    bench = desk(trials={"max": 1}, finalists={"top": 1, "seeds": 2})
-    order = bench.start()
-    bench.report(order, 1, 0.5)
-    bench.happen(Ended(1.0, order.id, "t0001", "returned"))
-    for number in (1, 2):
-        replicate = bench.start()
-        assert (replicate.replicate, replicate.until) == (number, None)
-        bench.report(replicate, 1, 0.5)
-        bench.report(replicate, 2, 0.3)
-        bench.happen(Ended(1.0, replicate.id, "t0001", "returned"))
-    assert bench.state.replicates.values("t0001") == [0.3, 0.3]
-
-
-def test_the_live_table_shows_the_step_alone():
-    bench = desk()
-    order = bench.start()
-    bench.report(order, 7, 0.5)
-    console = Console(width=100, record=True, file=StringIO())
-    console.print(Panels("s").draw(bench.state, 1.0))
-    row = next(
-        line for line in console.export_text().splitlines() if "t0001 " in line and "▄" in line
-    )
-    assert row.split()[1:4] == ["t0001", "7", "0.5"]
-
-
-def live_through(one, rng):
-    """Let forty random things happen to open-ended trials."""
-    out = []
-    for _ in range(40):
-        one.time += 1.0
-        if not out:
-            if one.state.trials.waiting or len(one.state.trials) < 3:
-                out.append(one.start())
-            continue
-        order = out[0]
-        trial = one.state.trials[order.trial]
-        match rng.choice(["report", "report", "report", "return", "fail", "park", "attach"]):
-            case "report":
-                step = max(order.first, trial.step + 1)
-                one.report(order, step, rng.choice([rng.random(), rng.random(), math.nan]))
-            case "return":
-                one.happen(Ended(one.time, order.id, order.trial, rng.choice(["", "returned"])))
-                out.clear()
-            case "fail":
-                one.fail(order, rng.choice(["infra", "preempt", "user"]))
-                out.clear()
-            case "park":
-                one.happen(Decided(one.time, trial.id, order.id, trial.step, "park", "pause"))
-            case "attach":
-                one.happen(Attached(one.time, "here:1"))
-                out.clear()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.randoms(use_true_random=False), st.sampled_from(["last", "best", "mean_3"]))
-def test_a_replayed_journal_gives_the_same_state(rng: Random, select):
-    spec = open_spec(metric={"name": "loss", "goal": "minimize", "select": select})
-    bench = Desk(make_controller(spec))
-    live_through(bench, rng)
-    written = [from_json(event.kind, event.time, to_json(event)) for event in bench.log]
-    again = fold(spec, written)
-    assert summary.trials(again, {}) == summary.trials(bench.state, {})
-    assert (again.front, again.trials.waiting) == (bench.state.front, bench.state.trials.waiting)
-    completed = [trial for trial in again.trials.values() if trial.state == "COMPLETED"]
-    assert all(trial.returned for trial in completed)
-
-
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -291,28 +195,3 @@ def test_trials_of_another_length_are_told_once(sections, tmp_path, caplog, func
     messages = [record.getMessage() for record in caplog.records if words in record.getMessage()]
     assert len(messages) == 1
     assert "t0001" in messages[0]
-
-
-def test_sweeps_of_an_earlier_version_had_trials_of_one_step():
-    """The journal of such a sweep must give the states that it gave then."""
-    spec = specs.load(
-        {
-            "trainable": "my.module:Name",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"x": {"min": 0.0, "max": 1.0}},
-            "trials": {"max": 1},
-        }
-    )
-    order = Order(1, "t0001", {"x": 0.5}, None, 1, 1)
-    state = fold(
-        spec,
-        [
-            Attached(0.0, "host:1"),
-            Proposed(0.0, "t0001", {"x": 0.5}, {}, 1),
-            Ordered(0.0, order),
-            Reported(1.0, 1, "t0001", 1, {"loss": 0.1}),
-            Ended(1.0, 1, "t0001"),
-        ],
-    )
-    trial = state.trials["t0001"]
-    assert (trial.state, trial.reason, trial.completed(spec.last_step)) == ("COMPLETED", "", True)

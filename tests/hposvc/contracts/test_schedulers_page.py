@@ -54,6 +54,7 @@ def test_no_picture_is_missing_too_large_or_shown_nowhere():
         assert file.stat().st_size < LARGEST, name
 
 
+@pytest.mark.full
 def test_the_command_draws_them(tmp_path):
     """Draw a picture with pauses, stops and brackets, and another with copies."""
     command = [sys.executable, str(DOCS / "pictures.py"), "--folder", str(tmp_path)]

@@ -16,7 +16,7 @@ from hposvc.driver.proposals import SyncProposer
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.schedulers.asha import Asha, _FrontRung
+from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import Advance, Closed, Left, Ordered, Paused, Plan, Report
 from searchers.pareto import dominates
@@ -131,33 +131,6 @@ def arrive(scheduler, **losses):
         scheduler.apply(Ordered(name, 1))
         scheduler.apply(Report(name, 1, vector[0], vector))
         scheduler.apply(Paused(name))
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.integers(2, 4),
-    st.lists(
-        st.tuples(st.sampled_from(["pause", "leave"]), st.integers(0, 99))
-        | st.tuples(st.integers(0, 5).map(float), st.integers(0, 5).map(float)),
-        max_size=60,
-    ),
-    st.booleans(),
-)
-def test_a_promotion_that_is_remembered_is_that_of_ranking_the_rung_again(eta, told, closed):
-    """A stale answer would run a trial that has gone on, or leave the best trial waiting."""
-    rung, names, waiting = _FrontRung(), [], set()
-    for what, which in told:
-        if isinstance(what, float):
-            names.append(f"t{len(names)}")
-            rung.arrive(Report(names[-1], 1, what, (what, which)))
-        elif names:
-            name = names[which % len(names)]
-            (rung.wait if what == "pause" else rung.leave)(name)
-            (waiting.add if what == "pause" else waiting.discard)(name)
-        front = rung.arrived.fronts[0] if closed and names else ()
-        order = [*rung.arrived.best(len(names) // eta), *front]
-        expected = next((name for name in order if name in waiting), None)
-        assert rung.promotable(eta, closed) == expected
 
 
 def test_a_share_of_fronts_is_promoted_front_by_front():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_spec, smooth, tradeoff
+from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_spec, smooth
 
 from hposvc.events import Decided
 from hposvc.journal.database import Store
@@ -41,19 +41,6 @@ def sometimes(params, step, every):
 
 def never(params, step):
     return {"train_loss": 1 / step}, 1.0
-
-
-def never_both(params, step):
-    """Report one of two metrics."""
-    metrics, seconds = tradeoff(params, step)
-    return {"loss": metrics["loss"]}, seconds
-
-
-def late(params, step):
-    """Report the metric at the last step alone, in every trial but the first good ones."""
-    metrics, seconds = smooth(params, step)
-    lacks = step < 9 or int(params["lr"] * 1e9) % 3 == 0
-    return {"train": 1 / step} if lacks else metrics, seconds
 
 
 @pytest.fixture
@@ -123,32 +110,6 @@ def test_a_sweep_without_the_metric_fails_and_names_what_was_reported(lab, name)
     )
     assert len(state.trials) <= 4  # no more than ran at once
     assert "FAILED" in {trial.state for trial in state.trials.values()}
-
-
-def test_a_rung_at_which_no_trial_has_a_value_is_named(lab):
-    state = lab.run(sparse(first=1, scheduler={"type": "hyperband"}))
-    assert "trials are compared at step 1: report it by then, or raise fidelity.min" in state.reason
-
-
-def test_trials_that_never_have_the_metric_fail_beside_the_others(lab):
-    spec = sparse("late", trials={"max": 12, "parallel": 1})
-    state = lab.run(spec)
-    check(spec, lab.events())
-    failed = [trial for trial in state.trials.values() if trial.state == "FAILED"]
-    lacking = [trial for trial in state.trials.values() if int(trial.params["lr"] * 1e9) % 3 == 0]
-    assert failed == lacking
-    assert state.state == ("FAILED" if lacking[0].id == "t0001" else "COMPLETED")
-
-
-def test_one_of_several_metrics_is_not_enough(lab):
-    spec = make_spec(
-        metric=None,
-        metrics=[{"name": "loss", "goal": "minimize"}, {"name": "speed", "goal": "maximize"}],
-        engine={"type": "simulate", "curve": f"{__name__}:never_both"},
-    )
-    state = lab.run(spec)
-    assert state.state == "FAILED"
-    assert "none of its 9 reports has the sweep's metric 'speed'" in state.reason
 
 
 def test_training_curves_reach_the_trackers_and_no_objective_is_made_up(lab):

@@ -9,6 +9,7 @@ import lightgbm
 import numpy as np
 import pytest
 import xgboost
+from framework_sweeps import sweep
 
 import hposvc
 
@@ -82,17 +83,15 @@ def swept(request, tmp_path_factory):
 
         boost(config["rate"], ROUNDS, count)
 
-    result = hposvc.Sweep(
+    result = sweep(
         train,
-        metric={"name": metric, "goal": "minimize"},
+        folder / "home",
+        metric,
+        (1e-4, 0.5),
         fidelity={"unit": "two rounds", "max": ROUNDS // EVERY},
-        parameters={"rate": {"min": 1e-4, "max": 0.5, "log": True}},
-        search="random",
         scheduler={"type": "asha", "mode": "promote"},
         trials={"max": 9},
-        engine="local",
-        tracking={"send_to": []},
-    ).run(folder / "home", progress=False)
+    )
     return request.param, result, file
 
 
@@ -156,43 +155,11 @@ def test_a_retried_trial_is_as_long_as_any_other(library, breaks_at, tmp_path):
         boost(config["rate"], ROUNDS, fail_once)
         fail_once(ROUNDS)
 
-    result = hposvc.Sweep(
-        train,
-        metric={"name": metric, "goal": "minimize"},
-        parameters={"rate": {"min": 0.1, "max": 0.5}},
-        trials={"max": 1},
-        failure={"user_retries": 1},
-        scheduler="fifo",
-        engine="local",
-        tracking={"send_to": []},
-    ).run(tmp_path / "home", progress=False)
+    retries = {"failure": {"user_retries": 1}}
+    result = sweep(train, tmp_path / "home", metric, (0.1, 0.5), **retries)
     assert [*result.trials["attempts"]] == [2]
     assert [*result.trials["state"]] == ["COMPLETED"]
     assert [*result.curves["step"]] == [*range(1, ROUNDS // EVERY + 1)]
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_outside_a_sweep_a_model_of_ones_own_gets_all_the_rounds(library, tmp_path):
-    boosters = {
-        "xgboost": lambda model: xgboost.train(
-            {"nthread": 1},
-            xgboost.DMatrix(X, Y),
-            hposvc.xgboost.rounds_left(4),
-            xgb_model=model,
-            callbacks=[hposvc.xgboost.Report()],
-        ),
-        "lightgbm": lambda model: lightgbm.train(
-            {"num_threads": 1, "verbosity": -1},
-            lightgbm.Dataset(X, Y),
-            4,
-            init_model=model,
-            callbacks=[hposvc.lightgbm.Report()],
-        ),
-    }
-    boost = boosters[library]
-    model = boost(boost(None))
-    rounds = model.num_boosted_rounds() if library == "xgboost" else model.current_iteration()
-    assert rounds == 8
 
 
 def test_a_metric_whose_name_no_tracker_takes_is_renamed(tmp_path):
@@ -243,26 +210,6 @@ def train_lightgbm(params):
 def test_a_misspelled_parameter_of_lightgbm_is_refused(wrong, meant):
     with pytest.raises(ValueError, match=f"^{wrong}: no parameter of .*; did you mean '{meant}'"):
         train_lightgbm({wrong: 3})
-
-
-def test_a_misspelled_parameter_of_scikit_learns_models_is_refused():
-    model = lightgbm.LGBMClassifier(max_dept=3, verbosity=-1)
-    with pytest.raises(ValueError, match="did you mean 'max_depth'"):
-        model.fit(X, Y, callbacks=[hposvc.lightgbm.Report()])
-
-
-def test_a_sweep_over_a_misspelled_parameter_fails(tmp_path):
-    result = hposvc.Sweep(
-        train_lightgbm,
-        metric={"name": "val/loss", "goal": "minimize"},
-        parameters={"max_dept": {"min": 1, "max": 8, "type": "int"}},
-        trials={"max": 1},
-        engine="local",
-        tracking={"send_to": []},
-    ).run(tmp_path, progress=False)
-    [trial] = result.record.state.trials.values()
-    assert trial.state == "FAILED"
-    assert "max_dept: no parameter of" in trial.message
 
 
 def test_xgboost_itself_warns_of_a_misspelled_parameter():

@@ -1,7 +1,9 @@
 """CatBoost in real sweeps, by the line of docs/boosting.md; its page is run by test_boosting."""
 
 import re
+from functools import partial
 
+import framework_sweeps
 import numpy as np
 import pytest
 from catboost import CatBoostClassifier, Pool
@@ -12,7 +14,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 5))
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=300) > 0).astype(int)
 ROUNDS, EVERY = 18, 2
-METRIC = {"name": "validation/Logloss", "goal": "minimize"}
+METRIC = "validation/Logloss"
+sweep = partial(framework_sweeps.sweep, metric=METRIC, rates=(1e-3, 0.5))
 
 
 class Count:
@@ -46,19 +49,6 @@ def boost(rate, count=lambda rounds: None):
     )
 
 
-def sweep(train, home, **sections):
-    given = {
-        "metric": METRIC,
-        "parameters": {"rate": {"min": 1e-3, "max": 0.5, "log": True}},
-        "search": "random",
-        "trials": {"max": 1},
-        "scheduler": "fifo",
-        "engine": "local",
-        "tracking": {"send_to": []},
-    }
-    return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
-
-
 @pytest.mark.parametrize("mode", ["stop", "promote"])
 def test_trials_stop_at_rungs_with_the_values_of_a_whole_training(mode, tmp_path, capsys):
     rounds = tmp_path / "rounds"
@@ -90,7 +80,7 @@ def test_trials_stop_at_rungs_with_the_values_of_a_whole_training(mode, tmp_path
     printed = capsys.readouterr().err
     alone = [float(value) for value in re.findall(r"'validation/Logloss': ([0-9.e-]+)", printed)]
     curves = result.curves
-    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[METRIC["name"]]
+    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[METRIC]
     assert [*reported] == pytest.approx(alone, rel=1e-5)
     assert len(alone) == ROUNDS // EVERY
 
@@ -110,19 +100,3 @@ def test_a_failed_training_begins_anew(tmp_path):
     assert [*result.trials["attempts"]] == [2]
     assert [*result.trials["state"]] == ["COMPLETED"]
     assert [*result.curves["step"]] == [*range(1, ROUNDS // EVERY + 1)]
-
-
-def test_a_fault_of_the_report_is_told_as_such(tmp_path):
-    result = sweep(
-        lambda config: boost(config["rate"]),
-        tmp_path,
-        metric={"name": "val/Logloss", "goal": "minimize"},
-    )
-    assert [*result.trials["state"]] == ["FAILED"]
-    assert "validation/Logloss" in f"{result.record.failures()}"
-
-
-@pytest.mark.parametrize("every", [0, 1.5, "2"])
-def test_a_step_of_no_whole_rounds_is_refused(every):
-    with pytest.raises(ValueError, match="a whole number from 1 on"):
-        hposvc.catboost.fit(CatBoostClassifier(), X, Y, every=every)

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import framework_sweeps
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(48, 4)).astype("float32")
 ROWS = [{"pixels": x, "labels": float(x.sum())} for x in X]
 EPOCHS = 4
-SWEEP = {"engine": "local", "tracking": {"send_to": []}, "search": "random"}
 
 
 class Line(torch.nn.Linear):
@@ -65,15 +65,15 @@ def swept(tmp_path_factory):
         trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
         trainer.evaluate()  # is no step
 
-    result = hposvc.Sweep(
+    result = framework_sweeps.sweep(
         train,
-        metric={"name": "eval_loss", "goal": "minimize"},
+        folder / "home",
+        "eval_loss",
+        (1e-3, 0.1),
         fidelity={"unit": "epoch", "max": EPOCHS},
-        parameters={"rate": {"min": 1e-3, "max": 0.1, "log": True}},
         scheduler={"type": "asha", "mode": "promote", "eta": 2},
         trials={"max": 5},
-        **SWEEP,
-    ).run(folder / "home", progress=False)
+    )
     return result, file
 
 
@@ -83,6 +83,7 @@ def longest(result):
     return trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
 
 
+@pytest.mark.long
 def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
     result, file = swept
     trials = result.trials
@@ -93,6 +94,7 @@ def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
         assert sorted(n for given, n in updates if given == rate) == [*range(1, 4 * step + 1)]
 
 
+@pytest.mark.long
 def test_the_values_are_those_of_a_training_without_pauses(swept, tmp_path, capsys):
     result, _ = swept
     trial = longest(result)
@@ -106,6 +108,7 @@ def test_the_values_are_those_of_a_training_without_pauses(swept, tmp_path, caps
     assert np.isfinite(mine["loss"]).all()  # of training
 
 
+@pytest.mark.long
 def test_the_checkpoint_is_a_folder_of_the_trainer(swept, tmp_path):
     result, _ = swept
     best = result.best
@@ -116,22 +119,10 @@ def test_the_checkpoint_is_a_folder_of_the_trainer(swept, tmp_path):
     assert trainer.state.global_step == 4 * (EPOCHS + 1)
 
 
-def test_a_folder_of_the_users_own_is_left_alone(swept):
-    out = swept[1].parent / "out"
-    assert not [*out.glob("checkpoint-*")]
+sweep_of = partial(framework_sweeps.sweep, rates=(0.01, 0.1))
 
 
-def sweep_of(train, home, metric="eval_loss", **sections):
-    return hposvc.Sweep(
-        train,
-        metric={"name": metric, "goal": "minimize"},
-        parameters={"rate": {"min": 0.01, "max": 0.1}},
-        trials={"max": 1},
-        scheduler="fifo",
-        **{**SWEEP, **sections},
-    ).run(home, progress=False)
-
-
+@pytest.mark.long
 def test_a_failed_training_goes_on_from_its_last_evaluation(tmp_path):
     failed = tmp_path / "failed"
 
@@ -145,13 +136,14 @@ def test_a_failed_training_goes_on_from_its_last_evaluation(tmp_path):
         trainer = trainer_of(tmp_path / "out", config["rate"], [FailOnce()])
         trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
 
-    result = sweep_of(train, tmp_path / "home", failure={"user_retries": 1})
+    result = sweep_of(train, tmp_path / "home", "eval_loss", failure={"user_retries": 1})
     assert [*result.trials["state"]] == ["COMPLETED"]
     assert [*result.trials["attempts"]] == [2]
     assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
     assert [*result.curves["epoch"]] == [*range(1, EPOCHS + 1)]
 
 
+@pytest.mark.long
 def test_several_data_sets_are_one_report_and_the_one_before_training_is_none(tmp_path):
     def train(config):
         trainer = trainer_of(tmp_path / "out", config["rate"], eval_on_start=True)
@@ -164,6 +156,7 @@ def test_several_data_sets_are_one_report_and_the_one_before_training_is_none(tm
     assert [*result.curves["epoch"]] == [*range(1, EPOCHS + 1)]
 
 
+@pytest.mark.full
 def test_without_save_the_trainers_own_strategy_decides(tmp_path):
     def train(config):
         trainer = trainer_of(tmp_path / "out", config["rate"], save_strategy="no")
@@ -173,7 +166,7 @@ def test_without_save_the_trainers_own_strategy_decides(tmp_path):
         trainer.save_model(str(tmp_path / "model"))
         assert trainer.args.output_dir == str(tmp_path / "out")
 
-    result = sweep_of(train, tmp_path / "home")
+    result = sweep_of(train, tmp_path / "home", "eval_loss")
     assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
     assert result.best.checkpoint is None
     assert (tmp_path / "model").exists()
@@ -277,17 +270,6 @@ def test_a_search_returns_what_the_trainers_own_does(tmp_path):
     assert best.hyperparameters == result.best.params
     assert len({*result.trials["learning_rate"]}) == 3
     assert {*result.trials["step"]} == {2}
-
-
-@pytest.mark.full
-def test_several_directions_give_a_front(tmp_path):
-    best = searched(
-        tmp_path,
-        direction=["minimize", "maximize"],
-        compute_objective=lambda metrics: (metrics["eval_loss"], metrics["eval_loss"]),
-    )
-    assert len(best) == 3  # each beats the others in one of them
-    assert all(each.objective[0] == each.objective[1] for each in best)
 
 
 def test_a_trainer_that_cannot_begin_anew_is_refused(tmp_path):

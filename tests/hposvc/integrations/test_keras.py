@@ -4,8 +4,10 @@ import json
 import os
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import framework_sweeps
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X.sum(1)
 EPOCHS = 4
+sweep = partial(framework_sweeps.sweep, metric="val_loss", rates=(1e-3, 0.03))
 
 
 def build(rate):
@@ -43,19 +46,6 @@ def fit(rate, count=lambda epoch: None, epochs=EPOCHS, **options):
             hposvc.keras.Report(**options),
         ],
     )
-
-
-def sweep(train, home, **sections):
-    given = {
-        "metric": {"name": "val_loss", "goal": "minimize"},
-        "parameters": {"rate": {"min": 1e-3, "max": 0.03, "log": True}},
-        "trials": {"max": 1},
-        "scheduler": "fifo",
-        "search": "random",
-        "engine": "local",
-        "tracking": {"send_to": []},
-    }
-    return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["saves", "saves-nothing"])

@@ -3,8 +3,10 @@
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import framework_sweeps
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -58,17 +60,7 @@ def fit(rate, count=lambda update: None, validates=True, **options):
         trainer.validate(trainer.model, data[0])  # is no step
 
 
-def sweep(train, home, **sections):
-    given = {
-        "metric": {"name": "val/loss", "goal": "minimize"},
-        "parameters": {"rate": {"min": 1e-3, "max": 0.1, "log": True}},
-        "trials": {"max": 1},
-        "scheduler": "fifo",
-        "search": "random",
-        "engine": "local",
-        "tracking": {"send_to": []},
-    }
-    return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
+sweep = partial(framework_sweeps.sweep, metric="val/loss", rates=(1e-3, 0.1))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +137,7 @@ def test_without_validation_a_step_is_an_epoch(tmp_path):
     result = sweep(
         lambda config: fit(config["rate"], validates=False),
         tmp_path,
-        metric={"name": "train/loss", "goal": "minimize"},
+        metric="train/loss",
     )
     assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
 
@@ -241,6 +233,7 @@ def test_ranks_train_one_model_and_a_single_one_is_not_wrapped(
 
 
 @pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.full
 def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

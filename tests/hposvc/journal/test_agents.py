@@ -317,35 +317,6 @@ def test_a_report_that_comes_while_its_lease_is_being_ended_keeps_it(store, cloc
     assert desk.pass_time(2) == []
 
 
-def test_two_drivers_end_a_lease_once(store, clock):
-    desk = Desk(store, clock)
-    desk.client("gone").ask()
-    other = desk.make_driver()
-    assert other.adopt([(desk.orders[0], 0)]) == (1,)
-    desk.turn(other)
-    while not (desk.driver._turn.ended and other._turn.ended):
-        clock.went += 1.0
-        desk.client("x").show_server()
-        for driver in (desk.driver, other):
-            driver._watch(driver._mailbox.look(), clock.went)
-    desk.driver._write()
-    other._write()
-    assert [event.kind for event in desk.turn()] == ["failed"]
-    assert desk.turn() == []
-
-
-def test_clocks_that_jump_and_drivers_that_freeze_end_no_lease(store, clock):
-    desk = Desk(store, clock)
-    client, [work] = desk.client("slow"), desk.client("slow").ask()
-    for jump in (1e6, -1e6):
-        clock.wall += jump
-        assert desk.pass_time(1) == []
-    clock.went += 3600  # the driver was frozen for an hour
-    desk.client("x").show_server()
-    assert desk.turn() == []
-    assert client.beat(work) == "continue"
-
-
 def test_no_lease_ends_while_no_server_could_hear_its_client(store, clock):
     desk = Desk(store, clock)
     client, [work] = desk.client("waits"), desk.client("waits").ask()
@@ -369,13 +340,6 @@ def test_a_client_that_asked_and_went_away_is_not_waited_for(store, clock):
     clock.went += backends.WISH_S / 2 + 1
     desk.turn()
     assert desk.driver.capacity() == 1
-
-
-def test_an_order_that_nobody_takes_goes_back(store, clock):
-    desk = Desk(store, clock)
-    [failed] = desk.pass_time(LEASE_S + 3)
-    assert (failed.cause, failed.message) == ("preempt", "no agent took it within 5 s")
-    assert desk.client("a").ask() == []
 
 
 def test_orders_are_given_out_once_however_many_ask_at_once(store, clock):

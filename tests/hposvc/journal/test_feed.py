@@ -7,13 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import make_spec
-from sqlalchemy import insert
 
 from hposvc import spec as specs
 from hposvc.events import Finished, RetryDue
 from hposvc.journal import feed
-from hposvc.journal.database import EVENTS, Store
-from hposvc.journal.feed import BEGIN, Position
+from hposvc.journal.database import Store
+from hposvc.journal.feed import BEGIN
 from hposvc.journal.journal import Journal, SweepRow
 
 SPEC = specs.dump(make_spec())
@@ -58,18 +57,6 @@ def test_the_feed_has_every_event_in_the_order_written(journal):
     assert read(journal, position)[0] == [("b", 2)]
 
 
-def test_a_position_may_lie_within_what_was_written_together(journal):
-    create(journal, "a")
-    write(journal, "a", 5)
-    (row,) = [row for row in feed.read(journal.store, BEGIN, 9) if row.seq]
-    assert read(journal, Position(row.xid, row.id, 3))[0] == [("a", 4), ("a", 5)]
-    assert read(journal, row.end)[0] == []
-
-
-def test_an_empty_feed_ends_where_it_begins(journal):
-    assert feed.end(journal.store) == BEGIN
-
-
 def test_a_deleted_sweep_leaves_nothing_and_its_numbers_are_not_given_again(journal):
     create(journal, "a", "b")
     write(journal, "b")
@@ -82,13 +69,6 @@ def test_a_deleted_sweep_leaves_nothing_and_its_numbers_are_not_given_again(jour
     assert read(journal, BEGIN)[0] == [("b", 1), ("a", 1), ("a", 2)]
 
 
-def test_a_refused_driver_leaves_nothing_in_the_feed(journal):
-    create(journal, "a")
-    write(journal, "a")
-    journal.append("a", 0, [RetryDue(0.0, "t0")])  # the same again, after no answer
-    assert read(journal, BEGIN)[0] == [("a", 1)]
-
-
 def test_packed_events_are_read_as_they_were(journal):
     create(journal, "a")
     write(journal, "a", 4)
@@ -98,41 +78,6 @@ def test_packed_events_are_read_as_they_were(journal):
     assert list(journal.rows("a")) == before
     assert list(journal.rows("a", 2, 2)) == before[2:4]
     assert read(journal, BEGIN)[0] == [("a", seq) for seq in range(1, 6)]
-
-
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_a_transaction_that_ends_late_is_not_missed(journal):
-    create(journal, "late", "early")
-    _, position = read(journal, BEGIN)
-    with journal.store.writing() as connection:
-        body = {"sweep": "late", "seq": 1, "kind": "cooled", "time": 0.0, "body": '{"trial":"t"}'}
-        connection.execute(insert(EVENTS).values(body))
-        feed.announce(connection, "late", 0, 1)
-        write(journal, "early")  # gets a later number, and ends before
-        numbers, position = read(journal, position)
-        assert numbers == []  # of what is written, it can't be known yet what comes first
-    numbers, position = read(journal, position)
-    assert numbers == [("late", 1), ("early", 1)]
-    write(journal, "late")
-    assert read(journal, position)[0] == [("late", 2)]
-
-
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_a_transaction_that_is_taken_back_leaves_no_gap(journal):
-    create(journal, "a")
-
-    class Back(Exception):
-        pass
-
-    def take_back():
-        with journal.store.writing() as connection:
-            feed.announce(connection, "a", 0, 9)
-            raise Back
-
-    with pytest.raises(Back):
-        take_back()
-    write(journal, "a")
-    assert read(journal, BEGIN)[0] == [("a", 1)]
 
 
 STEPS = st.lists(

@@ -27,32 +27,6 @@ def test_databases_lie_in_the_home_unless_they_are_moved(tmp_path):
     assert (moved.database, moved.tracking_uri) == ("postgresql://db/x", "http://m")
 
 
-def test_the_journal_s_url_can_stand_in_a_file(tmp_path):
-    file = tmp_path / "url"
-    file.write_text("postgresql://me:secret@db/x\n")
-    home = Home.of(tmp_path, {"HPOSVC_DB_FILE": str(file)})
-    assert home.database == "postgresql://me:secret@db/x"
-    with pytest.raises(StoreError, match=r"HPOSVC_DB_FILE: .*gone can't be read: No such file"):
-        Home.of(tmp_path, {"HPOSVC_DB_FILE": str(tmp_path / "gone")})
-
-
-def test_a_home_is_printed_without_the_password(tmp_path):
-    home = Home.of(tmp_path, {"HPOSVC_DB": "postgresql://me:secret@db/x"})
-    assert "secret" not in repr(home)
-
-
-def test_a_journal_makes_its_folder(tmp_path):
-    journal = Home.of(tmp_path / "a" / "b", {}).journal()
-    assert journal.sweeps() == []
-    assert (tmp_path / "a" / "b" / "hposvc.db").is_file()
-
-
-def test_a_sweep_has_a_folder_of_its_own(tmp_path):
-    home = Home.of(tmp_path, {})
-    assert home.folder("digits-1", None) == tmp_path / "sweeps" / "digits-1"
-    assert home.folder("digits-1", "/scratch") == Path("/scratch/digits-1")
-
-
 @pytest.fixture
 def journal(tmp_path):
     journal = Home.of(tmp_path, {}).journal()
@@ -81,11 +55,6 @@ def test_a_sweep_is_found_by_its_id_a_unique_prefix_or_as_the_last(journal):
 def test_what_is_not_found_says_what_is_there(journal, name, message):
     with pytest.raises(NotFound, match=message):
         find(journal, name)
-
-
-def test_the_last_of_none_is_not_found(tmp_path):
-    with pytest.raises(NotFound, match="last: no such sweep; there is none yet"):
-        find(Home.of(tmp_path, {}).journal(), "last")
 
 
 def test_a_new_home_is_for_nobody_else_to_read(tmp_path):

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 from hposvc.events import Requested
 from hposvc.journal import supervision
 from hposvc.journal.database import LEASES, Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 
 
@@ -86,22 +86,6 @@ def test_a_pending_pause_can_be_withdrawn(store):
     journal.withdraw("s", "pause")
     assert [asked.verb for _, asked in journal.requests("s")] == ["stop"]
     assert all(isinstance(asked, Requested) for _, asked in journal.requests("s"))
-
-
-def test_the_code_of_a_sweep_is_recorded_once(store):
-    journal = Journal(store)
-    journal.create(SweepRow("s", "s", "p", 1.0, {}, {}))
-    journal.record_code("s", {"trainable": "m:f"})
-    journal.record_code("s", {"trainable": "other"})
-    assert journal.find("s").code == {"trainable": "m:f"}
-
-
-def test_a_removed_sweep_gets_no_driver(store):
-    journal = Journal(store)
-    journal.create(SweepRow("s", "s", "p", 1.0, {}, {}))
-    ask(store, "s")
-    journal.remove("s")
-    assert names(store) == []
 
 
 def test_a_sweep_waits_behind_those_with_drivers_and_those_that_asked_before(store):

@@ -8,7 +8,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import OutOfReach
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Said:
 
 @pytest.mark.parametrize(
     ("how", "engine"),
-    [(None, "ray"), ("auto", "ray"), ("given", "ray"), ("loopback", "ray"), (None, "tune")],
+    [(None, "ray"), ("given", "ray"), ("loopback", "ray"), (None, "tune")],
 )
 def test_the_connection_is_used_and_left_as_it_was(own_ray, tmp_path, how, engine):
     """Otherwise a second Ray is started beside the notebook's, or the sweep is refused."""

@@ -35,13 +35,6 @@ def test_a_trial_that_kills_its_slot_each_time_is_not_the_doing_of_the_node():
         works(failures, "other")
 
 
-def test_where_nothing_works_no_node_is_to_blame():
-    failures = NodeFailures()
-    for number in range(2 * DEATHS_IN_A_ROW):
-        assert not failures.record_death("one", [f"t{number}"])
-        assert not failures.record_death("two", [f"u{number}"])
-
-
 def test_an_order_that_is_done_there_ends_the_row():
     failures = NodeFailures()
     for number in range(2 * DEATHS_IN_A_ROW):
@@ -49,15 +42,6 @@ def test_an_order_that_is_done_there_ends_the_row():
         works(failures, "other")
         if number % 2:
             works(failures, "node")
-
-
-def test_a_report_alone_does_not_end_the_row():
-    failures = NodeFailures()
-    for number in range(DEATHS_IN_A_ROW):
-        failures.record_work(["bad"], ended=False)
-        works(failures, "good")
-        assert failures.record_death("bad", [f"t{number}"]) is (number == DEATHS_IN_A_ROW - 1)
-        works(failures, "good")
 
 
 NODES = ["a", "b", "c"]

@@ -3,11 +3,8 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -22,7 +19,7 @@ from hposvc.backends.backend import Setting
 from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.pool import RayPool
 from hposvc.errors import OutOfReach, SpecError
-from hposvc.events import Checkpointed, Failed, Ordered, Reported
+from hposvc.events import Failed, Reported
 from hposvc.operations import requests
 
 pytestmark = pytest.mark.ray
@@ -55,16 +52,6 @@ def events(sweeps, sweep, kind):
     return [event for _, event in sweeps.journal.read(sweep) if isinstance(event, kind)]
 
 
-def open_gate(sweeps, sweep, position, gate):
-    """Make the file once the journal has a checkpoint at this position, or at the deadline."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if any(each.saved.position == position for each in events(sweeps, sweep, Checkpointed)):
-            break
-        time.sleep(0.05)
-    gate.touch()
-
-
 def assert_no_ranks(sweeps):
     await_none(lambda: in_slots(sweeps.home.path))
 
@@ -88,14 +75,11 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     assert_no_ranks(sweeps)
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [pytest.param(0, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.long)],
-)
-def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, victim):
+@pytest.mark.long
+def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path):
     """Peers: a DDP rank that dies takes the trial with it."""
     two = {"workers": 2, "cpus_per_worker": 0.5}
-    lost = {"mark": str(tmp_path / "mark"), "victim": victim}
+    lost = {"mark": str(tmp_path / "mark"), "victim": 1}
     sweep, status = run(sweeps, spec("dies_once", resources=two, parameters=lost))
     assert status["state"] == "COMPLETED"
     failures = events(sweeps, sweep, Failed)
@@ -104,29 +88,6 @@ def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, 
     assert trial["attempts"] == 2
     assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
     assert trial["step"] == 3
-
-
-@pytest.mark.long
-def test_a_rank_that_is_told_to_end_costs_neither_a_step_nor_a_retry(sweeps, tmp_path):
-    """Peers: SIGTERM counts as the user's error, or the node's last steps are lost."""
-    two = {"workers": 2, "cpus_per_worker": 0.5}
-    victim = {"mark": str(tmp_path / "mark"), "victim": 1}
-    failure = {"infra_retries": 0, "user_retries": 0}
-    sweep_spec = spec(
-        "is_told_once", resources=two, parameters=victim, failure=failure, fidelity={"max": 30}
-    )
-    sweep, status = run(sweeps, sweep_spec)
-    assert status["state"] == "COMPLETED"
-    [failed] = events(sweeps, sweep, Failed)
-    assert failed.cause == "preempt"
-    assert re.search(r"rank 1 was told to end \(SIGTERM\)|rank 0 was told to leave", failed.message)
-    before, after = (event.order for event in events(sweeps, sweep, Ordered))
-    reported = [(event.order, event.step) for event in events(sweeps, sweep, Reported)]
-    last = max(step for order, step in reported if order == before.id)
-    assert 2 <= last < 30
-    assert after.start.step == last, "the last step's checkpoint was taken"
-    assert [step for _, step in reported] == list(range(1, 31))
-    assert_no_ranks(sweeps)
 
 
 @pytest.mark.full
@@ -152,57 +113,6 @@ def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, ca
     assert "the other nodes have no room for a slot" in message
 
 
-@pytest.mark.long
-def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_step(
-    sweeps, tmp_path
-):
-    files = {name: str(tmp_path / name) for name in ("mark", "gate")}
-    row = api.create(
-        sweeps, spec("dies_within", parameters=files, checkpoints={"every": "4 steps"})
-    )
-    sweep = row.id
-    killer = threading.Thread(target=open_gate, args=(sweeps, sweep, (1, 6), tmp_path / "gate"))
-    killer.start()
-    api.drive(sweeps, row)
-    killer.join()
-    assert api.load(sweeps, sweep).status()["state"] == "COMPLETED"
-    [failure] = events(sweeps, sweep, Failed)
-    assert failure.cause == "infra"
-    assert "killed by SIGKILL" in failure.message
-    start = events(sweeps, sweep, Ordered)[-1].order.start
-    assert start.position == (1, 6)
-    (trial,) = api.load(sweeps, sweep).trials()
-    metrics = trial["metrics"]
-    assert (trial["attempts"], metrics["began"], metrics["done"]) == (2, 16, 30)
-    folder = sweeps.home.folder(sweep, None) / "checkpoints" / trial["trial"]
-    assert [path.name for path in folder.iterdir()] == ["2-3"], "none within a step is left"
-
-
-@pytest.mark.long
-def test_the_error_shown_is_the_one_of_the_rank_that_raised(sweeps):
-    two = {"workers": 2, "cpus_per_worker": 0.5}
-    sweep, status = run(
-        sweeps,
-        spec(
-            "one_rank_raises",
-            resources=two,
-            parameters={"bad": {"values": [True, False]}},
-            search="grid",
-            trials={"max": 2, "parallel": 1},
-        ),
-    )
-    assert status["trials"]["failed"] == 1
-    assert status["trials"]["completed"] == 1
-    (failure,) = events(sweeps, sweep, Failed)
-    assert failure.cause == "user"
-    assert "the batch of rank 1 is empty" in failure.message
-
-
-def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
-    sweep, _ = run(sweeps, spec("steady", trials={"max": 4, "parallel": 1}))
-    assert len({trial["metrics"]["pid"] for trial in api.load(sweeps, sweep).trials()}) == 1
-
-
 def test_a_rank_is_told_how_programs_that_it_runs_end(sweeps):
     """With Ray's own handling of stray processes, each seemed to have ended with 0."""
     sweep, _ = run(sweeps, spec("asks_a_program", fidelity={"max": 1}))
@@ -220,6 +130,7 @@ def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_p
     await_none(lambda: psutil.pid_exists(daemon))
 
 
+@pytest.mark.long
 def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
     sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
@@ -228,37 +139,10 @@ def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     assert reported[0]["pid"] != reported[1]["pid"]
 
 
-@pytest.mark.full
-def test_ranks_that_differ_in_step_are_named(sweeps):
-    two = {"workers": 2, "cpus_per_worker": 0.5}
-    sweep, status = run(sweeps, spec("out_of_step", resources=two))
-    assert status["trials"]["failed"] == 1
-    assert "rank 1 reports step 2, rank 0 step 1" in events(sweeps, sweep, Failed)[0].message
-
-
-def test_a_trainable_that_never_reports_is_told_how(sweeps):
-    sweep, status = run(sweeps, spec("silent"))
-    assert status["state"] == "FAILED"
-    assert "call worker.report" in events(sweeps, sweep, Failed)[0].message
-
-
 def test_output_of_an_order_is_in_its_log(sweeps):
     sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
     (log,) = api.logs(sweeps, api.load(sweeps, sweep), "t0001")
     assert "Default process group has not been initialized" in log.path.read_text()
-
-
-@pytest.mark.full
-def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
-    """So the user's own mlflow.log_* calls go to the trial's run."""
-    sweep_spec = spec(
-        "hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1}, tracking={}
-    )
-    sweep, _ = run(sweeps, sweep_spec)
-    last = api.load(sweeps, sweep).trials()[-1]
-    saved = [event.saved for event in events(sweeps, sweep, Checkpointed) if event.trial == "t0008"]
-    assert last["mlflow_run_id"] is not None
-    assert Path(saved[-1].path, "run").read_text() == last["mlflow_run_id"]
 
 
 class AtReport:
@@ -282,17 +166,7 @@ def steered(sweeps, given, action):
     return row.id, api.load(sweeps, row.id).status()
 
 
-def test_stop_ends_a_sweep_at_the_next_report(sweeps):
-    sweep_spec = spec("slow", fidelity={"max": 600}, trials={"max": 9, "parallel": 1})
-    sweep, status = steered(
-        sweeps, sweep_spec, lambda sweep, _: requests.steer(sweeps, sweep, "stop")
-    )
-    assert status["state"] == "STOPPED"
-    (trial,) = api.load(sweeps, sweep).trials()
-    assert (trial["state"], trial["reason"]) == ("STOPPED", "user")
-    assert api.load(sweeps, sweep).best()["checkpoint"] is not None
-
-
+@pytest.mark.long
 def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
     sweep_spec = spec("slow", fidelity={"max": 30}, trials={"max": 2, "parallel": 1})
 
@@ -307,26 +181,6 @@ def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
     ]
     assert status["state"] == "COMPLETED"
     assert_no_ranks(sweeps)
-
-
-@pytest.mark.long
-def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
-    """A warm slot that died while idle is replaced before it gets an order."""
-    row = api.create(sweeps, spec("steady", trials={"max": 3, "parallel": 1}))
-
-    class Killer:
-        done = False
-
-        def turn(self, state, events):
-            for event in events:
-                if event.kind == "ended" and not self.done:
-                    self.done = True
-                    os.kill(int(state.trials[event.trial].metrics["pid"]), signal.SIGKILL)
-
-    api.drive(sweeps, row, [Killer()])
-    trials = api.load(sweeps, row.id).trials()
-    assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
-    assert len({trial["metrics"]["pid"] for trial in trials}) == 2
 
 
 def test_what_no_node_can_give_is_said_at_once(sweeps):
@@ -405,55 +259,6 @@ def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, 
     assert_no_ranks(sweeps)
 
 
-class Messages:
-    """A listener that records what a driver says, and opens a gate once it waits for a sweep."""
-
-    def __init__(self, gate):
-        self.said, self.gate = [], gate
-
-    def turn(self, state, events):
-        pass
-
-    def say(self, text):
-        self.said.append(text)
-        if "held by sweep" in text:
-            self.gate.touch()
-
-    def listen(self, stream):
-        for line in stream:
-            self.say(line)
-
-
-@pytest.mark.long
-def test_a_second_sweep_waits_for_resources(sweeps, home, tmp_path):
-    """Peers: two sweeps collide."""
-    all_cpus = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
-    gate = tmp_path / "gate"  # whichever sweep trains first goes on once the other waits for it
-    sweep_spec = spec("waits_at_a_gate", parameters={"gate": f"{gate}"}, resources=all_cpus)
-    first, second = api.create(sweeps, sweep_spec), api.create(sweeps, sweep_spec)
-    other = api.Sweeps.open(home)
-    command = [sys.executable, "-m", "hposvc", "--home", str(home), "resume", second.id]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    listener, there = Messages(gate), Messages(gate)
-    thread = threading.Thread(target=there.listen, args=[process.stderr])
-    thread.start()
-    api.drive(sweeps, first, [listener])
-    assert process.wait(timeout=120) == 0
-    thread.join()
-    assert listener.said[0] == "joining Ray on this machine"
-    # The second sweep said what it waited for, and which sweep held it.
-    cpus = psutil.cpu_count()
-    waiting = [f"waiting for {cpus} CPU held by sweep {holder.id}" for holder in (first, second)]
-    assert waiting[0] in "".join(there.said) or waiting[1] in listener.said
-    spans = []
-    for sweep in (first, second):
-        ordered = [e for _, e in other.journal.read(sweep.id) if e.kind in ("ordered", "ended")]
-        spans.append((ordered[0].time, ordered[-1].time))
-    spans.sort()
-    assert spans[0][1] <= spans[1][0], "the two never trained at the same time"
-
-
 @pytest.mark.long
 def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
     """A trial that never reports is killed too, and the next trial gets the slot."""
@@ -525,8 +330,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("engine", "runs"),
     [
-        ("ray", "trainable"),
-        ("ray", "command"),
+        pytest.param("ray", "trainable", marks=pytest.mark.full),
+        pytest.param("ray", "command", marks=pytest.mark.long),
         pytest.param("tune", "trainable", marks=pytest.mark.full),
     ],
 )

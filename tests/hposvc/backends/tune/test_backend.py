@@ -112,6 +112,7 @@ def test_slots_give_their_resources_back_and_come_again(home, tmp_path):
         bench.backend.close()
 
 
+@pytest.mark.full
 def test_two_slots_work_side_by_side(home, tmp_path):
     bench = Bench.of("tune", 1, tmp_path, home)
     try:

@@ -1,7 +1,5 @@
 """`hposvc.optuna.to_study`: what a study says of a sweep is what its journal says."""
 
-import logging
-
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -73,22 +71,6 @@ def test_failures_limits_and_several_values_are_there():
     assert "too much" in by_x[5].user_attrs["hposvc:message"]
     assert (by_x[4].values, by_x[4].constraints) == ([4, -4], {"memory <= 0": 1})
     assert {trial.params["x"] for trial in study.best_trials} == {1}
-
-
-def test_trials_that_have_not_ended_are_left_out(caplog):
-    result = run(lambda trial: trial.suggest_float("x", 0, 1), 2)
-    first = next(iter(result.record.state.trials.values()))
-    opened = hposvc.load("last")
-    first.state = "RUNNING"
-
-    class Running(type(opened)):
-        def result(self):
-            return result
-
-    with caplog.at_level(logging.WARNING):
-        study = hposvc.optuna.to_study(Running(opened.sweeps, opened.id))
-    assert len(study.trials) == 1
-    assert "not ended: 1 trials" in caplog.text
 
 
 @pytest.mark.parametrize(

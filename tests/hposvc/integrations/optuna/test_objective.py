@@ -1,6 +1,5 @@
 """`hposvc.optuna.run`: objectives for Optuna as sweeps, unchanged."""
 
-import functools
 import subprocess
 import sys
 
@@ -67,12 +66,6 @@ def test_what_an_objective_suggests_is_found_with_its_conditions():
     assert found["lr"].log
 
 
-def test_a_returned_value_alone_is_the_result():
-    result = run(lambda trial: (trial.suggest_float("x", -5, 5) - 1) ** 2, direction="minimize")
-    assert result.best.value == (result.best.params["x"] - 1) ** 2
-    assert list(result.trials["state"]) == ["COMPLETED"] * 6
-
-
 def test_several_objectives_are_stopped_early_which_optuna_refuses():
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
@@ -119,38 +112,6 @@ def test_what_is_returned_after_reports_is_the_last_report():
     assert result.best.value == 10
 
 
-def test_callables_that_have_no_name_are_objectives_too():
-    class Objective:
-        def __call__(self, trial):
-            return trial.suggest_float("x", 0, 1)
-
-    def shifted(trial, by):
-        return trial.suggest_float("x", 0, 1) + by
-
-    for objective in (Objective(), functools.partial(shifted, by=1), lambda trial: network(trial)):
-        assert run(objective, 2).state == "COMPLETED"
-
-
-def test_the_name_of_an_objective_s_argument_does_not_matter():
-    result = run(lambda t: t.suggest_int("x", 1, 4) ** 2, search="grid")
-    assert (result.best.value, result.best.params) == (1.0, {"x": 1})
-
-
-def test_a_spec_names_an_objective_as_any_function(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
-    )
-    sweep = hposvc.Sweep(
-        f"{tmp_path}/mine.py:objective",
-        parameters={"x": {"min": 0.25, "max": 0.75}},  # narrower than it asks for
-        metric={"name": "loss", "goal": "minimize"},
-        trials={"max": 3},
-        engine="local",
-        tracking={"send_to": []},
-    )
-    assert 0.25 <= sweep.run(progress=False).best.value <= 0.75
-
-
 def branching(trial):
     """Suggest, in a branch that no search for parameters sees, values of each kind."""
     x = trial.suggest_float("x", 0, 1)
@@ -182,15 +143,6 @@ def test_a_parameter_that_was_not_found_is_decided_in_the_trial_and_journaled():
     assert study.best_params == result.best.params
     late = optuna.distributions.FloatDistribution(1e-3, 2, log=True)
     assert {trial.distributions["late"] for trial in study.trials} == {late}
-
-
-def test_the_sweep_s_seed_decides_such_a_parameter():
-    def late(**options):
-        return list(run(branching, 3, parameters=X, **options).trials["late"])
-
-    first = late(seed=1, search="random")
-    assert first == late(seed=1, search="random")
-    assert not {*first} & {*late(seed=2, search="random")}
 
 
 def test_a_trial_that_is_tried_again_decides_the_same(tmp_path):
@@ -283,33 +235,6 @@ def test_a_parameter_that_no_trial_asks_for_is_told_but_not_one_of_a_branch():
     assert unused(state) == ["dropout"]
 
 
-def test_a_function_that_takes_all_parameters_at_once_leaves_none_unused():
-    def train(config):
-        return 1.0
-
-    result = hposvc.Sweep(
-        train,
-        metric={"name": "value", "goal": "minimize"},
-        parameters=X,
-        trials={"max": 2},
-        engine="local",
-        tracking={"send_to": []},
-    ).run(progress=False)
-    assert [trial.unused for trial in result.record.state.trials.values()] == [None, None]
-    assert unused(result.record.state) == []
-
-
-def test_a_failed_trial_shows_what_it_had_decided():
-    def objective(trial):
-        if trial.suggest_float("x", 0, 1) and trial.suggest_int("late", 1, 9):
-            raise ArithmeticError("too much")
-
-    options = {"failure": {"user_retries": 0}, "parameters": X}
-    result = run(objective, 1, **options)
-    assert list(result.trials["state"]) == ["FAILED"]
-    assert 1 <= result.trials["late"][0] <= 9
-
-
 def test_replicates_have_the_values_of_their_finalist():
     options = {"finalists": {"top": 1, "seeds": 3}, "fidelity": {"max": 1}}
     result = run(branching, 3, parameters=X, **options)
@@ -343,15 +268,6 @@ def test_a_range_that_depends_on_a_value_is_refused_where_it_matters():
     assert list(mended.trials["state"]) == ["COMPLETED"] * 4
     (why,) = {*run(objective, 1, parameters={"depth": 1, "leaves": 8}).record.failures().values()}
     assert "leaves is 8, and the objective suggests 1 to 1" in why
-
-
-def test_a_call_ends_some_time_after_the_last_suggestion():
-    def objective(trial):
-        trial.suggest_float("x", 0, 1)
-        while True:
-            pass
-
-    assert [*hposvc.optuna.find_parameters(objective, seconds=0.01)] == ["x"]
 
 
 def test_an_objective_that_fails_before_it_suggests_says_why():

@@ -1,7 +1,6 @@
 """`hposvc.optuna.Sampler`: our searchers in studies of Optuna, by the tests it has for samplers."""
 
 import math
-import pickle
 
 import optuna
 import pytest
@@ -162,12 +161,6 @@ def test_constraints_and_several_objectives_reach_the_searcher(seen):
     assert [each.keeps_limits for each in history] == [False, True, False]
 
 
-def test_a_front_is_searched_for():
-    study = study_of(hposvc.optuna.Sampler("gp", seed=0), directions=["minimize", "minimize"])
-    study.optimize(lambda trial: (bowl(trial), (trial.params["x"] + 1) ** 2), n_trials=15)
-    assert len(study.best_trials) > 2
-
-
 def test_no_configuration_repeats_before_all_were_tried():
     study = study_of(hposvc.optuna.Sampler("gp", seed=0))
     kinds = CategoricalDistribution(["a", None, True])  # True is not 1, nor is it 1.0
@@ -181,13 +174,6 @@ def test_no_configuration_repeats_before_all_were_tried():
     assert len({str(trial.params) for trial in study.trials}) == 12
     with pytest.warns(UserWarning, match="all configurations of depth, kind were tried"):
         study.optimize(objective, n_trials=1)
-
-
-def test_threads_do_not_propose_the_same():
-    study = study_of(hposvc.optuna.Sampler("grid", seed=0))
-    study.optimize(lambda trial: trial.suggest_int("x", 1, 30), n_trials=1)
-    study.optimize(lambda trial: trial.suggest_int("x", 1, 30), n_trials=29, n_jobs=4)
-    assert len({trial.params["x"] for trial in study.trials}) == 30
 
 
 def test_pruners_work_beside_it():
@@ -206,15 +192,6 @@ def test_pruners_work_beside_it():
 
     study.optimize(objective, n_trials=20)
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-
-
-def test_it_is_pickled_with_its_study():
-    study = study_of(hposvc.optuna.Sampler("gp", seed=1))
-    study.optimize(bowl, n_trials=3)
-    copy = pickle.loads(pickle.dumps(study))
-    for one in (study, copy):
-        one.optimize(bowl, n_trials=2)
-    assert [trial.params for trial in study.trials] == [trial.params for trial in copy.trials]
 
 
 def test_what_the_searcher_does_not_search_is_sampled_independently():

@@ -10,6 +10,7 @@ import real_server
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState
 from optuna_dashboard import wsgi
+from waiting import until
 from werkzeug.test import Client
 
 import hposvc
@@ -154,13 +155,6 @@ def test_nothing_can_be_written_into_a_sweep(storage, names):
     for write in writes:
         with pytest.raises(ReadOnly):
             write()
-
-
-def until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_sweep_is_seen_while_it_runs(tmp_path):

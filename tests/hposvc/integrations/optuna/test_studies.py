@@ -1,6 +1,5 @@
 """Studies of Optuna in `hposvc.optuna.Storage`: by Optuna's own tests, and by many processes."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -17,8 +16,6 @@ from fastapi.testclient import TestClient
 from optuna.exceptions import DuplicatedStudyError
 from optuna.testing.pytest_storages import StorageTestCase
 from optuna.trial import TrialState
-from optuna_dashboard import wsgi
-from werkzeug.test import Client
 
 import hposvc
 from hposvc import api
@@ -220,42 +217,6 @@ def test_what_waits_is_taken_by_one_process_alone(home):
     assert workers.communicate(timeout=300)[1] == ""
     values = [trial.params["x"] for trial in study.trials]
     assert values == [at / 100 for at in range(PROCESSES * EACH)]
-
-
-def test_a_study_and_a_sweep_are_side_by_side_and_the_dashboard_shows_both(tmp_path):
-    storage = hposvc.optuna.Storage(tmp_path)
-    study = optuna.create_study(storage=storage, sampler=hposvc.optuna.Sampler("gp", seed=0))
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=5)
-    sections = {"engine": "local", "tracking": {"send_to": []}, "progress": False}
-    result = hposvc.optuna.run(
-        lambda trial: trial.suggest_float("x", 0, 1), 3, home=tmp_path, **sections
-    )
-    assert optuna.get_all_study_names(storage) == [study.study_name, result.sweep]
-    dashboard = Client(wsgi(storage))
-    listed = json.loads(dashboard.get("/api/studies").data)["study_summaries"]
-    assert [each["study_name"] for each in listed] == [study.study_name, result.sweep]
-    note = {"body": "looks good", "version": 1}
-    written = dashboard.put(f"/api/studies/{listed[0]['study_id']}/note", json=note)
-    assert written.status_code == 204
-
-    recorded = hposvc.optuna.from_study(study, home=tmp_path)
-    assert recorded.status()["trials"]["completed"] == 5
-    optuna.delete_study(study_name=study.study_name, storage=storage)
-    assert result.sweep in optuna.get_all_study_names(hposvc.optuna.Storage(tmp_path))
-
-
-@pytest.mark.full
-def test_an_interrupted_study_goes_on_in_another_process(home):
-    storage = hposvc.optuna.Storage()
-    optuna.create_study(study_name="shared", storage=storage)
-    for number in (0, 1):
-        worker = start(number, trials=2)
-        assert worker.communicate(timeout=300)[1] == ""
-    deadline = time.monotonic() + 30
-    study = optuna.load_study(study_name="shared", storage=storage)
-    while len(study.trials) < 4:  # of the storage that was opened before
-        assert time.monotonic() < deadline
-    assert [trial.number for trial in study.trials] == [0, 1, 2, 3]
 
 
 def test_a_study_of_a_server_lies_beside_its_sweeps(served):
