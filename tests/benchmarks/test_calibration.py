@@ -29,14 +29,6 @@ def test_intervals_of_pure_noise_hold_four_fifths_of_more_of_it():
         assert 2.0 < one.width < 3.1, "80 % of a normal lie within 1.28 deviations, either way"
 
 
-def test_losses_outside_are_missed_on_their_side():
-    rng = np.random.default_rng(1)
-    history, unseen = noise_history(30, rng), [LINE.sample(rng) for _ in range(10)]
-    for loss, below in ((-1e3, 1.0), (1e6, 0.0)):
-        for one in judge(CASE, LINE, history, unseen, np.full(10, loss)):
-            assert (one.held, one.below) == (0.0, below)
-
-
 def test_a_table_is_judged_at_each_number_of_trials_by_both_models():
     table = next(iter(TABLES.values()))
     made = tabulated(table, 0)

@@ -1,13 +1,11 @@
 """The tuning tables that a prior is learned from: they read back, and are of real trainings."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from prior.cells import CELLS, MODELS
 from prior.data_sets import BUNDLED
 from prior.spaces import draw, own_names, sample
-from prior.tables import TABLES, load_table, load_tables, save_table
+from prior.tables import load_table, load_tables, save_table
 
 from searchers import Choice, Space
 
@@ -26,29 +24,6 @@ def test_a_table_has_valid_configurations_no_two_equal_and_finite_losses(table):
     assert (table.losses >= 0).all()
     assert (table.losses <= 10).all()
     assert len(set(table.losses)) > len(table.losses) / 10, "the parameters have no effect"
-
-
-def test_tables_are_cells_of_the_list_in_small_files():
-    named = {f"{cell.family}-{cell.data}": cell for cell in CELLS}
-    assert len(named) == len(CELLS)
-    assert all(named[table.name].model == table.model for table in LOADED)
-    assert sum(path.stat().st_size for path in TABLES.iterdir()) < 1_500_000
-
-
-def test_every_family_has_tables_on_several_data_sets():
-    sources = {table.family: set() for table in LOADED}
-    for table in LOADED:
-        sources[table.family].add(table.source)
-    assert sources.keys() == {cell.family for cell in CELLS}
-    assert min(map(len, sources.values())) >= 3
-
-
-def test_names_and_ranges_of_a_hyperparameter_differ_from_table_to_table():
-    rates = Counter(name for table in LOADED for name in ("lr", "eta") if name in table.space)
-    assert min(rates["lr"], rates["eta"]) > 2
-    for family in {table.family for table in LOADED}:
-        spaces = [str(table.space.to_dict()) for table in LOADED if table.family == family]
-        assert len(set(spaces)) == len(spaces)
 
 
 @pytest.mark.parametrize("table", QUICK, ids=lambda table: table.name)

@@ -80,16 +80,6 @@ def test_updates_are_those_of_torch(samples, relu, optimizer):
     )
 
 
-def test_dropout_keeps_the_mean_of_the_gradient(samples):
-    network = small_networks.Network.of([64, 400, 10], True, np.random.default_rng(0))
-    target = np.eye(10, dtype=np.float32)[samples.train_y]
-    rng = np.random.default_rng(1)
-    network.differentiate(samples.train_x, target, 0.0, rng)
-    without = network.slope_W.copy()
-    network.differentiate(samples.train_x, target, 0.4, rng)
-    assert 0.7 < np.corrcoef(network.slope_W, without)[0, 1] < 0.999
-
-
 def test_a_network_learns_and_a_wild_one_diverges(samples):
     *_, last = small_networks.trained(PARAMS, samples, seed=0)
     assert last["error"] < 0.1
@@ -97,10 +87,3 @@ def test_a_network_learns_and_a_wild_one_diverges(samples):
     wild = {**PARAMS, "optimizer": "sgd", "momentum": 0.99, "lr": 1.0, "weight_decay": 1.0}
     *_, last = small_networks.trained(wild, samples, seed=0)
     assert np.isnan(last["loss"]) or last["loss"] > 1.0
-
-
-def test_trainings_depend_on_their_seed_alone(samples):
-    one, same, other = (small_networks.trained(PARAMS, samples, seed) for seed in (0, 0, 1))
-    for _ in range(3):
-        first, second, third = next(one), next(same), next(other)
-        assert first == second != third

@@ -95,6 +95,7 @@ def fickle(tmp_path, monkeypatch):
     (tmp_path / "end").touch()
 
 
+@pytest.mark.full
 def test_a_ray_that_did_not_start_is_started_again(fickle):
     with launch.start(fickle):
         assert launch._await_address(fickle) == {"address": "127.0.0.1:1", "mark": "A=1"}

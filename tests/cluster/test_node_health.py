@@ -5,11 +5,9 @@ import platform
 
 import pytest
 import ray
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cluster import probes
-from cluster.node_health import FULL, GIB, NodeHealth, judge, merge_probes, offset, speed_issues
+from cluster.node_health import FULL, GIB, NodeHealth, judge, merge_probes, speed_issues
 
 HERE = {
     "python": "3.11.7",
@@ -63,19 +61,15 @@ def test_a_node_like_the_driver_has_no_troubles():
     ("change", "said", "fatal"),
     [
         ({"ray": "2.61.0"}, "ray 2.61.0, here 2.60.0", True),
-        ({"python": "3.12.1"}, "python 3.12.1, here 3.11.7", True),
         ({"packages": {**HERE["packages"], "hposvc": None}}, "not there: hposvc", False),
         ({"torch": {"error": "No module named 'torch'"}}, "No module named 'torch'", True),
         ({"torch": {"version": "2.13.0+cpu", "cuda": None, "gpus": 0}}, "Ray has 2 GPU", True),
         ({"disks": {"storage": None}}, "the folder of the storage is not there", False),
-        ({"disks": {"storage": {"folder": "/x", "free": GIB}}}, "1.0 GiB free", False),
         ({"disks": {"Ray's files": {"folder": "/x", "free": FULL - 1}}}, "0.1 GiB free", True),
         ({"clock": (-7.0, 0.1)}, "its clock is 7.0 s behind ours", False),
         ({"clock": (70.0, 9.0)}, "its clock is 70.0 s before ours", True),
         ({"wrong": ["GPU 1: CUDA error: unknown error"]}, "GPU 1: CUDA error", True),
-        ({"untested": ["nvidia-smi: no answer within 10 s"]}, "nvidia-smi: no answer", False),
         ({"instruments": [gpu(uncorrectable=2)]}, "2 uncorrectable ECC errors", True),
-        ({"instruments": [gpu(failing=True)]}, "could not be remapped", True),
         ({"instruments": [gpu(slowed=["thermal slowdown"])]}, "(thermal slowdown)", False),
     ],
 )
@@ -135,23 +129,6 @@ def test_a_machine_at_work_is_not_held_against_idle_ones():
     assert not any(speed_issues({"a": looked(100.0), "b": looked(99.0), "c": at_work}).values())
 
 
-def test_machines_of_other_models_are_not_held_against_each_other():
-    behind = speed_issues({"a": looked(100.0), "b": looked(102.0), "old": looked(9.0, model="y")})
-    assert not any(behind.values())
-
-
-@given(st.lists(st.floats(50.1, 100.0), min_size=1, max_size=9))
-def test_a_node_within_half_of_the_others_is_no_slow_one(values):
-    assert not any(speed_issues({str(n): looked(value) for n, value in enumerate(values)}).values())
-
-
-@given(st.lists(st.floats(80.0, 100.0), min_size=1, max_size=9), st.floats(0.1, 15.0))
-def test_a_node_far_behind_all_others_is_the_slow_one(values, least):
-    fleet = {str(n): looked(value) for n, value in enumerate(values)}
-    behind = speed_issues({**fleet, "bad": looked(least)})
-    assert [node for node, troubles in behind.items() if troubles] == ["bad"]
-
-
 def test_of_two_looks_the_higher_speeds_count_and_the_later_instruments():
     first = {**looked(9.0, 80.0), "wrong": ["it hung"]}
     assert merge_probes(first, {**looked(70.0, 8.0), "wrong": []}) == {
@@ -159,10 +136,6 @@ def test_of_two_looks_the_higher_speeds_count_and_the_later_instruments():
         "wrong": [],
     }
     assert merge_probes(looked(), looked(7.0)) == looked(7.0)
-
-
-def test_a_clock_is_known_as_well_as_the_answer_was_quick():
-    assert offset(100.0, 103.5, 101.0) == (3.0, 0.5)
 
 
 def test_a_machine_says_how_quick_it_is(tmp_path):

@@ -6,19 +6,12 @@ import time
 from dataclasses import replace
 
 import pytest
+from waiting import until
 
 from cluster.processes import Process, end, family
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 DEADLINE_S = 30.0
-
-
-def eventually(ask):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, ask
-        time.sleep(0.02)
-    return answer
 
 
 @pytest.fixture
@@ -56,21 +49,21 @@ def test_orphans_are_found_by_their_mark(spawn, mark):
     shell, head = spawn("setsid sleep 600 & sleep 600 & read word")
     shell.communicate()
     assert not head.alive
-    assert len(eventually(lambda: len(processes := family([head], mark)) == 2 and processes)) == 2
+    assert len(until(lambda: len(processes := family([head], mark)) == 2 and processes)) == 2
     assert not end([head], mark, 0.1, DEADLINE_S)
     assert not family([head], mark)
 
 
 def test_children_that_lost_the_mark_are_found_by_their_parents(spawn, mark):
     _, head = spawn("env -i sleep 600 & wait")
-    eventually(lambda: len(family([head], mark)) == 2)
+    until(lambda: len(family([head], mark)) == 2)
     assert not end([head], mark, 0.1, DEADLINE_S)
     assert not family([head], mark)
 
 
 def test_who_does_not_end_when_asked_is_killed(spawn, mark):
     shell, head = spawn("trap '' TERM; while :; do sleep 0.1; done")
-    eventually(lambda: len(family([head], mark)) == 2)  # the trap is set
+    until(lambda: len(family([head], mark)) == 2)  # the trap is set
     assert not end([head], mark, 0.3, DEADLINE_S)
     assert shell.wait() == -signal.SIGKILL
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from itertools import pairwise
 
-import pytest
 from byte_pairs import WORD, Tokenizer, learn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,26 +19,10 @@ def test_any_text_comes_back_as_it_was(text):
         assert all(0 <= token < tokenizer.vocabulary for token in tokens)
 
 
-@given(st.text())
-def test_words_are_the_whole_text(text):
-    assert "".join(WORD.findall(text)) == text
-
-
-@given(st.lists(st.integers(0, 255)))
-def test_any_bytes_can_be_shown(tokens):
-    assert isinstance(BYTES.decode(tokens), str)
-
-
 def test_the_most_frequent_pairs_are_merged_one_after_the_other():
     """The example of the paper's figure 1, without its marker for the end of a word."""
     text = "low " * 5 + "lower " * 2 + "newest " * 6 + "widest " * 3
     assert learn(text, 260).pieces[256:] == [b"es", b"est", b"lo", b"low"]
-
-
-def test_more_merges_make_fewer_tokens_and_keep_the_earlier_ones():
-    few, many = learn(TEXT, 270), learn(TEXT, 300)
-    assert many.merges[: len(few.merges)] == few.merges
-    assert len(many.encode(TEXT)) < len(few.encode(TEXT)) < len(BYTES.encode(TEXT))
 
 
 def test_counts_that_are_kept_up_to_date_choose_what_counting_anew_chooses():
@@ -54,12 +37,3 @@ def test_counts_that_are_kept_up_to_date_choose_what_counting_anew_chooses():
                     word[at : at + 2] = [token]
     assert list(PAIRS.merges) == expected
     assert PAIRS.encode(TEXT) == [token for word in words for token in word]
-
-
-def test_a_text_without_more_pairs_ends_the_merges():
-    assert learn("ab", 300).vocabulary == 257
-
-
-def test_fewer_tokens_than_bytes_are_refused():
-    with pytest.raises(ValueError, match="vocabulary is 100; give 256"):
-        learn(TEXT, 100)

@@ -35,28 +35,6 @@ def test_a_file_is_numbers_categories_and_a_target(homes):
     }
 
 
-def test_tabs_are_told_by_a_files_name(homes, tmp_path):
-    tabs = tmp_path / "homes.tsv"
-    tabs.write_text(homes.read_text().replace(",", "\t"))
-    from_commas, from_tabs = (read(str(file), "price", "auto") for file in (homes, tabs))
-    np.testing.assert_array_equal(from_commas.number_RN, from_tabs.number_RN)
-    np.testing.assert_array_equal(from_commas.category_RK, from_tabs.category_RK)
-
-
-def test_the_order_of_a_files_rows_changes_nothing():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"x": rng.normal(size=50), "kind": rng.choice(list("abc"), 50)})
-    frame["y"] = frame["x"] * 2
-    first, second = (
-        from_frame(table, "y", "auto") for table in (frame, frame.sample(50, random_state=1))
-    )
-    np.testing.assert_array_equal(first.number_RN, second.number_RN)
-    np.testing.assert_array_equal(first.category_RK, second.category_RK)
-    np.testing.assert_array_equal(first.target_R, second.target_R)
-    # And it is no order that says something of the target.
-    assert abs(np.corrcoef(first.target_R, np.arange(50))[0, 1]) < 0.4
-
-
 @pytest.mark.parametrize(
     ("values", "predicts", "classes"),
     [
@@ -122,12 +100,3 @@ def test_what_cannot_be_learned_is_named(homes, options, message):
 def test_values_that_cannot_be_learned_are_named(columns, predicts, message):
     with pytest.raises(ValueError, match=message):
         from_frame(pd.DataFrame(columns), "y", predicts)
-
-
-def test_a_file_that_is_no_table_is_named(tmp_path):
-    file = tmp_path / "empty.csv"
-    file.touch()
-    with pytest.raises(
-        ValueError, match=r"empty.csv', which cannot be read as a table: No columns"
-    ):
-        read(str(file), "y", "auto")

@@ -50,34 +50,6 @@ def test_rotated_products_depend_on_the_distance_alone():
     torch.testing.assert_close(norms, query.norm().expand(1, 1, 12), atol=1e-6, rtol=0)
 
 
-def test_a_pair_turns_by_its_position_times_its_frequency():
-    x = torch.zeros(1, 1, 5, 8)
-    x[..., 1] = 1.0
-    turned = rotate(x, turns(5, 8))
-    angle = torch.tensor(4 * 10_000 ** (-2 / 8))
-    torch.testing.assert_close(turned[0, 0, 4, [1, 5]], torch.stack([angle.cos(), angle.sin()]))
-
-
-def test_new_weights_are_small_and_smaller_where_blocks_add_up():
-    torch.manual_seed(0)
-    model = Gpt(replace(SIZES, vocabulary=500, width=64, layers=8, tie=False))
-    weights = dict(model.named_parameters())
-    assert weights["block3.attention.query.weight"].std().item() == pytest.approx(0.02, rel=0.05)
-    for name in ("block3.attention.output.weight", "block3.mlp.down.weight"):
-        assert weights[name].std().item() == pytest.approx(0.02 / 4, rel=0.05)
-    loss = torch.nn.functional.cross_entropy(
-        model(tokens(8, 12)).flatten(0, 1), torch.zeros(96).long()
-    )
-    assert loss.item() == pytest.approx(torch.tensor(500.0).log().item(), abs=0.1)
-
-
-def test_tied_weights_are_one():
-    tied, apart = Gpt(SIZES), Gpt(replace(SIZES, tie=False))
-    assert tied.head.output.weight is tied.embedding.weight
-    sizes = [sum(weight.numel() for weight in model.parameters()) for model in (tied, apart)]
-    assert sizes[1] - sizes[0] == 11 * 16
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

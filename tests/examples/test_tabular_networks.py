@@ -3,8 +3,7 @@
 import pytest
 import torch
 from encoding import Layout
-from tabular_networks import Block, Embedding, Shape, build, plan
-from torch import nn
+from tabular_networks import Embedding, Shape, build, plan
 
 KINDS = ("mlp", "resnet", "ft")
 LAYOUTS = (Layout(3, (4, 2)), Layout(3, ()), Layout(0, (4, 2)))
@@ -41,13 +40,6 @@ def test_what_is_found_depends_on_every_column(kind):
         assert not torch.allclose(model(given), model(changed))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_row_is_judged_without_the_others(kind):
-    model = build(Shape(kind, width=16), LAYOUTS[0], outputs=2).eval()
-    given = rows(LAYOUTS[0])
-    torch.testing.assert_close(model(given)[2:3], model(given[2:3]))
-
-
 def test_dropout_acts_in_training_alone():
     for kind in KINDS:
         model = build(Shape(kind, width=16, dropout=0.5), LAYOUTS[0], outputs=2)
@@ -66,12 +58,6 @@ def test_codes_are_looked_up_exactly_in_coarse_formats(dtype):
     assert torch.equal(embedded[:, 1], embedding.values[256 + codes_BK[:, 1]])
     # What no training row has is nothing, until one that is rare teaches more.
     assert embedded[0].abs().sum() == 0
-
-
-def test_only_the_first_block_goes_without_a_norm():
-    model = build(Shape("ft", width=16, depth=3), LAYOUTS[0], outputs=1)
-    norms = [type(module.before) for module in model.modules() if isinstance(module, Block)]
-    assert norms == [nn.Identity, nn.LayerNorm, nn.LayerNorm]
 
 
 def test_a_tensor_group_splits_all_of_a_block_but_its_norms():

@@ -90,30 +90,8 @@ def test_ranks_go_on_bit_by_bit_and_one_process_writes_what_they_learned(
     assert task.write(model, "To be") == written
 
 
-@pytest.mark.full
-def test_ranks_learn_what_one_process_learns(home, tmp_path, on_two_ranks):
-    all_curves, _ = on_two_ranks(undropped, home, ["fsdp", "ddp"])
-    alone = losses(undropped(0, home, ["single"])[0])
-    for reports in all_curves:
-        assert losses(reports) == pytest.approx(alone, abs=1e-9)
-
-
 def losses(reports: list[dict[str, float]]) -> list[float]:
     return [report[kind] for report in reports for kind in ("train/loss", "val/loss")]
-
-
-def undropped(rank: int, home: Path, names: list[str]) -> list[list[dict[str, float]]]:
-    """Return the curve under each strategy, without dropout."""
-    curves_by_strategy = []
-    for name in names:
-        lone_worker = Worker.alone(
-            until=2, training=Training(name, precision="64-true", activation_checkpointing=1)
-        )
-        ranks = 1 if name == "single" else 2
-        worker = replace(lone_worker, rank=rank, world_size=ranks)
-        task_of(home, lora_dropout=0.0).train(worker)
-        curves_by_strategy.append(curve(worker))
-    return curves_by_strategy
 
 
 def test_another_base_is_refused(home, tmp_path):

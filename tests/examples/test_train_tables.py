@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from columns import from_frame
-from tasks import curve
-from torch import Tensor
-from train_tables import Tables, prepare, split
+from train_tables import Tables, split
 
 from trainables import Training, Worker
 
@@ -86,30 +84,6 @@ def test_the_order_of_a_files_rows_changes_no_trial(tmp_path):
     assert curves[0]["train/loss"] == curves[1]["train/loss"]
 
 
-STRATEGIES = ("ddp", "fsdp", "tensor", "pipeline")
-
-
-def on_rank(rank: int, data: str) -> list[list[dict[str, float]]]:
-    return [learned(rank, data, name) for name in STRATEGIES]
-
-
-def learned(rank: int, data: str, name: str) -> list[dict[str, float]]:
-    lone_worker = Worker.alone(until=2, training=Training(name, precision="64-true", accumulate=2))
-    worker = replace(lone_worker, rank=rank, world_size=1 if name == "single" else 2)
-    Tables(data=data, target="price", kind="ft", width=8, heads=2, dropout=0.0).train(worker)
-    return curve(worker)
-
-
-@pytest.mark.full
-def test_ranks_learn_what_one_process_learns(goods, on_two_ranks):
-    curves, _ = on_two_ranks(on_rank, goods)
-    alone = learned(0, goods, "single")
-    for name, reports in zip(STRATEGIES, curves, strict=True):
-        for mine, other in zip(reports, alone, strict=True):
-            for key in ("train/loss", "val/loss", "val/rmse", "val/r2"):
-                assert mine[key] == pytest.approx(other[key], abs=1e-9), (name, key)
-
-
 @pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
 def test_coarse_formats_learn_as_well(goods, precision):
     worker = Worker.alone(until=8, training=replace(SHORT, precision=precision))
@@ -132,21 +106,3 @@ def test_coarse_formats_learn_as_well(goods, precision):
 def test_what_cannot_work_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         Tables(**wrong).train(Worker.alone())
-
-
-def test_training_rows_of_one_target_are_refused(tmp_path):
-    file = tmp_path / "flat.csv"
-    pd.DataFrame({"x": range(3), "y": [0.5, 0.5, 1.5]}).to_csv(file, index=False)
-    with pytest.raises(ValueError, match=r"validation is 0\.9: the 1 training rows that it leaves"):
-        prepare(str(file), "y", "auto", "standard", 0.9)
-
-
-def encoded_rows(task: Tables) -> Tensor:
-    data = task.table().data
-    return torch.cat(
-        [part.batch(torch.arange(len(part)))[0] for part in (data.train, data.validation)]
-    )
-
-
-def test_no_row_is_lost(goods):
-    assert len(encoded_rows(Tables(data=goods, target="price"))) == 120

@@ -25,12 +25,6 @@ def kind():
     return importlib.import_module(MODULE).TimmImages
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext"])
-def test_networks_of_any_size_take_images_of_one_channel(kind, name):
-    model = kind(model=name, side=32).build_model()
-    assert model(torch.rand(2, 1, 32, 32)).shape == (2, 10)
-
-
 def test_digits_are_learned(kind):
     worker = Worker.alone(until=2, training=Training(schedule="cosine", warmup=0.1))
     kind(model="test_resnet", side=16, lr=3e-3, batch=64).train(worker)
