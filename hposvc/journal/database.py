@@ -102,7 +102,6 @@ SWEEPS = Table(
     Column("name", String(200), nullable=False),
     Column("project", String(200), nullable=False),
     Column("created", Float(53), nullable=False),
-    Column("version", Integer, nullable=False),  # of the events
     Column("spec", Text, nullable=False),  # frozen, JSON
     Column("code", Text, nullable=False),  # identity of the trainable at the start, JSON
     Column("listed", Text),  # the sweep's line of `ls`, JSON; null: not computed yet
@@ -147,7 +146,7 @@ LEASES = Table(
     Column("pid", Integer, nullable=False),
     Column("started", Float(53), nullable=False),  # start of the process, detects a reused pid
     Column("renewed", Float(53), nullable=False),
-    Column("machine", String(120)),  # boot and process table; null: an earlier version's driver
+    Column("machine", String(120), nullable=False),  # boot and process table
 )
 SUPERVISED = Table(
     "supervised",  # sweeps that a server is to find drivers for
@@ -289,7 +288,6 @@ STUDY_APPENDS = Table(
     Column("count", Integer, nullable=False),  # of its records
     Column("time", Float(53), nullable=False),
 )
-EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was the only sink
 
 
 log = logging.getLogger("hposvc")
@@ -536,10 +534,10 @@ def _unreadable_event(connection: Connection) -> str | None:
 
 
 def _is_up_to_date(connection: Connection) -> bool:
-    """Return whether the database has all tables and columns, and none to be migrated."""
+    """Return whether the database has all tables and columns."""
     columns = inspect(connection).get_multi_columns()
     existing = {name: {column["name"] for column in columns[_, name]} for _, name in columns}
-    return EARLIER_CURSORS not in existing and all(
+    return all(
         set(table.columns.keys()) <= existing.get(table.name, set())
         for table in _SCHEMA.sorted_tables
     )
@@ -554,24 +552,6 @@ def _migrate(connection: Connection) -> None:
                 name = connection.dialect.identifier_preparer.quote(column.name)
                 kind = column.type.compile(connection.dialect)
                 connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}"))
-    _adopt_earlier_cursors(connection)
-
-
-def _adopt_earlier_cursors(connection: Connection) -> None:
-    """Move the cursors of an earlier version into the present table, as MLflow's."""
-    tables = inspect(connection)
-    if not tables.has_table(EARLIER_CURSORS):
-        return
-    existing = {column["name"] for column in tables.get_columns(EARLIER_CURSORS)}
-    registered = "registered" if "registered" in existing else "NULL"
-    connection.execute(
-        text(
-            f"INSERT INTO {CURSORS.name} (sweep, sink, seq, registered) "
-            f"SELECT sweep, 'mlflow', seq, {registered} FROM {EARLIER_CURSORS} WHERE sweep NOT IN "
-            f"(SELECT sweep FROM {CURSORS.name} WHERE sink = 'mlflow')"
-        )
-    )
-    connection.execute(text(f"DROP TABLE {EARLIER_CURSORS}"))
 
 
 def _file(url: str) -> Path | None:

@@ -28,7 +28,6 @@ from sqlalchemy.exc import IntegrityError
 from hposvc.errors import Fenced, StoreError
 from hposvc.events import (
     NOTHING,
-    VERSION,
     Ended,
     Event,
     Finished,
@@ -111,7 +110,6 @@ class Journal:
                         name=sweep.name,
                         project=sweep.project,
                         created=sweep.created,
-                        version=VERSION,
                         spec=json.dumps(sweep.spec),
                         code=json.dumps(sweep.code),
                     )
@@ -246,8 +244,6 @@ class Journal:
 
     def rows(self, sweep: str, after: int = 0, most: int | None = None) -> Iterator[Row]:
         """Yield all events behind number `after`, in order, as they are stored.
-
-        They may be of any version.
 
         Args:
             most: at most so many events; None: all.

@@ -263,12 +263,8 @@ def machine_id(proc: Path = Path("/proc")) -> str:
         return ""
 
 
-def is_local(host: str, machine: str | None) -> bool:
-    """Return whether a process id from that host and `machine` names a process visible here.
-
-    Args:
-        machine: of the lease; None: written by an earlier version without this column.
-    """
+def is_local(host: str, machine: str) -> bool:
+    """Return whether a process id from that host and `machine` names a process visible here."""
     return host == socket.gethostname() and machine == machine_id()
 
 

@@ -140,11 +140,9 @@ def test_a_driver_on_a_host_whose_clock_differs_keeps_its_sweep(store, monkeypat
         thread.join()
 
 
-@pytest.mark.parametrize(
-    "machine", [None, "", "another-boot pid:[1]"], ids=["old", "none", "other"]
-)
+@pytest.mark.parametrize("machine", ["", "another-boot pid:[1]"], ids=["none", "other"])
 def test_a_process_id_of_another_process_table_says_nothing(store, machine):
-    """Two containers may share a host name; rows of an earlier version do not tell them apart."""
+    """Two containers may share a host name."""
     Lease(store, "s").acquire()
     change(store, machine=machine, pid=2**22 + 1)
     assert driver_state(store, "s") == "alive"
