@@ -56,6 +56,7 @@ LAYERS: tuple[dict[str, str], ...] = (
         "journal": "database, events, requests, leases: what is durable",
     },
     {"events": "what can happen in a sweep", "errors": "what can be wrong, said to users"},
+    {"versions": "the journal's version; how what earlier ones wrote is read"},
     {
         "searchers": "which configuration is tried next",
         "trainables": "train one configuration on several ranks",

@@ -214,11 +214,6 @@ def no_such(kind: str, name: str, known: Iterable[str]) -> str:
     return f"no such {kind}; {nearest(name, known)}"
 
 
-def called_now(name: str) -> str:
-    """Return the message about a key by the name that it had in earlier versions."""
-    return f"is called {name} now; rename it"
-
-
 def shorten(text: str) -> str:
     """Return the text on a single line, shortened to `WIDTH` characters."""
     text = text.replace("\n", "\\n")

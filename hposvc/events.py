@@ -2,8 +2,7 @@
 
 An event is written to the journal before anything acts on it, and state changes only by applying
 events, so a sweep is resumed by reading its journal. Times are seconds since the epoch, or since
-the start on a simulated clock. `VERSION` is raised by changes that readers of old journals must
-know about.
+the start on a simulated clock. Changes that readers must know of need a new version: `versions.py`.
 """
 
 import json
@@ -13,17 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
+from hposvc import versions
 from searchers.searcher import Observation
 from searchers.space import Params
 from searchers.values import Value
 from trainables.dataset import DataSet
-from trainables.earlier_names import params_today
 from trainables.errors import SUMMARY
 from trainables.order import Order
 from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
 
-VERSION = 4
 DriverState = Literal["alive", "dead", "none"]  # of a sweep, by its lease
 LAST = "last"  # in place of a sweep's id: the newest sweep
 
@@ -62,8 +60,9 @@ class Attached:
     time: float
     driver: str  # host:pid
     resumes: bool = True  # whether a pause is over; False: the driver only ends or pauses the sweep
-    scheduler: str = ""  # name and revision, "asha 1"; empty in journals of version 2
+    scheduler: str = ""  # name and revision, "asha 1"
     kept: tuple[int, ...] = ()  # running orders that go on: agents have them, or will
+    version: int = versions.VERSION  # of what the driver writes
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class Placed:
     """An order's ranks are up: the model of their device, and their node.
 
     Several models, or nodes, of one order are joined by " + ". A backend that does not know writes
-    no such event; journals of earlier versions have none.
+    no such event.
     """
 
     kind: ClassVar[str] = "placed"
@@ -374,9 +373,14 @@ def from_json(kind: str, time: float, body: str) -> Event:
         message = f"journal: an event of kind {kind!r} is damaged; hposvc doctor says what is whole"
         raise DamagedEvent(message) from error
     try:
-        return _restored(event_type, time, values)
+        for conversion in versions.CONVERSIONS:
+            values = conversion.event(kind, values)
+        event = _restored(event_type, time, values)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownEvent(_unknown(f"what stands in an event of kind {kind!r}")) from error
+    if isinstance(event, Attached) and event.version > versions.VERSION:
+        raise UnknownEvent(_unknown(f"version {event.version}"))
+    return event
 
 
 def finite(data: Any) -> Any:
@@ -393,19 +397,14 @@ def finite(data: Any) -> Any:
 
 def _unknown(what: str) -> str:
     return (
-        f"journal: {what} is unknown here (this hposvc reads version {VERSION}); "
+        f"journal: {what} is unknown here (this hposvc reads version {versions.VERSION}); "
         "install the one that wrote this journal, or a later one"
     )
 
 
 def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> Event:
-    if "params" in values:
-        values["params"] = params_today(values["params"])
     if event_type is Ordered:
         order = values["order"]
-        order["params"] = params_today(order["params"])
-        if "repeat" in order:  # its name before version 4
-            order["replicate"] = order.pop("repeat")
         start = order.pop("start")
         milestones = tuple(order.pop("milestones"))
         saved = None if start is None else Saved(**start)
@@ -415,7 +414,7 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
     if event_type is Described:
         values["data"] = tuple(DataSet(**fields) for fields in values["data"])
     if event_type is Attached:
-        values["kept"] = tuple(values.get("kept", ()))
+        values["kept"] = tuple(values["kept"])
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
     if values.get("unused") is not None:
@@ -428,11 +427,10 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
 def _observation(body: dict[str, Any]) -> Observation:
     curve, *curves = (
         tuple((step, loss) for step, loss in points)
-        for points in (body.pop("curve"), *body.pop("curves", ()))
+        for points in (body.pop("curve"), *body.pop("curves"))
     )
     losses, excess = tuple(body.pop("losses")), tuple(body.pop("excess"))
-    repeats = tuple((step, loss) for step, loss in body.pop("repeats", ()))
-    body["params"] = params_today(body["params"])
+    repeats = tuple((step, loss) for step, loss in body.pop("repeats"))
     return Observation(
         **body,
         curve=curve,

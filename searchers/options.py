@@ -42,8 +42,6 @@ def build(method: str, options: Mapping[str, object]) -> Searcher:
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     types = {field.name: field.type for field in fields}
     for name, value in options.items():
-        if now := getattr(kind, "EARLIER_NAMES", {}).get(name):
-            raise ValueError(f"method {method!r}: {name} is called {now} now; rename it")
         if name not in types:
             raise ValueError(f"method {method!r} has no option {name!r}: {nearest(name, types)}")
         expected = _expected_kind(types[name], value)

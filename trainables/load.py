@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 from trainables import functions, nesting, objectives
-from trainables.earlier_names import PREFIX
 from trainables.session import Session
 from trainables.training import Training
 from trainables.worker import Params, Worker
@@ -32,7 +31,7 @@ TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TASK = "trainables.task.Task"
 TRIAL = "trial"  # the argument of Optuna's objectives
 packages_allowed: frozenset[str] | None = None  # to import from; None: all (see `allow_only`)
-TRAINING = PREFIX  # parameters with this prefix set options of the training runtime
+TRAINING = "training."  # parameters with this prefix set options of the training runtime
 ITS_OWN = "makes its updates itself; write nan: stop, or give a Task"
 
 Trainable = Callable[..., Any]  # a class with train(worker), or a function

@@ -9,8 +9,6 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, get_args
 
-from trainables import earlier_names
-
 Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd", "deepspeed"]
 ProcessGroup = Literal["managed", "user"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
@@ -111,7 +109,6 @@ class Training:
     # Monitoring
     log_layers_every: int = 0  # updates between logs of each layer's gradients; 0: never
     deterministic: bool = False  # bitwise equal results in every run, at the price of some speed
-    EARLIER_NAMES: ClassVar[dict[str, str]] = earlier_names.OPTIONS
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

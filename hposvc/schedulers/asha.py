@@ -48,7 +48,6 @@ class Asha:
 
     eta: int = 3  # one trial in eta goes on from a rung
     mode: Literal["stop", "promote"] = "stop"
-    revision: ClassVar[int] = 2  # 2: an old end that became a rung ranks failed trials, too
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

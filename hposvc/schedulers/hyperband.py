@@ -61,7 +61,6 @@ class Hyperband:
     brackets: int | None = None  # use at most this many values of s, from s_max down; None: all
     # Longer trials would need other brackets than those that the trials were assigned to.
     fixed_length: ClassVar[bool] = True
-    revision: ClassVar[int] = 2  # 2: a rung without promotions waits for its retried trials
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

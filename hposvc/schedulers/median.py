@@ -54,9 +54,6 @@ class Median:
     min_trials: int = 5  # trials that must be over, and have reached a step, before it stops any
     interval: int | None = None  # steps between judgements; None: 1, or more for long trials
     ends_steadily: ClassVar[bool] = True
-    # 2: a diverged trial counts at the steps of an extension, too; 3: a retried trial counts when
-    # it is over again, and a trial that paused at an old end counts up to there
-    revision: ClassVar[int] = 3
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

@@ -70,8 +70,6 @@ class Pbt:
     name: ClassVar[str] = "pbt"  # in a spec
     keeps_all: ClassVar[bool] = True
     compares_across_steps: ClassVar[bool] = True  # members are ranked at different steps
-    # 2: a retried member keeps its rank, and completed members that go on are weak or strong
-    revision: ClassVar[int] = 2
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

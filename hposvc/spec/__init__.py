@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
+from hposvc import versions
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
 from hposvc.schedulers.early_stopping import Plateau
@@ -25,7 +26,6 @@ from hposvc.spec.bounds import bound_problems
 from hposvc.spec.command import Collect, CommandItems, Launch, Program, command_problems
 from hposvc.spec.cross_checks import default_strategy
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
-from hposvc.spec.earlier_names import spec_today
 from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, limit_problems, metric_problems, read_limit
 from hposvc.spec.model_registry import Register, register_problems
@@ -323,13 +323,15 @@ def _thaw_once(text: str) -> SweepSpec:
 def thaw(data: Mapping[str, object]) -> SweepSpec:
     """Return the spec that `dump` froze; its plug-ins and its trainable may be gone by now.
 
-    Types are checked, rules between keys are not: see `SweepSpec.problems`. Options that
-    earlier versions called otherwise get today's names.
+    Types are checked, rules between keys are not: see `SweepSpec.problems`.
 
     Raises:
         SpecError: the data is not a spec of this version.
     """
-    document = from_mapping(spec_today(data))
+    recorded = {**data}
+    for conversion in versions.CONVERSIONS:
+        recorded = conversion.spec(recorded)
+    document = from_mapping(recorded)
     with document.placing():
         return fill(SweepSpec, _with_strategy(document.data))
 

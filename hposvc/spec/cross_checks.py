@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from hposvc.errors import Problem, SpecError, called_now, no_such
+from hposvc.errors import Problem, SpecError, no_such
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
 from hposvc.spec.bounds import option_problem
@@ -327,10 +327,7 @@ def training_problems(
         yield from _refusals(training, workers, nan)
     for name, (path, domain) in searched.items():
         option = name.removeprefix(TRAINING)
-        if option in Training.EARLIER_NAMES:
-            message = called_now(f"{TRAINING}{Training.EARLIER_NAMES[option]}")
-            yield Problem(path, message, at_key=True)
-        elif option not in options:
+        if option not in options:
             message = no_such("training option", option, options)
             yield Problem(path, message, at_key=True)
         elif getattr(training, option) != getattr(base, option):

@@ -15,9 +15,6 @@ from hposvc.events import Decided, End, Requested, Verdict
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
 
-# Specs are bounded far below; a sweep that an earlier version recorded with more can still be read.
-MOST_SEEDS = 10_000
-
 
 def replica_name(trial: str, number: int) -> str:
     """Return the name of the n-th replicate of a trial, from 1."""
@@ -110,7 +107,7 @@ class Replicates:
 
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
-        numbers = range(1, min(seeds, MOST_SEEDS) + 1)
+        numbers = range(1, seeds + 1)
         return {
             finalist.id: [self._replicate(finalist, number) for number in numbers]
             for finalist in leaders

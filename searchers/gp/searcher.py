@@ -68,7 +68,6 @@ class GaussianProcess:
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
-    EARLIER_NAMES: ClassVar[dict[str, str]] = {"beliefs": "priors"}
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ from hposvc.events import (
     from_json,
     to_json,
 )
+from hposvc.versions import VERSION
 from searchers.searcher import Observation
 from trainables.dataset import DataSet
 from trainables.order import Order
@@ -170,6 +171,9 @@ def test_the_text_is_plain_ascii_without_the_time():
 def test_an_event_of_a_later_version_is_named_with_the_remedy():
     with pytest.raises(UnknownEvent, match=r"'forked' is unknown here \(this hposvc reads"):
         from_json("forked", 0.0, "{}")
+    later = to_json(Attached(0.0, "here:1", version=VERSION + 1))
+    with pytest.raises(UnknownEvent, match=rf"version {VERSION + 1} is unknown here \(this hposvc"):
+        from_json("attached", 0.0, later)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ def fill(home: Path) -> api.Sweeps:
     spec = make_spec(trials=MANY, scheduler={"type": "asha"}, tags={"team": "vision"})
     api.drive(sweeps, api.create(sweeps, spec, "ended"))
     api.drive(sweeps, api.create(sweeps, make_several(trials=MANY), "front"))
-    replay(sweeps, "v4-pbt", "copies")
-    replay(sweeps, "v4-finalists", "finalists")
-    replay(sweeps, "v4-hyperband-paused", "paused")
-    replay(sweeps, "v2-asha-extended", "earlier")
+    replay(sweeps, "v1-pbt", "copies")
+    replay(sweeps, "v1-finalists", "finalists")
+    replay(sweeps, "v1-hyperband-paused", "paused")
+    replay(sweeps, "v1-asha-extended", "extended")
     cut_off(sweeps, "cut-off")
     api.create(sweeps, make_spec(project="other"), "queued")
     unreadable(sweeps, "later")
@@ -35,7 +35,7 @@ def fill(home: Path) -> api.Sweeps:
 
 
 def replay(sweeps: api.Sweeps, recorded: str, sweep: str) -> None:
-    """Record a sweep with the events of one that an earlier version ran."""
+    """Record a sweep with the events of a recorded one."""
     head, *lines = (RECORDED / f"{recorded}.jsonl").read_text().splitlines()
     events = [
         from_json(kind, time, json.dumps(body)) for kind, time, body in map(json.loads, lines)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from hposvc.errors import SHOWN, Path, Problem, SpecError, called_now, no_such, shown
+from hposvc.errors import SHOWN, Path, Problem, SpecError, no_such, shown
 from searchers.names import our_name
 
 T = TypeVar("T")
@@ -85,9 +85,6 @@ def _problems(cls: type, data: object, entry: ErrorDetails) -> Iterator[Problem]
         yield _named_field(str(error), value).under(*path)
     elif entry["type"] in UNKNOWN_KEY_ERRORS:
         owner = _hint_at(cls, path[:-1])
-        if now := getattr(owner, "EARLIER_NAMES", {}).get(path[-1]):
-            yield Problem(path, called_now(now), at_key=True)
-            return
         fields = [field.name for field in dataclasses.fields(owner)]
         message = no_such("key", str(path[-1]), fields)
         yield Problem(path, message if fields else f"{owner.__name__} has no options", at_key=True)

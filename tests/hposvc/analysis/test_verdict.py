@@ -62,7 +62,7 @@ def check(state):
     return {finding.topic: finding for finding in found.findings}
 
 
-@pytest.mark.parametrize("recorded", sorted(path.stem for path in RECORDED.glob("v4-*.jsonl")))
+@pytest.mark.parametrize("recorded", sorted(path.stem for path in RECORDED.glob("v1-*.jsonl")))
 def test_every_recorded_sweep_has_a_verdict(recorded):
     head, *lines = (RECORDED / f"{recorded}.jsonl").read_text().splitlines()
     events = [from_json(kind, at, json.dumps(body)) for kind, at, body in map(json.loads, lines)]
@@ -156,7 +156,7 @@ def test_it_says_why_the_first_trial_cannot_be_compared_with(first, says):
 
 
 def test_finalists_tell_whether_the_gain_is_noise():
-    head, *lines = (RECORDED / "v4-finalists.jsonl").read_text().splitlines()
+    head, *lines = (RECORDED / "v1-finalists.jsonl").read_text().splitlines()
     events = [from_json(kind, at, json.dumps(body)) for kind, at, body in map(json.loads, lines)]
     gain = check(fold(specs.restore(json.loads(head)["spec"]), events))["gain"]
     assert gain.data["more_than_noise"]

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from hposvc import spec as specs
+from hposvc import versions
 from hposvc.errors import Problem, SpecError
-from hposvc.events import VERSION, Event, from_json, to_json
+from hposvc.events import Event, from_json, to_json
 from hposvc.spec import cross_checks, extension
 from hposvc.state.sweep import SweepState
+from hposvc.versions import VERSION, Conversion
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("v*.jsonl"))
 
@@ -66,7 +68,7 @@ def replayed(frozen: dict, events: list[Event]) -> dict:
 
 def test_every_version_up_to_this_one_has_journals():
     versions = {int(path.name.partition("-")[0].removeprefix("v")) for path in RECORDED}
-    assert versions == set(range(2, VERSION + 1))
+    assert versions == set(range(1, VERSION + 1))
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -95,3 +97,29 @@ def test_events_are_written_as_they_were_read(path):
     for event in read(path)[2]:
         again = from_json(event.kind, event.time, to_json(event))
         assert to_json(again) == to_json(event)
+
+
+def renamed(params: dict) -> dict:
+    """Return values by parameter after a renaming as a later version may make it."""
+    return {"rate" if name == "lr" else name: value for name, value in params.items()}
+
+
+def convert_event(kind: str, data: dict) -> dict:
+    if kind == "ordered":
+        return {"order": convert_event("", data["order"])}
+    return {**data, "params": renamed(data["params"])} if "params" in data else data
+
+
+def convert_spec(spec: dict) -> dict:
+    return {**spec, "parameters": renamed(spec["parameters"])}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_later_version_converts_what_this_one_wrote(monkeypatch, share):
+    monkeypatch.setattr(versions, "CONVERSIONS", (Conversion(convert_event, convert_spec),))
+    frozen, expected, events = read(RECORDED[0])
+    later = [from_json(event.kind, event.time, to_json(event)) for event in events]
+    change = round(share * len(events))  # from there on, the later version wrote
+    for trial in expected["trials"].values():
+        trial["params"] = renamed(trial["params"])
+    assert replayed(frozen, [*events[:change], *later[change:]]) == expected

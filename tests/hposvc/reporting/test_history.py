@@ -1,4 +1,4 @@
-"""The history of simulated sweeps, and of sweeps that earlier versions recorded."""
+"""The history of simulated sweeps, and of recorded ones."""
 
 import math
 import sys
@@ -25,7 +25,7 @@ def read(sweeps, sweep):
     return specs.restore(row.spec), [event for _, event in sweeps.journal.read(row.id)]
 
 
-RECORDED = ("ended", "front", "copies", "finalists", "earlier", "cut-off")
+RECORDED = ("ended", "front", "copies", "finalists", "extended", "cut-off")
 
 
 @pytest.mark.parametrize("sweep", RECORDED)

@@ -12,7 +12,7 @@ def watch(tmp_path, capsys):
     """Return a function that watches a sweep of a home: exit code, lines and errors."""
     sweeps = api.Sweeps.open(tmp_path)
     recorded_home.cut_off(sweeps, "cut-off")
-    recorded_home.replay(sweeps, "v4-front", "front")
+    recorded_home.replay(sweeps, "v1-front", "front")
 
     def run(*arguments):
         with pytest.raises(SystemExit) as end:
