@@ -291,8 +291,7 @@ def _await_address(folder: Path) -> dict[str, str]:
         with suppress(FileNotFoundError):
             if is_locked(folder / KEEPER):
                 written = json.loads((folder / ADDRESS).read_text())
-                # A keeper of an earlier version writes no mark.
-                return {name: str(written.get(name, "")) for name in ("address", "mark")}
+                return {name: str(written[name]) for name in ("address", "mark")}
         if time.monotonic() - spawned > KEEPER_S and not is_locked(folder / KEEPER):
             if keepers == KEEPERS:
                 break

@@ -42,7 +42,7 @@ from trainables.storage import stores
 from trainables.storage.stores import StoreFailed
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
-LISTED = 2  # version of the cached `ls` rows; raise it when `ls` shows other facts
+LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
 
 # Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.

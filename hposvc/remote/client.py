@@ -448,8 +448,8 @@ def _from_data(data: Mapping[str, Any]) -> api.Record:
         data["runs"],
         data["driver"],
         data["behind"],
-        registered=data.get("registered", ""),
-        undelivered=data.get("undelivered", ()),
+        registered=data["registered"],
+        undelivered=data["undelivered"],
     )
 
 

@@ -50,20 +50,15 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
         raise SpecError(problems)
     counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
     recorded = spec.problems()  # an earlier version, whose rules were others, recorded the spec
-    after = specs.thaw(_with_changes(specs.dump(spec), counted)).problems()
+    after = changed(spec, counted).problems()
     if added := [problem for problem in after if problem not in recorded]:
         raise SpecError(dict.fromkeys(added))
     return counted
 
 
-def changed(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) -> SweepSpec:
-    """Return the spec with changes that were accepted, by whatever rules held at that time.
-
-    Args:
-        trials: see `accepted`; earlier versions journaled increments.
-    """
-    counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
-    return specs.thaw(_with_changes(specs.dump(spec), counted))
+def changed(spec: SweepSpec, changes: Mapping[str, object]) -> SweepSpec:
+    """Return the spec with changes that were accepted, by whatever rules held at that time."""
+    return specs.thaw(_with_changes(specs.dump(spec), changes))
 
 
 def _counted(key: str, value: object, spec: SweepSpec, trials: int) -> object:

@@ -96,17 +96,9 @@ def check_unchanged(sweep: str, frozen: Mapping[str, Any], code: Mapping[str, An
         SpecError: its source changed since the sweep began.
     """
     spec = specs.restore(frozen)
-    if not _is_unchanged(describe(spec), code):
+    if describe(spec) != code:
         message = (
             f"{spec.runnable} changed since {sweep} began; "
             "go on with the new code by --accept-code, or put the old one back"
         )
         raise fail(message, "trainable" if spec.trainable else "command")
-
-
-def _is_unchanged(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    """Return whether all recorded files are unchanged; older versions recorded fewer of them."""
-    if not isinstance(then.get("sha256"), Mapping):
-        return now == then
-    files = {item: now["sha256"].get(item) for item in then["sha256"]}
-    return {**now, "sha256": files} == then

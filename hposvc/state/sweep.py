@@ -320,7 +320,7 @@ class SweepState:
         if event.refused:
             return
         before = self.spec
-        self.spec = changed(before, event.changes, len(self.trials))
+        self.spec = changed(before, event.changes)
         self.checkpoints.keep = self.spec.checkpoints
         for table in self._tables:
             table.spec = self.spec

@@ -169,11 +169,7 @@ class TrialState:
         return self.came_to(self.until)
 
     def came_to(self, last: int | None) -> bool:
-        """Return whether it reached this step; None: whether its trainable returned.
-
-        An earlier version gave trials of a sweep without `fidelity` one step.
-        """
-        last = self.until if last is None else last
+        """Return whether it reached this step; None: whether its trainable returned."""
         return self.returned if last is None else self.reached >= last
 
     def completed(self, last: int | None) -> bool:

@@ -1,6 +1,6 @@
 """Load a checkpoint into a training state, whatever strategy and world size wrote it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain
@@ -18,7 +18,7 @@ from trainables.checkpoints.snapshot import (
     original_name,
 )
 from trainables.modules import reshard
-from trainables.optim.averaging import RUNNING, Ema
+from trainables.optim.averaging import Ema
 from trainables.pretrained import fingerprints
 from trainables.training_state.loop_state import TrainingState
 
@@ -56,12 +56,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
         f"model.{name}": value for name, value in model_tensors.items() if isinstance(value, Tensor)
     }
     if state.average is not None and "average" in source.values:
-        targets |= {
-            name: average
-            for name, average in average_entries(state.average).items()
-            # Older checkpoints have no averages of running statistics.
-            if name in source.tensors or not name.endswith(RUNNING)
-        }
+        targets |= average_entries(state.average)
     _check_model(source, targets, whole)
     optimizer_entries = list(_optimizer_entries(source, state.model, optimizer))
     options = _saved_options(source, state)
@@ -84,8 +79,8 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
     optimizer.load_state_dict(state_dict)  # with this order's own options
     _restore_options(options, state)
     _restore_values(source.values, state)
-    if state.average is not None:
-        _begin_averages(state.average, state.model, targets)
+    if state.average is not None and "average" not in source.values:
+        _begin_averages(state.average, state.model)
 
 
 def _check_optimizer(source: Source, optimizer: torch.optim.Optimizer) -> None:
@@ -223,16 +218,16 @@ def _restore_values(values: Mapping[str, object], state: TrainingState) -> None:
     if state.spike_detector is not None and isinstance(guard, Mapping):
         state.spike_detector.load_state_dict(guard)
     state.loop_state.lr_backoff = float(str(values["slower"]))
-    state.loop_state.elements_per_sample = float(str(values.get("each", 1.0)))
+    state.loop_state.elements_per_sample = float(str(values["each"]))
     if state.average is not None:
         state.average.updates = int(str(values.get("average", 0)))
 
 
 @torch.no_grad()
-def _begin_averages(average: Ema, model: nn.Module, restored: Collection[str]) -> None:
-    """Initialise averages missing in the checkpoint with the model's restored values."""
+def _begin_averages(average: Ema, model: nn.Module) -> None:
+    """Initialise the averages, which the checkpoint lacks, with the model's restored values."""
     averages = average_entries(average)
     for name, value in chain(model.named_parameters(), model.named_buffers()):
         key = f"average.{original_name(name)}"
-        if key in averages and key not in restored:
+        if key in averages:
             averages[key].copy_(value)

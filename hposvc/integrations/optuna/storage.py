@@ -14,7 +14,7 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import api
-from hposvc.errors import Denied, NotFound
+from hposvc.errors import Denied
 from hposvc.integrations.optuna.recorded_sweeps import (
     FIRST_STUDY,
     FIRST_TRIAL,
@@ -84,7 +84,7 @@ class Storage(BaseStorage):
             self._own_sweeps, log = RecordedSweeps(sweeps), StudyLog(sweeps.journal.store)
         try:
             self._own_studies = JournalStorage(_Backend(log))
-        except (Denied, NotFound) as error:
+        except Denied as error:
             self._refusal = error
 
     @property

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hposvc.errors import NotFound
 from hposvc.remote.http import Http
 
 PLACE = "studies/records"
@@ -18,17 +17,10 @@ class ServedStudyLog:
         self._http = http
 
     def read(self, since: int) -> Iterator[dict[str, Any]]:
-        """Yield all records from number `since` on; the first one has number 0.
-
-        Raises:
-            NotFound: the server is of an earlier version, which keeps no studies.
-        """
+        """Yield all records from number `since` on; the first one has number 0."""
         more = True
         while more:
-            try:
-                page = self._http.get(PLACE, {"since": since})
-            except NotFound as error:
-                raise _no_studies(self._http.url) from error
+            page = self._http.get(PLACE, {"since": since})
             yield from map(json.loads, page["records"])
             since, more = page["next"], page["more"]
 
@@ -40,11 +32,3 @@ class ServedStudyLog:
         """
         texts = [json.dumps(record) for record in records]
         self._http.post(PLACE, {"records": texts}, key=uuid.uuid4().hex)
-
-
-def _no_studies(url: str) -> NotFound:
-    return NotFound(
-        f"{url}: this server is of an earlier version of hposvc, which shows its sweeps and keeps "
-        "no studies; update hposvc there and start the server again, or leave out its URL: "
-        "without it, hposvc.optuna.Storage() keeps studies in the home of this machine"
-    )

@@ -6,7 +6,7 @@ from torch import nn
 from training_states import fresh, trained, update
 
 from trainables.checkpoints.restoring import restore
-from trainables.checkpoints.snapshot import Snapshot, take
+from trainables.checkpoints.snapshot import take
 
 
 def test_a_copy_stays_as_it_was_while_training_goes_on():
@@ -18,23 +18,11 @@ def test_a_copy_stays_as_it_was_while_training_goes_on():
     assert torch.equal(state.model.first.weight, before)
 
 
-def test_statistics_that_a_checkpoint_has_not_averaged_begin_at_the_model_s_own():
-    state, again = trained(), fresh()
-    held = take(state)
-    running = {name for name in held.tensors if "average.norm.running" in name}
-    assert len(running) == 2
-    older = {name: value for name, value in held.tensors.items() if name not in running}
-    restore(Snapshot(older, held.values), again)
-    assert again.average.updates == 3
-    with again.average.applied(), state.average.applied():
-        assert torch.equal(again.model.first.weight, state.model.first.weight)
-    for name in ("running_mean", "running_var"):
-        own = getattr(state.model.norm, name)
-        with again.average.applied():
-            assert torch.equal(getattr(again.model.norm, name), own)
-    del older["average.first.weight"]
+def test_a_checkpoint_that_lacks_an_average_is_refused():
+    held = take(trained())
+    del held.tensors["average.first.weight"]
     with pytest.raises(ValueError, match=r"it lacks average\.first\.weight"):
-        restore(Snapshot(older, held.values), fresh())
+        restore(held, fresh())
 
 
 def test_an_optimizer_of_what_no_checkpoint_would_hold_is_refused():

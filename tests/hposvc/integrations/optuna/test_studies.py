@@ -11,21 +11,12 @@ from collections import Counter
 import optuna
 import pytest
 import real_server
-from fastapi import APIRouter
-from fastapi.testclient import TestClient
 from optuna.exceptions import DuplicatedStudyError
 from optuna.testing.pytest_storages import StorageTestCase
 from optuna.trial import TrialState
 
 import hposvc
-from hposvc import api
-from hposvc.errors import NotFound, OutOfReach
-from hposvc.journal.home import Home
-from hposvc.remote.http import Http
-from hposvc.remote.server.connection import Server
-from hposvc.server.app import create_app
-from hposvc.server.routes import studies
-from hposvc.server.service import Service
+from hposvc.errors import OutOfReach
 
 PROCESSES, EACH = 4, 10
 ADDRESS = "http://127.0.0.1:8900"
@@ -241,19 +232,3 @@ def test_a_study_of_a_server_lies_beside_its_sweeps(served):
 def test_a_storage_says_at_once_that_no_server_answers():
     with pytest.raises(OutOfReach, match="no hposvc server answers"):
         hposvc.optuna.Storage("http://127.0.0.1:9")
-
-
-def test_a_server_of_an_earlier_version_shows_its_sweeps_and_says_how_to_keep_studies(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path / 'cache'}")
-    monkeypatch.setattr(studies, "router", APIRouter())
-    app = create_app(Service(api.Sweeps.open(tmp_path / "home")))
-    server = Server(Http(ADDRESS, None, TestClient(app, base_url=ADDRESS)), Home.of(None))
-    monkeypatch.setattr(Server, "at", lambda *place: server)
-    storage = hposvc.optuna.Storage(ADDRESS)
-    assert optuna.get_all_study_names(storage) == []
-    with pytest.raises(NotFound, match=r"earlier version .* update hposvc there"):
-        optuna.create_study(storage=storage)
-    with pytest.raises(KeyError, match=r"no sweep bowl, and no study: .* earlier version"):
-        optuna.load_study(study_name="bowl", storage=storage)
