@@ -171,9 +171,11 @@ class Saver:
         """
         self.async_writer.wait()
         slower = state.loop_state.lr_backoff
-        last_saved, start = self._broadcast(self._worker.saved), self._worker.start
+        saved, start = [self._worker.saved], self._worker.start
+        if self._worker.world_size > 1:
+            dist.broadcast_object_list(saved, src=0)
         step, within = self._worker.first, self._worker.within
-        if last_saved is not None:
+        if (last_saved := saved[0]) is not None:
             self._load_saved(last_saved, state)
             step, within = last_saved.step + 1, last_saved.within
         elif start is not None:
@@ -328,10 +330,3 @@ class Saver:
         if worker.world_size > 1:
             dist.gather_object(value, gathered if worker.rank == 0 else None, dst=0)
         return gathered if worker.rank == 0 else []
-
-    def _broadcast(self, saved: Saved | None) -> Saved | None:
-        """Return rank 0's value on every rank."""
-        box = [saved]
-        if self._worker.world_size > 1:
-            dist.broadcast_object_list(box, src=0)
-        return box[0]

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from trainables.checkpoints.snapshot import Snapshot, Source
 from trainables.parallel.gathering import gather_results
@@ -42,10 +42,10 @@ class Shards:
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
         """The tensors on the meta device, without values."""
-        metadata = self._contents().state_dict_metadata.items()
+        metadata = dcp.FileSystemReader(self.folder).read_metadata().state_dict_metadata
         return {
             name: torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
-            for name, entry in metadata
+            for name, entry in metadata.items()
             if isinstance(entry, TensorStorageMetadata)
         }
 
@@ -54,9 +54,6 @@ class Shards:
             # Each rank reads its own parts, so reading without a process group is right.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             dcp.load(dict(targets), storage_reader=dcp.FileSystemReader(self.folder), no_dist=True)
-
-    def _contents(self) -> Metadata:
-        return dcp.FileSystemReader(self.folder).read_metadata()
 
 
 def write(snapshot: Snapshot, folder: Path) -> None:

@@ -76,16 +76,11 @@ class LocalSgd(Group):
             average(list(state.average.state_dict()["averages"].values()))
         momenta = _momenta(state.optimizer)
         # A rank that skipped all of its updates has no momenta yet.
-        max_count, min_count = self._max_and_min(len(momenta))
-        if max_count == min_count:
+        counts = torch.tensor([len(momenta), -len(momenta)], device=self.worker.device)
+        largest, negative_smallest = self.all_reduce_max(counts).tolist()
+        if largest == -negative_smallest:
             average(momenta)
         self.progress.updates = 0
-
-    def _max_and_min(self, number: int) -> tuple[int, int]:
-        """Return the largest and the smallest of the ranks' numbers."""
-        pair = torch.tensor([number, -number], device=self.worker.device)
-        maximum, negative_minimum = self.all_reduce_max(pair).tolist()
-        return maximum, -negative_minimum
 
 
 def _trained_weights(model: nn.Module) -> list[nn.Parameter]:

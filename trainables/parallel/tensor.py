@@ -93,7 +93,7 @@ def split_layers(model: nn.Module, plan: Mapping[str, How], mesh: DeviceMesh) ->
         name: STYLES[how]() for name, how in plan.items() if name not in parameters
     }
     parallelize_module(model, mesh, styles)
-    share_class = _share_of(mesh)
+    share_class: type[Share] = type("Share", (Share,), {"group": mesh.get_group()})
     for name in styles:
         layer = model.get_submodule(name)
         if plan[name] == "colwise":
@@ -114,7 +114,7 @@ def split_layers(model: nn.Module, plan: Mapping[str, How], mesh: DeviceMesh) ->
 class Share(Tensor):
     """A rank's share of a tensor split among ranks, or a result computed from it.
 
-    Each mesh has its own subclass, made by `_share_of`.
+    Each mesh has its own subclass, with its group.
     """
 
     group: ClassVar[dist.ProcessGroup]  # the ranks with the other shares
@@ -182,11 +182,6 @@ class _SumGradients(torch.autograd.Function):
         total = _unmarked(gradient).clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=ctx.group)
         return total, None
-
-
-def _share_of(mesh: DeviceMesh) -> type[Share]:
-    """Return the class of shares for this mesh's ranks."""
-    return type("Share", (Share,), {"group": mesh.get_group()})
 
 
 def _unmarked(tensor: Tensor) -> Tensor:
@@ -358,7 +353,9 @@ class RankGenerators:
         if module.training:
             device = given[0].device
             seed = int(torch.randint(2**62, ()))
-            self.kept = list(_generator_states(device))
+            self.kept = [torch.get_rng_state()]
+            if device.type == "cuda":
+                self.kept.append(torch.cuda.get_rng_state(device))
             torch.manual_seed(seed + self.rank)
 
     def _after(self, module: nn.Module, given: tuple[Tensor, ...], found: Tensor) -> None:
@@ -367,12 +364,6 @@ class RankGenerators:
             if len(self.kept) > 1:
                 torch.cuda.set_rng_state(self.kept[1], given[0].device)
             self.kept = []
-
-
-def _generator_states(device: torch.device) -> Iterator[Tensor]:
-    yield torch.get_rng_state()
-    if device.type == "cuda":
-        yield torch.cuda.get_rng_state(device)
 
 
 def _replicate(

@@ -111,15 +111,12 @@ class Heartbeat:
         if order is not None and time.monotonic() <= over_at < look_at:
             time.sleep(over_at - time.monotonic())
             if self._order == order and not (order[1].given or order[1].waits):
-                with suppress(Exception):  # another torch has another record; keep watching
-                    self._write_collectives(last_collectives())
+                # Keep watching if another torch has another record, or the disk is full.
+                with suppress(Exception):
+                    if collectives := last_collectives():
+                        title = "The last collectives of this rank, by torch's flight recorder:"
+                        os.write(STDERR, f"{title}\n{collectives}".encode())
         time.sleep(max(0.0, look_at - time.monotonic()))
-
-    def _write_collectives(self, collectives: str) -> None:
-        if collectives:
-            text = f"The last collectives of this rank, by torch's flight recorder:\n{collectives}"
-            with suppress(OSError):  # the disk is full
-                os.write(STDERR, text.encode())
 
     def _shows_life(self, signals: LivenessSignals) -> bool:
         try:

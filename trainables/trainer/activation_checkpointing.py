@@ -33,7 +33,8 @@ def checkpoint_blocks(model: nn.Module, every: int, compiled: bool = False) -> N
             "activation_checkpointing to 0"
         )
     for name in list(blocks_of_model)[::every]:
-        if compiled and any(map(_has_running_means, blocks_of_model[name].modules())):
+        inner = blocks_of_model[name].modules()
+        if compiled and any(getattr(module, "running_mean", None) is not None for module in inner):
             raise ValueError(
                 f"training.activation_checkpointing is {every}, but {name} has a norm with "
                 "running means, which a compiled model would update twice; set compile to none "
@@ -41,10 +42,6 @@ def checkpoint_blocks(model: nn.Module, every: int, compiled: bool = False) -> N
                 "means, such as nn.GroupNorm"
             )
         blocks_of_model[name].forward = _checkpointed(blocks_of_model[name], compiled)
-
-
-def _has_running_means(module: nn.Module) -> bool:
-    return getattr(module, "running_mean", None) is not None
 
 
 def _checkpointed(block: nn.Module, compiled: bool) -> Callable[..., Any]:
