@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import cloudpickle
@@ -80,6 +81,9 @@ def measure(trial: Trial) -> int:
     Raises:
         MeasurementFailed: a process failed.
     """
+    module = sys.modules[type(trial.task).__module__]
+    if PathFinder.find_spec(module.__name__.partition(".")[0]) is None:  # loaded by load_file
+        cloudpickle.register_pickle_by_value(module)
     with tempfile.TemporaryDirectory(prefix="hposvc-") as name:
         folder = Path(name)
         (folder / "trial").write_bytes(cloudpickle.dumps((sys.path, trial)))

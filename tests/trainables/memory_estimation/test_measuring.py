@@ -10,6 +10,7 @@ from gpt import Gpt, Sizes
 from torch import nn
 
 from trainables import Data, Task, Tensors, Training
+from trainables.load import resolve
 from trainables.memory_estimation.forecast import Variant, make_forecast
 from trainables.memory_estimation.measuring import MeasurementFailed, Trial, measure
 
@@ -56,12 +57,13 @@ class Words(Task):
         )
 
 
-@dataclass(frozen=True)
-class Broken(Layers):
-    """A task that fails in its first update."""
+BROKEN = """
+from trainables.memory_estimation.measuring import TinyTask
 
+class Broken(TinyTask):
     def compute_losses(self, model, batch):
         raise RuntimeError("no loss today")
+"""
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,8 @@ def test_a_rank_that_says_much_and_fails_is_the_one_that_is_named():
 
 
 @pytest.mark.full
-def test_a_process_that_breaks_off_says_why():
+def test_a_process_with_a_task_of_a_file_that_breaks_off_says_why(tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    task = resolve(f"{tmp_path / 'broken.py'}:Broken")
     with pytest.raises(MeasurementFailed, match="no loss today"):
-        measure(Trial(Broken(layers=2), Training(), 1, False))
+        measure(Trial(task(), Training(), 1, False))
