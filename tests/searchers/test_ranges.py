@@ -95,7 +95,10 @@ def test_a_value_off_the_step_is_told_the_nearest():
 HUGE = [
     Float(1e-160, 1e160, log=True),
     Float(5e-324, 1.7e308, log=True),
+    Float(1e-320, 1.0, log=True),
+    Float(0.0, 1.7976931348623157e308),
     Float(1e307, 1.7e308, step=1e307),
+    Float(1e-310, 1e-309, step=1e-310),
     Float(5e-324, 1e-322, step=5e-324, log=True),
     Float(float(2**63), float(2**64), log=True),
     Int(1, 10**12, log=True),
