@@ -27,7 +27,7 @@ def fill(home: Path) -> api.Sweeps:
     replay(sweeps, "v1-pbt", "copies")
     replay(sweeps, "v1-finalists", "finalists")
     replay(sweeps, "v1-hyperband-paused", "paused")
-    replay(sweeps, "v1-asha-extended", "extended")
+    replay(sweeps, "v1-asha-extended", "longer")
     cut_off(sweeps, "cut-off")
     api.create(sweeps, make_spec(project="other"), "queued")
     unreadable(sweeps, "later")

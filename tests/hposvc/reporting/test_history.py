@@ -25,7 +25,7 @@ def read(sweeps, sweep):
     return specs.restore(row.spec), [event for _, event in sweeps.journal.read(row.id)]
 
 
-RECORDED = ("ended", "front", "copies", "finalists", "extended", "cut-off")
+RECORDED = ("ended", "front", "copies", "finalists", "longer", "cut-off")
 
 
 @pytest.mark.parametrize("sweep", RECORDED)

@@ -12,7 +12,7 @@ def test_what_differs_is_listed_and_what_is_equal_is_not(server):
 
 def test_a_sweep_counts_once_and_six_at_most(server):
     assert server.get("/compare?ids=ended,ended").text.count("swatch s") == 1
-    many = "ended,front,copies,finalists,paused,earlier,cut-off,queued"
+    many = "ended,front,copies,finalists,paused,longer,cut-off,queued"
     page = server.get(f"/compare?ids={many}").text
     assert page.count("swatch s") == 6
     assert "Only the first 6" in page

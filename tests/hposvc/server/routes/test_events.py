@@ -52,8 +52,8 @@ def sent(text):
 
 def test_events_are_those_of_the_journal(sweeps, server):
     recorded_home.replay(sweeps, "v1-pbt", "copies")
-    recorded_home.replay(sweeps, "v1-asha-extended", "extended")
-    for sweep in ("copies", "extended"):
+    recorded_home.replay(sweeps, "v1-asha-extended", "longer")
+    for sweep in ("copies", "longer"):
         answer = get(server, f"sweeps/{sweep}/events")
         last = sweeps.journal.last(sweep)
         assert (answer["next"], answer["over"]) == (last, True)
