@@ -59,7 +59,13 @@ def test_the_holder_of_the_lease_is_known(store):
         dead.release_in(connection)
         connection.execute(
             insert(LEASES).values(
-                sweep="dead", driver="d", host="elsewhere", pid=1, started=0.0, renewed=0.0
+                sweep="dead",
+                driver="d",
+                host="elsewhere",
+                machine="m",
+                pid=1,
+                started=0.0,
+                renewed=0.0,
             )
         )
     held, free, dead = supervision.supervised(store)

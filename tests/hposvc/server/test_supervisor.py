@@ -79,7 +79,7 @@ def test_a_driver_of_an_earlier_server_is_known_by_its_lease(sweeps, drivers):
 def test_a_sweep_whose_driver_died_with_an_earlier_server_gets_another_at_once(sweeps, drivers):
     ask(sweeps, "a")
     with sweeps.journal.store.writing() as connection:
-        lease = {"sweep": "a", "driver": "d", "host": "elsewhere", "pid": 1}
+        lease = {"sweep": "a", "driver": "d", "host": "elsewhere", "machine": "m", "pid": 1}
         connection.execute(insert(LEASES).values(**lease, started=0.0, renewed=0.0))
     Supervisor(sweeps, drivers, 1).turn()
     assert drivers.started == ["a"]
