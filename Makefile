@@ -38,9 +38,9 @@ serve: install
 # On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
 # at a time, since many tests wait for processes; a file's tests share what they have started.
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
-PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
+PYTEST := $(BIN)/pytest -q --durations=50 -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: three quarters of an hour on two cores. Many tests wait for
+# What a change is held against: half an hour on two cores. Many tests wait for
 # processes, so lint runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
@@ -48,7 +48,7 @@ test: $(VENV)/.developing
 tests: $(VENV)/.developing
 	$(PYTEST) tests
 
-# Kills, and what the pages and the examples show: half an hour more. Only the files of such tests
+# Kills, and what the pages and the examples show: twenty minutes more. Only the files of such tests
 # are read: to collect all others would take a minute.
 test-long: $(VENV)/.developing
 	$(PYTEST) -m 'long and not full' $$(grep -rl --include='test_*.py' 'mark\.long' tests | sort)
