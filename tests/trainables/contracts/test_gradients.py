@@ -468,6 +468,7 @@ def wrong(table: Table, strategy: str) -> dict[str, str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_gradients_are_those_of_one_process_or_the_model_is_refused(table, strategy):
     assert wrong(table, strategy) == {}
