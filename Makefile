@@ -40,15 +40,15 @@ serve: install
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
 PYTEST := $(BIN)/pytest -q --durations=50 -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: half an hour on two cores. Many tests wait for
-# processes, so lint runs beside them.
+# What a change is held against: 40 minutes on two cores. Many tests wait for processes, so lint
+# runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests: $(VENV)/.developing
 	$(PYTEST) tests
 
-# Kills, and what the pages and the examples show: twenty minutes more. Only the files of such tests
+# Kills, and what the pages and the examples show: half an hour more. Only the files of such tests
 # are read: to collect all others would take a minute.
 test-long: $(VENV)/.developing
 	$(PYTEST) -m 'long and not full' $$(grep -rl --include='test_*.py' 'mark\.long' tests | sort)
