@@ -2,8 +2,6 @@
 
 from random import Random
 
-from simulated_sweeps import at_desk
-
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Checkpointed, Failed, Ordered
 from hposvc.state.sweep import SweepState
@@ -67,21 +65,3 @@ class Librarian:
         assert {*kept, *gone} | self.damaged == self.written
         for trial in self.state.trials.values():
             assert len(trial.usable()) <= keep.keep_last + keep.keep_best
-
-
-def population_at_desk(**sections):
-    """Bring five members to step 2; the last two are ordered to copy one of the first two."""
-    desk = at_desk(
-        scheduler=POPULATION,
-        fidelity={"max": 8},
-        trials={"max": 5, "parallel": 5},
-        failure={"infra_retries": 5},
-        **sections,
-    )
-    orders = [desk.start(lr) for lr in (0.1, 0.02, 0.03, 0.04, 0.05)]
-    for order, loss in zip(orders, (0.1, 0.2, 0.3, 0.8, 0.9), strict=True):
-        desk.report(order, 1, 1.0)
-        follows = desk.report(order, 2, loss)
-    assert (follows[0].verdict, follows[0].reason) == ("pause", "exploit")
-    desk.end(orders[-1])
-    return desk

@@ -23,12 +23,6 @@ def steady(params, worker):
         worker.report(step, {"loss": total, "pid": os.getpid()}, checkpoint=folder)
 
 
-def asks_for_momentum(trial):
-    """Report, as an objective of Optuna that names its parameter in another way than the sweep."""
-    for epoch in range(3):
-        trial.report(trial.suggest_float("momentum", 0, 1), epoch)
-
-
 def slow(params, worker):
     """Take a tenth of a second per step."""
     for step in worker.steps():

@@ -17,7 +17,6 @@ from searchers.values import SpaceError, identity
 
 ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
 DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004
-MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
 TRIALS = 20  # where the other tool goes on until somebody stops it
 KEYS = (
     *("version", "name", "project", "description", "command", "trainable", "launch", "collect"),
