@@ -36,7 +36,7 @@ def curve(params: Any, step: int) -> tuple[dict[str, float], float]:
     return {"loss": loss}, 1.0 + params["width"] / 64
 
 
-def record(home: Path, trials: int) -> api.LocalSweep:
+def record(home: Path, trials: int) -> api.OpenSweep:
     """Return a simulated sweep of so many trials."""
     sweeps = api.Sweeps.open(home)
     spec = specs.load(
@@ -51,7 +51,7 @@ def record(home: Path, trials: int) -> api.LocalSweep:
         }
     )
     api.drive(sweeps, api.create(sweeps, spec, f"of-{trials}"))
-    return api.LocalSweep(sweeps, f"of-{trials}")
+    return api.OpenSweep(sweeps, f"of-{trials}")
 
 
 def open_times(file: Path) -> tuple[float, float]:

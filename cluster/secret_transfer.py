@@ -1,4 +1,4 @@
-"""Receipt of a secret payload sent to a job of this cluster: it can be taken once."""
+"""What a job finds in its cluster's store: its secret payload, and where the dashboard is."""
 
 import os
 
@@ -17,10 +17,19 @@ def take(name: str) -> bytes:
     Raises:
         PayloadGone: the payload was taken before, or has expired.
     """
-    store = GcsClient(address=os.environ["RAY_ADDRESS"])
     key = f"gcs://{name}".encode()
-    content = store.internal_kv_get(key, namespace=None)
+    content = _store().internal_kv_get(key, namespace=None)
     if content is None:
         raise PayloadGone("the payload of this job is gone; submit the sweep again")
-    store.internal_kv_del(key, False, namespace=None)
+    _store().internal_kv_del(key, False, namespace=None)
     return bytes(content).removeprefix(SEAL)
+
+
+def dashboard() -> str:
+    """Return the address on which the cluster's dashboard listens, http://HOST:PORT."""
+    address = _store().internal_kv_get(b"webui:url", namespace=b"dashboard")
+    return f"http://{address.decode()}"
+
+
+def _store() -> GcsClient:
+    return GcsClient(address=os.environ["RAY_ADDRESS"])

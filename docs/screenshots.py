@@ -102,7 +102,7 @@ def main() -> None:
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as engine:
         sweeps = fill(Path(folder))
-        (report,) = writing.report([api.LocalSweep(sweeps, "digits-asha")], Path(folder, "r.html"))
+        (report,) = writing.report([api.OpenSweep(sweeps, "digits-asha")], Path(folder, "r.html"))
         app = create_app(Service(sweeps))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         threading.Thread(target=server.run, args=([listener],), daemon=True).start()

@@ -46,9 +46,11 @@ class Recorded:
         """Return that a driver is at work."""
         return "alive"
 
-    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
+    def log_parts(
+        self, row: SweepRow, trial: str, rank: int | None, most: int, *of: int | None
+    ) -> list[dict[str, Any]]:
         """Return no log."""
-        return ""
+        return []
 
 
 def sweep() -> api.Watched:

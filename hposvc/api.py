@@ -43,6 +43,7 @@ from trainables.storage.stores import StoreFailed
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
 LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
+LOG_BYTES = 2**20  # of a log that are read at a time
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
 
 # Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.
@@ -102,11 +103,32 @@ class Sweeps:
         """Return what a sweep without a driver waits for; None: nothing."""
         return find_queue(self.journal.store, row.id)
 
-    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
-        """Return the last bytes of the newest log of a trial; empty: it has none here."""
-        files = _list_logs(self.home.folder(row.id, row.spec.get("storage")), trial)
-        first_ranks = [log for log in files if log.rank == 0]
-        return str(first_ranks[-1].part(most)["text"]) if first_ranks else ""
+    def watch(self, name: str) -> "Watched":
+        """Return a sweep that can be read repeatedly.
+
+        Args:
+            name: its id, the beginning of the id, or `last`.
+
+        Raises:
+            NotFound: there is no such sweep.
+        """
+        return watch_row(self, find(self.journal, name))
+
+    def log_parts(
+        self,
+        row: SweepRow,
+        trial: str,
+        rank: int | None,
+        most: int,
+        offset: int | None = None,
+        order: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the logs of a trial's ranks, oldest order first; see `Log.part`."""
+        return [
+            log.part(most, offset)
+            for log in _list_logs(self.home.folder(row.id, row.spec.get("storage")), trial)
+            if rank in (None, log.rank) and order in (None, log.order)
+        ]
 
 
 @dataclass(frozen=True)
@@ -189,8 +211,19 @@ class Source(Protocol):
     def queue_of(self, row: SweepRow) -> DriverQueue | None:
         """Return what a sweep without a driver waits for; None: nothing."""
 
-    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
-        """Return the last bytes of the newest log of a trial; empty: it has none."""
+    def watch(self, name: str) -> "Watched":
+        """Return a sweep that can be read repeatedly, by its id, a beginning of it, or `last`."""
+
+    def log_parts(
+        self,
+        row: SweepRow,
+        trial: str,
+        rank: int | None,
+        most: int,
+        offset: int | None = None,
+        order: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the logs of a trial's ranks, oldest order first; see `Log.part`."""
 
 
 def ignore(event: Event) -> None:
@@ -249,12 +282,6 @@ class Log:
     rank: int
     path: Path
 
-    def data(self) -> dict[str, Any]:
-        """Return the log for JSON, with its text."""
-        with self._opened() as file:
-            text = file.read().decode(errors="replace")
-        return {**asdict(self), "path": str(self.path), "text": text}
-
     def part(self, most: int, offset: int | None = None) -> dict[str, Any]:
         """Return the log for JSON, with a part of its text, and where that begins and ends.
 
@@ -281,35 +308,67 @@ class Log:
         return open(self.path, "rb", opener=opener)
 
 
-class OpenSweep(Protocol):
+@dataclass(frozen=True)
+class OpenSweep:
     """A recorded sweep to be read, wherever its journal is."""
+
+    source: Source
+    name: str  # its id, the beginning of the id, or `last`
+
+    def watch(self) -> Watched:
+        """Return the sweep so that it can be read repeatedly."""
+        return self.source.watch(self.name)
 
     def record(self) -> Record:
         """Read the sweep from its journal."""
+        return self.watch().record()
 
     def history(self) -> tuple[SweepRow, list[Event]]:
         """Return the sweep's row, and all its events."""
+        row = self.watch().row
+        return row, [event for _, event in self.source.read(row.id, 0)]
 
     def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
-        """Return the ranks' logs as {trial, order, rank, path, text}; see `logs` of this module."""
+        """Return the ranks' logs as {trial, order, rank, path, text}; see `trials_logged`.
 
+        Args:
+            rank: None: all ranks.
+        """
+        record = self.record()
+        return [
+            {**{key: log[key] for key in ("trial", "order", "rank", "path")}, "text": text}
+            for name in trials_logged(record, trial)
+            for log in self.source.log_parts(record.row, name, rank, 0)
+            for text in ("".join(part for part, _ in self._read(record.row, log, 0)),)
+        ]
 
-@dataclass(frozen=True)
-class LocalSweep:
-    """A sweep whose journal is in this home."""
+    def follow_logs(self, trial: str | None, rank: int | None) -> Iterator[str]:
+        """Yield the new text of a trial's logs as the ranks write it, until the trial has ended."""
+        read: dict[str, int] = {}
+        shown = ""
+        for record in looks(self.watch(), trial):
+            for name in trials_logged(record, trial):
+                for log in self.source.log_parts(record.row, name, rank, 0):
+                    path = log["path"]
+                    begin = min(log["next"], read.get(path, 0))  # less: a long log was shortened
+                    read[path] = begin
+                    for text, read[path] in self._read(record.row, log, begin):
+                        if path != shown:
+                            yield f"==> {name}, order {log['order']}, rank {log['rank']} <==\n"
+                            shown = path
+                        yield text
 
-    sweeps: Sweeps
-    name: str  # its id, the beginning of the id, or `last`
-
-    def record(self) -> Record:
-        return load(self.sweeps, self.name)
-
-    def history(self) -> tuple[SweepRow, list[Event]]:
-        row = find(self.sweeps.journal, self.name)
-        return row, [event for _, event in self.sweeps.journal.read(row.id)]
-
-    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
-        return [log.data() for log in logs(self.sweeps, self.record(), trial, rank)]
+    def _read(
+        self, row: SweepRow, log: Mapping[str, Any], offset: int
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the text of a log from a byte on, each part with the place of its end."""
+        while offset < log["next"]:
+            numbers = (log["rank"], LOG_BYTES, offset, log["order"])
+            parts = self.source.log_parts(row, log["trial"], *numbers)
+            if not parts or parts[0]["next"] == offset:  # deleted; or half a character
+                return
+            offset = parts[0]["next"]
+            yield parts[0]["text"], offset
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:
@@ -457,16 +516,7 @@ def load(sweeps: Sweeps, sweep: str) -> Record:
     Raises:
         NotFound: no such sweep.
     """
-    return watch(sweeps, sweep).record()
-
-
-def watch(sweeps: Sweeps, sweep: str) -> Watched:
-    """Return a sweep that can be read repeatedly.
-
-    Raises:
-        NotFound: no such sweep.
-    """
-    return watch_row(sweeps, find(sweeps.journal, sweep))
+    return sweeps.watch(sweep).record()
 
 
 def looks(watched: Watched, trial: str | None) -> Iterator[Record]:
@@ -502,23 +552,26 @@ def fold(source: Source, row: SweepRow, spec: SweepSpec) -> Watched:
 def logs(
     sweeps: Sweeps, record: Record, trial: str | None = None, rank: int | None = None
 ) -> list[Log]:
-    """Return the log files of a trial's ranks, oldest order first.
+    """Return the log files of trials' ranks, oldest order first; see `trials_logged`.
 
     Args:
-        trial: None: all failed trials, or if none failed, the last trial.
         rank: None: all ranks.
+    """
+    folder = sweeps.home.folder(record.row.id, record.state.spec.storage)
+    log_files = [log for name in trials_logged(record, trial) for log in _list_logs(folder, name)]
+    return [log for log in log_files if rank is None or log.rank == rank]
+
+
+def trials_logged(record: Record, trial: str | None) -> list[str]:
+    """Return the trials whose logs to show: this one, or all failed ones, or else the last.
 
     Raises:
         NotFound: no such trial.
     """
     if trial is not None:
         check_trial(record, trial)
-        names = [trial]
-    else:
-        names = list(record.failures()) or list(record.state.trials)[-1:]
-    folder = sweeps.home.folder(record.row.id, record.state.spec.storage)
-    log_files = [log for name in names for log in _list_logs(folder, name)]
-    return [log for log in log_files if rank is None or log.rank == rank]
+        return [trial]
+    return list(record.failures()) or list(record.state.trials)[-1:]
 
 
 def check_trial(record: Record, trial: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from hposvc import api
 from hposvc.handle import Handle, without_our_frames
+from hposvc.remote import cluster_server
 from hposvc.remote.server import connection, reading, submission
-from hposvc.remote.submit import SubmitOptions
 
 log = logging.getLogger("hposvc")
 
@@ -19,7 +19,8 @@ def connect(url: str, token: str | None = None, home: Path | str | None = None) 
     """Return the server at a URL; the first request is made when something is asked of it.
 
     Args:
-        url: http://HOST:8900, or https://HOST.
+        url: http://HOST:8900, https://HOST, or ray+http://HEAD:8265 for the server of a Ray
+            cluster to which somebody has submitted.
         token: None: HPOSVC_TOKEN, or the content of the file that HPOSVC_TOKEN_FILE names.
         home: folder of this machine, which caches what long journals come to; None: HPOSVC_HOME,
             or ~/.hposvc.
@@ -27,7 +28,7 @@ def connect(url: str, token: str | None = None, home: Path | str | None = None) 
     Raises:
         SpecError: the URL is none of a server, or the file of the token can't be read.
     """
-    return Server(connection.Server.at(url, token, None if home is None else Path(home)))
+    return Server(cluster_server.at(url, token, None if home is None else Path(home)))
 
 
 class Described(Protocol):
@@ -44,7 +45,7 @@ class Server:
     place: connection.Server
 
     def __repr__(self) -> str:
-        return f"Server({self.place.http.url!r})"
+        return f"Server({self.place.http.name!r})"
 
     @without_our_frames
     def ls(
@@ -56,7 +57,7 @@ class Server:
             tag: `name`, or `name=value`.
             since: list only sweeps created at or after this time, in seconds of the epoch.
         """
-        return reading.ls(self.place, project, tag, since).sweeps
+        return reading.ls(self.place, project, tag, since)
 
     @without_our_frames
     def load(self, sweep: str) -> Handle:
@@ -94,12 +95,12 @@ class Server:
         if not isinstance(source, Path | Mapping):
             source = source.sections(self.place.home.path)
         if files is not None:  # checked there: its code is not here
-            spec = source.read_text() if isinstance(source, Path) else source
-            accepted = submission.send(self.place, {"spec": spec, "files": dict(files)}, id, new)
+            text = source.read_text() if isinstance(source, Path) else source
+            accepted = submission.send(self.place, {"spec": text, "files": dict(files)}, id, new)
         else:
-            options = SubmitOptions(identifier=id, new=new)
-            accepted = submission.submit(self.place, api.validate(source, {}), options, log.info)
-        return Handle(self.place, accepted.submitted.sweep)
+            spec = api.validate(source, {})
+            accepted = submission.submit(self.place, spec, id, new, log.info)
+        return Handle(self.place, accepted.sweep)
 
     def events(self, since: str | None = None, wait_s: float = 60.0) -> Iterator[dict[str, Any]]:
         """Yield the events of all sweeps as they come, for ever.

@@ -14,13 +14,13 @@ from hposvc.analysis.verdict import verdict
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.operations import requests
-from hposvc.remote import client, submit
+from hposvc.remote import client
 from hposvc.remote.server.connection import Server
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
 from hposvc.state.summary import failures
 from hposvc.views import result
-from hposvc.views.console import console, pass_on
+from hposvc.views.console import console
 from hposvc.views.live import LiveView
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 @without_our_frames
 def load(sweep: str, home: Path | str | None = None) -> "Handle":
-    """Return the handle of a sweep of this home: running, interrupted, ended, or on a cluster.
+    """Return the handle of a sweep of this home: running, interrupted, or ended.
 
     Args:
         sweep: the sweep's id, the beginning of the id, or `last`.
@@ -56,11 +56,7 @@ def load(sweep: str, home: Path | str | None = None) -> "Handle":
         NotFound: there is no such sweep, or several ids begin with `sweep`.
     """
     sweeps = api.Sweeps.open(None if home is None else Path(home))
-    remote = client.find(sweeps, sweep)
-    if remote is None:
-        return Handle(sweeps, api.load(sweeps, sweep).row.id)
-    submitted = {sent.sweep: sent for sent in submit.load_submitted(sweeps.home)}
-    return Handle(sweeps, remote.sweep, submitted[remote.sweep])
+    return Handle(sweeps, api.load(sweeps, sweep).row.id)
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +65,6 @@ class Handle:
 
     sweeps: client.Place  # those of a home, or of a server
     id: str
-    submitted: submit.Submitted | None = None  # None: the sweep was not submitted from this home
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r})"
@@ -176,9 +171,8 @@ class Handle:
         Raises:
             Busy: another driver is running the sweep.
             SpecError: the trainable's source has changed.
-            OutOfReach: the sweep's journal is on a cluster; submit the sweep again to continue.
+            OutOfReach: the cluster can't be reached.
         """
-        self._check_here("resume")
         trained = client.resume(self.sweeps, self.id, accept_code, None, self._watching(progress))
         return conclude(self.sweeps, trained.record, progress)
 
@@ -204,7 +198,6 @@ class Handle:
         Raises:
             SpecError: a key is no limit, or its value does not fit.
         """
-        self._check_here("extend")
         answer = client.extend(self.sweeps, self.id, trials, set, None, self._watching(progress))
         return self._report(answer, progress)
 
@@ -217,7 +210,6 @@ class Handle:
         Raises:
             NotFound: there is no such trial, or it did not fail.
         """
-        self._check_here("retry")
         answer = client.retry(self.sweeps, self.id, trial, None, self._watching(progress))
         return self._report(answer, progress)
 
@@ -226,21 +218,17 @@ class Handle:
         """Wait until the sweep has ended or is paused, and return its result.
 
         Args:
-            progress: copy the output of a submitted sweep's driver to stderr, or show a server's
-                sweep there.
+            progress: show a server's sweep on stderr.
 
         Raises:
-            OutOfReach: the driver ended before the sweep did; call `resume`, or submit again.
+            OutOfReach: the driver ended before the sweep did; call `resume`.
         """
-        if self.submitted is not None:
-            show = pass_on if progress else _ignore
-            return self._result(client.await_end(self.sweeps, self.submitted, show))
         return self._result(client.await_rest(self.sweeps, self.id, self._watching(progress)))
 
     def _watching(self, progress: bool) -> api.Watching:
         """Return what shows the sweep while it goes on, if `progress`."""
         if isinstance(self.sweeps, Server):
-            opener = f"hposvc.connect({self.sweeps.http.url!r}).load"
+            opener = f"hposvc.connect({self.sweeps.http.name!r}).load"
             return partial(driving, progress=progress, opener=opener)
         return partial(driving, progress=progress)
 
@@ -248,7 +236,7 @@ class Handle:
         return Result(self.id, record.phase, record, self._events)
 
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
-        client.steer(self.sweeps, self.id, verb, trial, address=self._address)
+        client.steer(self.sweeps, self.id, verb, trial)
 
     def _report(self, answer: api.Record | requests.RequestReceipt, progress: bool) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""
@@ -256,22 +244,8 @@ class Handle:
             return conclude(self.sweeps, answer, progress)
         return self.result()
 
-    def _check_here(self, verb: str) -> None:
-        if self._address is not None:
-            raise OutOfReach(
-                f"{self.id}: its journal is on {self._address}, and {verb} works where the journal "
-                "is; submit the spec again to go on there"
-            )
-
-    @property
-    def _address(self) -> str | None:
-        """The dashboard of the cluster that has the journal; None: the journal is here."""
-        if self.submitted is None or self.submitted.shared:
-            return None
-        return self.submitted.address
-
     def _open(self) -> api.OpenSweep:
-        return client.open_sweep(self.sweeps, self.id, self._address)
+        return api.OpenSweep(self.sweeps, self.id)
 
     def _events(self) -> Iterator[Event]:
         yield from self._open().history()[1]
@@ -310,7 +284,3 @@ def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result
     elif record.behind:
         log.warning("%s", result.describe_backlog(record))
     return Handle(sweeps, record.row.id).result()
-
-
-def _ignore(text: str) -> None:
-    """Discard the text."""

@@ -18,8 +18,9 @@ from hposvc import spec as specs
 from hposvc.connection import Server, connect
 from hposvc.errors import fail
 from hposvc.handle import Handle, conclude, driving, without_our_frames
+from hposvc.journal.home import Home
 from hposvc.operations import start
-from hposvc.remote import submit
+from hposvc.remote import cluster_server
 from hposvc.result import Result
 from hposvc.spec import NOTHING, Metric
 from hposvc.spec.registry import REFERENCE
@@ -186,36 +187,33 @@ class Sweep:
         address: str | None = None,
         id: str | None = None,
         new: bool = False,
-        ephemeral: bool = False,
         home: Path | str | None = None,
         server: Server | str | None = None,
     ) -> Handle:
-        """Run the sweep as a job of a Ray cluster, or on a server; a second submit attaches to it.
+        """Run the sweep on a Ray cluster, or on a server; a second submit attaches to it.
 
         Args:
             address: address of the cluster's dashboard, http://HEAD:8265; its token is
-                RAY_AUTH_TOKEN. None: this home's own cluster (`hposvc cluster up`).
+                RAY_AUTH_TOKEN. None: this home's own cluster (`hposvc cluster up`). The first
+                submit to a cluster starts a server there.
             id: id of the sweep; None: a hash of the spec and of the files sent along.
             new: use an id that was never used, so that another sweep starts.
-            ephemeral: keep journal and tracker on the head of the cluster.
             home: see `run`.
             server: a server, or its URL, in place of a cluster; `hposvc.connect` has more.
 
         Raises:
             SpecError: the spec is wrong.
             JobsError: no dashboard answers, or it wants another token.
-            OutOfReach: the cluster can't reach the journal, the tracker or the storage.
+            OutOfReach: the cluster's server can't be reached.
         """
-        if server is not None:
-            if address is not None or ephemeral:
-                raise fail("are Ray's, which a server has; leave them out", "address, ephemeral")
+        if server is None:
+            place = Home.of(None if home is None else Path(home))
+            connected = Server(cluster_server.find_or_start(place, address, log.info))
+        elif address is not None:
+            raise fail("is Ray's, which a server has; leave it out", "address")
+        else:
             connected = connect(server, home=home) if isinstance(server, str) else server
-            return connected.submit(self, id=id, new=new)
-        sweeps = api.Sweeps.open(None if home is None else Path(home))
-        spec = api.validate(self.sections(sweeps.home.path), {})
-        options = submit.SubmitOptions(address, id, new, ephemeral)
-        submitted = submit.submit(sweeps.home, spec, options, log.info).submitted
-        return Handle(sweeps, submitted.sweep, submitted)
+        return connected.submit(self, id=id, new=new)
 
     def sections(self, home: Path) -> dict[str, object]:
         """Return the sections of the sweep's spec.

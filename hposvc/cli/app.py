@@ -131,9 +131,9 @@ def find_server(shared: Shared) -> "Server | None":
         if shared.server is None:
             return None  # what is said now counts more than the variable
         raise click.UsageError("--address is of Ray, which the server has; leave out one", context)
-    from hposvc.remote.server.connection import Server
+    from hposvc.remote import cluster_server
 
-    return Server.at(url, home=shared.home)
+    return cluster_server.at(url, home=shared.home)
 
 
 def open_place(shared: Shared) -> "Place":
@@ -141,11 +141,11 @@ def open_place(shared: Shared) -> "Place":
     return find_server(shared) or open_home(shared)
 
 
-def open_sweep(shared: Shared, sweep: str, address: str | None) -> "OpenSweep":
-    """Open a sweep of the home, of a server or of the cluster at the address, to be read."""
-    from hposvc.remote import client
+def open_sweep(shared: Shared, sweep: str) -> "OpenSweep":
+    """Open a sweep of the home, or of a server, to be read."""
+    from hposvc.api import OpenSweep
 
-    return client.open_sweep(open_place(shared), sweep, address)
+    return OpenSweep(open_place(shared), sweep)
 
 
 def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":

@@ -25,11 +25,6 @@ settings = click.option(
     help="Replace a value of the spec: --set trials.max=9.",
     shell_complete=complete_key,
 )
-cluster_address = click.option(
-    "--address",
-    metavar="URL",
-    help="Ask the cluster at URL; by default the one it was submitted to.",
-)
 ray_address = click.option(
     "--address",
     envvar="RAY_ADDRESS",
@@ -88,7 +83,8 @@ def share(command: F) -> F:
         metavar="URL",
         expose_value=False,
         callback=keep,
-        help="Work with the sweeps of the server at URL; by default HPOSVC_SERVER.",
+        help="Work with the sweeps of the server at URL, or with ray+http://HEAD:8265 of the Ray "
+        "cluster's; by default HPOSVC_SERVER.",
     )
     return output(home(server(command)))
 

@@ -59,6 +59,19 @@ class Tokens:
             connection.execute(insert(TOKENS).values(values))
         return token, secret
 
+    def adopt(self, secret: str, owner: str, scopes: Sequence[str], by: str, now: float) -> None:
+        """Record a token whose secret others know, in place of those adopted from `by` before.
+
+        One that was revoked stays so.
+        """
+        token = Token(secrets.token_hex(6), owner, tuple(scopes), now, by, None, None, None)
+        values = {**vars(token), "scopes": json.dumps(token.scopes), "hash": _hash(secret)}
+        same = TOKENS.c.hash == _hash(secret)
+        with self.store.writing() as connection:
+            connection.execute(delete(TOKENS).where((TOKENS.c.by == by) & ~same))
+            if connection.execute(select(TOKENS.c.id).where(same)).first() is None:
+                connection.execute(insert(TOKENS).values(values))
+
     def all(self) -> list[Token]:
         """Return all tokens, newest first; revoked and expired ones too."""
         query = select(TOKENS).order_by(TOKENS.c.created.desc(), TOKENS.c.id)

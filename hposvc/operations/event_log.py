@@ -25,7 +25,7 @@ def events(sweeps: api.Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) 
         NotFound: there is no such sweep.
     """
     deadline = time.monotonic() + wait_s
-    watched = api.watch(sweeps, sweep)
+    watched = sweeps.watch(sweep)
     while True:
         record = watched.record()
         over = record.state.finished and record.driver != "alive"

@@ -170,7 +170,7 @@ def _renew(
             with watching(answer.sweep) as watchers:
                 return api.drive(sweeps, find(sweeps.journal, answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
-            watched = api.watch(sweeps, answer.sweep)
+            watched = sweeps.watch(answer.sweep)
             answer = _update_receipt(sweeps, watched, answer)
             while answer.state in OVER and answer.driver == "alive":
                 answer = _update_receipt(sweeps, watched, answer)

@@ -10,7 +10,6 @@ byte for byte.
 """
 
 import fnmatch
-import hashlib
 import importlib.util
 import io
 import os
@@ -26,16 +25,21 @@ from pathlib import Path, PurePosixPath
 from cluster.jobs import MOST_BYTES
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
+from hposvc.journal.home import Home
+from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import code_references, replace_text
 from trainables import load
+from trainables.storage.stores import is_url
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 NEVER = frozenset({".git", ".venv", "venv", "__pycache__"})
 # Before compression; refuses a folder that is too large without reading all of it.
 MAX_READ_BYTES = 512 * 2**20
 PICKLES = ".hposvc-pickles"  # folder in the archive for functions that can't be imported by name
-LISTED = 5  # files that an error names at most
+LISTED = 5  # files that an error, or a message, names at most
+TOKEN = Path("~/.ray/auth_token")  # Ray's default token file
+PRIVATE = ("HPOSVC_DB_FILE", "RAY_AUTH_TOKEN_PATH")  # variables that name a file with a password
 SECRETS = (  # names of files that hold passwords, tokens or private keys
     *(".env", ".env.*", ".netrc", ".pypirc", ".pgpass", ".git-credentials", "credentials.json"),
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx"),
@@ -49,17 +53,7 @@ class SourceArchive:
     spec: SweepSpec  # with references that hold inside the archive
     archive: bytes  # the user's folder, zipped
     paths: tuple[str, ...]  # folders of the archive to import from
-    elsewhere: tuple[str, ...] = ()  # checksums of files named by the command but not sent
     left_out: tuple[str, ...] = ()  # files left out because they look like secrets
-
-    @property
-    def code(self) -> str:
-        """A checksum of all files that the sweep uses."""
-        return hashlib.sha256(repr(self.elsewhere).encode() + self.archive).hexdigest()
-
-    def digest(self, spec: dict[str, object]) -> str:
-        """Return a checksum of the frozen spec and all files that the sweep uses."""
-        return hashlib.sha256(f"{spec!r} {self.code}".encode()).hexdigest()
 
 
 def list_all(top: Path) -> list[str]:
@@ -100,8 +94,8 @@ def pack(
     top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
     spec, files = _relocate_pickle(spec)
     if top is None:
-        spec, elsewhere = _relocate_command(spec, works_in, None, ())
-        return SourceArchive(_without_folders(spec), _zip(files), (), elsewhere)
+        spec = _relocate_command(spec, works_in, None, ())
+        return SourceArchive(_without_folders(spec), _zip(files), ())
     private_paths = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
     candidates = _candidate_files(top, list_files(top), spec.environment.excludes)
     left_out = [name for name in candidates if _is_secret(name, spec.environment.includes)]
@@ -109,18 +103,32 @@ def pack(
         top, [name for name in candidates if name not in {*left_out}], private_paths
     )
     _check_links(top, names)
-    spec, elsewhere = _relocate_command(
-        _relocate_code(spec, folder, top, names), works_in, top, names
-    )
+    spec = _relocate_command(_relocate_code(spec, folder, top, names), works_in, top, names)
     relative_paths = (_relative_to(Path(path or folder), top) for path in paths)
     roots = dict.fromkeys(root for root in relative_paths if root is not None)
     archive = _archive(top, [*files, *names.items()])
-    return SourceArchive(_without_folders(spec), archive, tuple(roots), elsewhere, tuple(left_out))
+    return SourceArchive(_without_folders(spec), archive, tuple(roots), tuple(left_out))
 
 
 def _without_folders(spec: SweepSpec) -> SweepSpec:
     """Return the spec without this machine's folders: trials work in the folder that was sent."""
     return replace(spec, folder=None, environment=replace(spec.environment, working_dir=None))
+
+
+def say_left_out(packed: SourceArchive, say: Callable[[str], None]) -> None:
+    """Say which files are not sent, if some are not because they may hold secrets."""
+    if packed.left_out:
+        names = ", ".join(packed.left_out[:LISTED])
+        more = ", ..." if packed.left_out[LISTED:] else ""
+        say(f"left here, as they may hold secrets: {names}{more}; environment.includes sends them")
+
+
+def private_paths(home: Home, spec: SweepSpec) -> list[Path]:
+    """Return paths that are never sent, even from inside the folder: tokens, data, results."""
+    password_files = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
+    is_folder = spec.storage is not None and not is_url(spec.storage)
+    storage = [Path(f"{spec.storage}").expanduser()] if is_folder else []
+    return [*password_files, TOKEN.expanduser(), home.path, *storage, *databases(home, spec)]
 
 
 def pack_own_packages() -> bytes:
@@ -177,14 +185,12 @@ def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:
 
 def _relocate_command(
     spec: SweepSpec, folder: Path, top: Path | None, names: Collection[str]
-) -> tuple[SweepSpec, tuple[str, ...]]:
+) -> SweepSpec:
     """Replace the file names in the spec's command by their names in the archive.
 
-    Returns:
-        the spec, and the checksums of files outside the archive, which the nodes must have at the
-        same absolute paths.
+    Files outside the archive must be on the nodes, at the same absolute paths.
     """
-    items, elsewhere = list(spec.command or ()), []
+    items = list(spec.command or ())
     for position, item in enumerate(items):
         file = fingerprint.files_among([item], folder).get(item)
         if file is None or (position == 0 and "/" not in item):  # a program found on PATH
@@ -192,11 +198,9 @@ def _relocate_command(
         name = None if top is None else _relative_to(file, top)
         if name in names:
             items[position] = f"./{name}" if position == 0 else f"{name}"
-        elif Path(item).is_absolute():
-            elsewhere.append(fingerprint.checksum(file))
-        else:
+        elif not Path(item).is_absolute():
             raise _not_sent(item, top or folder.resolve(), name, "command")
-    return (replace(spec, command=tuple(items)) if items else spec), tuple(elsewhere)
+    return replace(spec, command=tuple(items)) if items else spec
 
 
 def _not_sent(place: str, top: Path, name: str | None, *key: str | int) -> SpecError:

@@ -7,6 +7,7 @@ only if the server did not get it, or answered that it did nothing.
 """
 
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,12 @@ class Http:
     """A server's API at a URL."""
 
     def __init__(
-        self, url: str, token: str | None = None, client: "httpx.Client | None" = None
+        self,
+        url: str,
+        token: str | None = None,
+        client: "httpx.Client | None" = None,
+        name: str | None = None,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
         """Make no request yet.
 
@@ -63,6 +69,8 @@ class Http:
             url: http://HOST:PORT, or https://HOST.
             token: None: no token is sent.
             client: sends the requests; None: one for the URL.
+            name: by which people call the server, as `--server` takes it; None: the URL.
+            trust: which certificates are good; None: those that are on this machine.
 
         Raises:
             SpecError: the URL is none of a server.
@@ -75,7 +83,8 @@ class Http:
         if self.url.endswith(API):
             message = f"is {url!r}; leave out {API}, which is added to each request"
             raise fail(message, "--server")
-        self._client = client or httpx.Client(base_url=self.url)
+        self.name = name or self.url
+        self._client = client or httpx.Client(base_url=self.url, verify=trust or True)
         if token is not None:
             self._client.headers["Authorization"] = f"Bearer {token}"
         self._transport_errors = httpx.TransportError
@@ -173,7 +182,7 @@ class Http:
             fix = "it speaks without TLS: give http:// in place of https://"
         elif self.url.startswith("http://") and "disconnected without" in why:
             fix = "if it speaks TLS, give https:// in place of http://"
-        return f"{self.url}: no hposvc server answers ({why}); {fix}"
+        return f"{self.name}: no hposvc server answers ({why}); {fix}"
 
     def _error(self, response: "httpx.Response") -> Exception:
         """Return the error that a response describes."""

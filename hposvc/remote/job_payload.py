@@ -1,4 +1,4 @@
-"""The payload of a job: settings and secrets for that job alone (see cluster/secret_transfer.py).
+"""Payloads of jobs: settings and secrets for one job alone (see cluster/secret_transfer.py).
 
 The passwords of the journal and the tracker, and the values of secrets, are only in the payload:
 neither in the job's command nor in its runtime_env, metadata or log.
@@ -8,11 +8,12 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from sqlalchemy import make_url
 
 from hposvc.journal.home import Home
@@ -33,6 +34,29 @@ class SharedFolderProbe:
     file: str
     word: str
 
+    @classmethod
+    def write(cls, what: str, folder: Path) -> "SharedFolderProbe":
+        """Write a probe into a folder, and delete those of jobs that never started."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in folder.glob(f"{SEEN}*"):
+            with suppress(OSError):
+                if file.is_file() and file.stat().st_mtime < time.time() - STALE_S:
+                    file.unlink()
+        word = secrets.token_hex(8)
+        probe = folder / f"{SEEN}{word}"
+        probe.write_text(word)
+        return cls(what, str(probe), word)
+
+    def seen(self) -> bool:
+        """Return whether this machine has the folder; if so, delete the file."""
+        try:
+            is_here = Path(self.file).read_text() == self.word
+        except OSError:
+            return False  # missing or unreadable
+        if is_here:
+            self.delete()  # here, since the process that wrote it may be gone
+        return is_here
+
     def delete(self) -> None:
         """Delete the file, if it still exists."""
         with suppress(OSError):
@@ -40,37 +64,53 @@ class SharedFolderProbe:
 
 
 @dataclass(frozen=True)
-class JobPayload:
-    """The settings and secrets of one job."""
+class DriverPayload:
+    """The settings and secrets of the job that drives a sweep which a server has recorded."""
 
     sweep: str
-    home: str | None = None  # None: the head's default home
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # for its environment
-    # To drive a sweep:
-    spec: Mapping[str, object] = field(default_factory=dict)  # frozen; empty: continue the sweep
+    home: str | None  # None: the head's default home
+    variables: Mapping[str, str] = field(repr=False)  # for its environment
+    spec: Mapping[str, object]  # frozen, with paths that hold in the job's folder
     paths: tuple[str, ...] = ()  # folders to import from, relative to the working folder
     proofs: tuple[SharedFolderProbe, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    supervised: bool = False  # a server started the job, and has recorded the sweep
-    # To answer a question; see client.py:
-    question: str = ""
-    arguments: Mapping[str, object] = field(default_factory=dict)
 
     def pack(self) -> bytes:
         """Return the payload as bytes, to be sent."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def unpack(cls, content: bytes) -> "JobPayload":
+    def unpack(cls, content: bytes) -> "DriverPayload":
         """Read a payload from the bytes that `pack` returned."""
-        data = json.loads(content)
-        proofs = tuple(SharedFolderProbe(**proof) for proof in data.pop("proofs"))
-        return cls(**{**data, "paths": tuple(data["paths"]), "proofs": proofs})
+        return TypeAdapter(cls).validate_json(content)
+
+
+@dataclass(frozen=True)
+class ServerPayload:
+    """The settings and secrets of the job that is a cluster's server."""
+
+    port: int
+    names: tuple[str, ...]  # by which clients call the head, beside its own
+    token: str = field(repr=False)
+    certificate: str  # with its key, in PEM form
+    key: str = field(repr=False)
+    proofs: tuple[SharedFolderProbe, ...]  # in the sender's folders
+    shared: Mapping[str, str] = field(repr=False)  # variables if the head has these folders too
+    elsewhere: Mapping[str, str] = field(repr=False)  # variables if it has not
+
+    def pack(self) -> bytes:
+        """Return the payload as bytes, to be sent."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, content: bytes) -> "ServerPayload":
+        """Read a payload from the bytes that `pack` returned."""
+        return TypeAdapter(cls).validate_json(content)
 
 
 @dataclass(frozen=True)
 class StoreLocations:
-    """The places of a sweep's journal and tracker, for a job on another machine."""
+    """The places of journal and tracker, for a job on another machine."""
 
     home: str | None  # this machine's home; None: the job uses the head's
     variables: Mapping[str, str] = field(repr=False)
@@ -78,19 +118,7 @@ class StoreLocations:
 
     def write_probes(self) -> tuple[SharedFolderProbe, ...]:
         """Write a probe file into each folder; the job deletes the files that it can read."""
-        return tuple(self._proofs())
-
-    def _proofs(self) -> Iterator[SharedFolderProbe]:
-        for what, folder in self.folders.items():
-            folder.mkdir(parents=True, exist_ok=True)
-            _delete_stale_probes(folder)
-            word = secrets.token_hex(8)
-            file = folder / f"{SEEN}{word}"
-            file.write_text(word)
-            yield SharedFolderProbe(what, str(file), word)
-
-
-ALL_ON_HEAD = StoreLocations(None, {}, {})  # nothing is on this machine, all is on the head
+        return tuple(SharedFolderProbe.write(what, folder) for what, folder in self.folders.items())
 
 
 def locate(
@@ -98,18 +126,25 @@ def locate(
 ) -> StoreLocations:
     """Return where a job finds the journal and the tracker that this machine's drivers use."""
     journal = _folder(home.database)
-    uri = tracking_uri(home, spec)
-    tracker = _folder(uri) if is_recorded(spec) else None
+    tracker = _folder(tracking_uri(home, spec)) if is_recorded(spec) else None
     folders = {"journal": journal, "tracker": tracker}
-    variables = {name: text for name, text in environment.items() if name.startswith(MLFLOWS)}
-    variables["MLFLOW_TRACKING_URI"] = home.tracking_uri
-    variables["HPOSVC_DB"] = home.database
-    in_home = home.path in (journal, tracker)
     return StoreLocations(
-        str(home.path) if in_home else None,
-        variables,
+        str(home.path) if home.path in (journal, tracker) else None,
+        variables_of(home, environment),
         {store: folder for store, folder in folders.items() if folder is not None},
     )
+
+
+def variables_of(home: Home, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that say where the home's journal and tracker are."""
+    variables = {name: text for name, text in environment.items() if name.startswith(MLFLOWS)}
+    places = {"MLFLOW_TRACKING_URI": home.tracking_uri, "HPOSVC_DB": home.database}
+    return {**variables, **places}
+
+
+def is_file(url: str) -> bool:
+    """Return whether a database's URL names a file; otherwise it is on a server."""
+    return url.startswith("sqlite:")
 
 
 def databases(home: Home, spec: SweepSpec) -> list[Path]:
@@ -121,7 +156,7 @@ def databases(home: Home, spec: SweepSpec) -> list[Path]:
 
 def _file(url: str) -> Path | None:
     """Return the file of a database's URL; None: the database is on a server."""
-    if not url.startswith("sqlite:"):
+    if not is_file(url):
         return None
     return Path(make_url(url).database or "").absolute()
 
@@ -129,11 +164,3 @@ def _file(url: str) -> Path | None:
 def _folder(url: str) -> Path | None:
     file = _file(url)
     return None if file is None else file.parent
-
-
-def _delete_stale_probes(folder: Path) -> None:
-    """Delete probe files of jobs that were taken off the queue before they started."""
-    for file in folder.glob(f"{SEEN}*"):
-        with suppress(OSError):
-            if file.is_file() and file.stat().st_mtime < time.time() - STALE_S:
-                file.unlink()

@@ -6,10 +6,11 @@ It is apart from client.py because it imports numpy and scipy, for which other v
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from hposvc import api
 from hposvc.analysis.forecast import plan as planning
 from hposvc.analysis.forecast.plan import Earlier, Plan, Question
 from hposvc.journal.journal import SweepRow
-from hposvc.remote.client import Place, ls, open_sweep
+from hposvc.remote.client import Place, ls
 from hposvc.remote.server.connection import Server
 from hposvc.spec import SweepSpec
 
@@ -25,14 +26,14 @@ def plan(place: Place, spec: SweepSpec, question: Question, address: str | None 
     Raises:
         SpecError, NotFound, OutOfReach, Interrupted: see `hposvc.analysis.forecast.plan.plan`.
     """
-    earlier = Earlier(partial(_alike, place, spec), partial(open_sweep, place))
+    earlier = Earlier(partial(_alike, place, spec), partial(api.OpenSweep, place))
     return planning.plan(spec, question, place.home, earlier, address)
 
 
 def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
     """Yield the ids of the newest sweeps that run the same code."""
     if isinstance(place, Server):
-        newest = ls(place).sweeps[:RECENT]
+        newest = ls(place)[:RECENT]
         rows: Iterable[SweepRow] = (place.watch(listed["sweep"]).row for listed in newest)
     else:
         rows = place.journal.sweeps()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.api import LocalSweep, Sweeps
+from hposvc.api import OpenSweep, Sweeps
 from hposvc.journal.home import REPORT
 from hposvc.reporting.document import Section, html
 from hposvc.reporting.writing import write
@@ -19,5 +19,5 @@ def main(task: Mapping[str, Any]) -> None:
     """Write the report of the task's sweep."""
     logging.basicConfig(format="%(asctime)s report: %(message)s", level=logging.INFO)
     setting = Setting.of_task(task)
-    sweep = LocalSweep(Sweeps(setting.home, setting.journal), setting.sweep.id)
+    sweep = OpenSweep(Sweeps(setting.home, setting.journal), setting.sweep.id)
     write(setting.folder, {REPORT: html([Section.read(sweep, setting.home)])})

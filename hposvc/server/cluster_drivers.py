@@ -1,21 +1,31 @@
 """Drivers as jobs of a Ray cluster, one for each sweep, which outlive the server's machine."""
 
 import logging
+import os
+import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 from cluster.jobs import Job, JobsError
 from hposvc import api
-from hposvc.errors import SpecError
-from hposvc.journal import supervision
+from hposvc import spec as specs
+from hposvc.errors import SpecError, fail
+from hposvc.journal import submitted_secrets, supervision
+from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import supervised
-from hposvc.remote.job_metadata import LABEL
-from hposvc.remote.submit import OVER, dial, job_error, supervise
+from hposvc.remote import jobs as remote_jobs
+from hposvc.remote.archive import list_all, pack, private_paths
+from hposvc.remote.job_payload import DriverPayload, locate
+from hposvc.remote.jobs import dial, job_error
 
 THREADS = 4  # that send files to the cluster
 LOOK_S = 2.0  # between two looks at the jobs
+LABEL = "hposvc.sweep"  # metadata key of a driver's job: its sweep
+OVER = (0, 3)  # exit codes of a job whose sweep has ended
 
 log = logging.getLogger("hposvc")
 
@@ -57,7 +67,7 @@ class ClusterDrivers:
     def _start(self, row: SweepRow) -> Job:
         asked = supervision.find(self._sweeps.journal.store, row.id)
         try:
-            return supervise(self._sweeps.home, row, self._address, self._variables)
+            return start_job(self._sweeps.home, row, self._address, self._variables)
         except SpecError as error:
             if asked is not None:
                 supervised.refuse(self._sweeps, asked, error)
@@ -81,6 +91,50 @@ class ClusterDrivers:
             log.warning("%s: no job could be started", sweep, exc_info=error)
             return True
         return job is None or job.ended
+
+
+def start_job(home: Home, row: SweepRow, address: str, variables: Mapping[str, str]) -> Job:
+    """Start a job that drives a recorded sweep, and return it without waiting.
+
+    All files of the sweep's folder are sent, and nothing else of this machine.
+
+    Args:
+        variables: for the environment of the job, beside those of every job.
+
+    Raises:
+        JobsError: no dashboard answers, or it refuses the request.
+        SpecError: the spec names files outside its folder, or a secret is missing.
+    """
+    spec = specs.thaw(row.spec)
+    jobs = dial(home, address)
+    last = remote_jobs.latest(jobs, LABEL, row.id)
+    if last is not None and not last.ended:  # of an earlier server
+        return last
+    folder = Path(spec.folder or home.path).resolve()
+    works_in = Path(spec.works_in or folder).resolve()
+    if not works_in.is_relative_to(folder):
+        raise fail(f"{works_in} is not in the sweep's folder", "environment", "working_dir")
+    if spec.environment.files:
+        message = "files of secrets are not read by a server with a cluster; give the secret's name"
+        raise fail(message, "environment", "secrets")
+    sent = replace(spec, environment=replace(spec.environment, working_dir=f"{works_in}"))
+    packed = pack(sent, folder, [f"{works_in}"], private_paths(home, spec), list_all)
+    place = locate(home, spec)
+    sources = {**os.environ, **submitted_secrets.read(home, row.id)}
+    payload = DriverPayload(
+        row.id,
+        place.home,
+        {**place.variables, **variables},
+        specs.dump(packed.spec),
+        packed.paths,
+        place.write_probes(),
+        packed.spec.environment.reveal(sources),
+    )
+    environment = remote_jobs.runtime_env(jobs, packed.archive, spec.environment.pip)
+    command = remote_jobs.command("supervised", jobs.send(payload.pack()), row.id)
+    metadata = {"hposvc.name": spec.name, "hposvc.project": spec.project}
+    sender = {"hposvc.sender": secrets.token_hex(8)}
+    return remote_jobs.start(jobs, LABEL, row.id, command, environment, {**metadata, **sender})
 
 
 def _started(job: Job) -> Future[Job]:

@@ -120,7 +120,7 @@ class Folded:
             Unreadable: see `open`.
         """
         with self._histories, naming_unreadable(row):
-            yield api.LocalSweep(self.sweeps, row.id)
+            yield api.OpenSweep(self.sweeps, row.id)
 
     @property
     def events(self) -> int:

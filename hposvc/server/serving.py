@@ -29,6 +29,7 @@ SHUTDOWN_S = 2  # for answers that are being given when the server is to end
 def serve(
     sweeps: api.Sweeps,
     listening: Listening,
+    operators: config.Config,
     drivers: int | None = None,
     cluster: str | None = None,
     read_only: bool = False,
@@ -37,6 +38,7 @@ def serve(
     """Answer requests until SIGTERM or Ctrl-C; no code of users is imported from here on.
 
     Args:
+        operators: the content of the operator's file.
         drivers: at once; None: as the operator's file says, or one for each CPU.
         cluster: the dashboard of the Ray cluster whose jobs drive the sweeps, http://HEAD:8265;
             None: processes of this machine drive them.
@@ -45,12 +47,10 @@ def serve(
         begun: called with the server's URL once it listens.
 
     Raises:
-        SpecError: the address may not be served so, or is taken; the operator's file has mistakes;
-            another server serves this home.
+        SpecError: the address may not be served so, or is taken; another server serves this home.
         JobsError: the cluster does not answer.
     """
     check(listening)
-    operators = config.read()
     supervisor = None if read_only else _supervisor(sweeps, operators, drivers, cluster)
     with closing(_listen(listening)) as listener:
         listening = replace(listening, port=listener.getsockname()[1])
@@ -150,7 +150,7 @@ def check(listening: Listening) -> None:
             raise _refused(f"{file} is no file; give one in PEM form", option)
     if listening.tls_cert is not None and listening.behind_proxy:
         raise _refused("with --tls-cert: the proxy does TLS; give one of them", "behind-proxy")
-    if listening.tls_cert is None and not listening.behind_proxy and not _is_own(listening.host):
+    if listening.tls_cert is None and not listening.behind_proxy and not is_own(listening.host):
         raise _refused(
             f"{listening.host or 'all'}: others reach this address, and without TLS they can read "
             "tokens on their way; give --tls-cert and --tls-key, or --behind-proxy if a proxy in "
@@ -181,7 +181,7 @@ def _refused(message: str, option: str) -> SpecError:
     return fail(message, f"--{option}")
 
 
-def _is_own(host: str) -> bool:
+def is_own(host: str) -> bool:
     """Return whether only processes of this machine reach an address."""
     if not host:
         return False  # all addresses

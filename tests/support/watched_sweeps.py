@@ -39,8 +39,13 @@ class EventList:
     def queue_of(self, row: SweepRow) -> None:
         return None
 
-    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
-        return f"{trial}: {self.log}"[-most:]
+    def log_parts(
+        self, row: SweepRow, trial: str, rank: int | None, most: int, *of: int | None
+    ) -> list[dict[str, Any]]:
+        return [{"text": f"{trial}: {self.log}"[-most:]}]
+
+    def watch(self, name: str) -> Any:
+        raise NotImplementedError
 
     def record_of(self, row: SweepRow, look: Any) -> Any:
         raise NotImplementedError

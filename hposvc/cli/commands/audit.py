@@ -4,15 +4,14 @@ import click
 
 from hposvc.cli.app import home_of, open_place, open_sweep, verb
 from hposvc.cli.completion import complete_trial
-from hposvc.cli.options import Shared, cluster_address, optional_trial, ray_address, sweep_id
+from hposvc.cli.options import Shared, optional_trial, ray_address, sweep_id
 from hposvc.views.console import show
 
 
 @verb
 @sweep_id
 @optional_trial
-@cluster_address
-def audit(shared: Shared, sweep: str, trial: str | None, address: str | None) -> None:
+def audit(shared: Shared, sweep: str, trial: str | None) -> None:
     """Explain every decision about a trial.
 
     It shows what proposed the trial, with which others it was compared, and why it was stopped or
@@ -21,15 +20,14 @@ def audit(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
     from hposvc.analysis.audit import explain
     from hposvc.views.audit import timeline
 
-    answer = explain(open_sweep(shared, sweep, address), trial)
+    answer = explain(open_sweep(shared, sweep), trial)
     if not shared.json([line.data() for line in answer.lines]):
         show(timeline(answer.lines, answer.unit))
 
 
 @verb
 @sweep_id
-@cluster_address
-def why(shared: Shared, sweep: str, address: str | None) -> None:
+def why(shared: Shared, sweep: str) -> None:
     """Say in ten sentences what a sweep found.
 
     The best configuration and how sure that is, what it gained and cost, what mattered, what to
@@ -38,7 +36,7 @@ def why(shared: Shared, sweep: str, address: str | None) -> None:
     from hposvc.analysis.verdict import verdict
     from hposvc.views.verdict import sentences
 
-    record = open_sweep(shared, sweep, address).record()
+    record = open_sweep(shared, sweep).record()
     findings = verdict(record.row.id, record.state)
     if not shared.json(findings.data()):
         show(sentences(findings))

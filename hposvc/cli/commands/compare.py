@@ -6,7 +6,7 @@ import click
 
 from hposvc.cli.app import open_sweep, verb
 from hposvc.cli.completion import complete_sweep
-from hposvc.cli.options import Shared, cluster_address
+from hposvc.cli.options import Shared
 from hposvc.views.console import show
 
 if TYPE_CHECKING:
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     default="hours",
     help="Compare at an equal amount of this; hours are GPU-hours or worker-hours.",
 )
-@cluster_address
-def compare(
-    shared: Shared, sweeps: tuple[str, ...], by: tuple[str, ...], cost: "Cost", address: str | None
-) -> None:
+def compare(shared: Shared, sweeps: tuple[str, ...], by: tuple[str, ...], cost: "Cost") -> None:
     """Compare sweeps, or groups of them, at equal cost.
 
     It says which is better, with which probability, and how much sooner it gets there. The first
@@ -39,7 +36,7 @@ def compare(
     from hposvc.reporting import comparison
     from hposvc.views.comparison import table, words
 
-    opened = [open_sweep(shared, sweep, address) for sweep in sweeps]
+    opened = [open_sweep(shared, sweep) for sweep in sweeps]
     answer = comparison.compare(opened, by, cost)
     if not shared.json(answer.data()):
         show(table(answer), *words(answer))

@@ -9,7 +9,6 @@ import click
 from hposvc.cli.app import home_of, open_place, read_settings, verb
 from hposvc.cli.options import (
     Shared,
-    cluster_address,
     optional_trial,
     ray_address,
     settings,
@@ -25,34 +24,31 @@ if TYPE_CHECKING:
 
 @verb
 @sweep_id
-@cluster_address
-def pause(shared: Shared, sweep: str, address: str | None) -> None:
+def pause(shared: Shared, sweep: str) -> None:
     """Pause a sweep, and free what it holds, until `resume`."""
-    steer(shared, "pause", sweep, None, address)
+    steer(shared, "pause", sweep, None)
 
 
 @verb
 @sweep_id
 @optional_trial
 @click.option("--drain", is_flag=True, help="Start no new trials, and let running ones finish.")
-@cluster_address
-def stop(shared: Shared, sweep: str, trial: str | None, drain: bool, address: str | None) -> None:
+def stop(shared: Shared, sweep: str, trial: str | None, drain: bool) -> None:
     """Stop a sweep or a trial at the next report.
 
     Running trials keep their last checkpoint.
     """
     if drain and trial is not None:
         raise click.UsageError("--drain is of a whole sweep; leave out --drain or TRIAL")
-    steer(shared, "drain" if drain else "stop", sweep, trial, address)
+    steer(shared, "drain" if drain else "stop", sweep, trial)
 
 
 @verb
 @sweep_id
 @optional_trial
-@cluster_address
-def kill(shared: Shared, sweep: str, trial: str | None, address: str | None) -> None:
+def kill(shared: Shared, sweep: str, trial: str | None) -> None:
     """End a sweep or a trial at once."""
-    steer(shared, "kill", sweep, trial, address)
+    steer(shared, "kill", sweep, trial)
 
 
 @verb
@@ -133,11 +129,11 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
         note(f"{removed.left} stays: there is more in it than {removed.sweep} wrote")
 
 
-def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None, address: str | None) -> None:
+def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None) -> None:
     """Record the request, and print who will carry it out."""
     from hposvc.remote import client
 
-    receipt = client.steer(open_place(shared), sweep, verb, trial, address=address)
+    receipt = client.steer(open_place(shared), sweep, verb, trial)
     report(shared, receipt, verb, trial)
 
 

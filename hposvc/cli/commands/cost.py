@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from hposvc.cli.app import home_of, open_sweep, read_spec, verb
-from hposvc.cli.options import Shared, cluster_address, ray_address, settings, spec_file, sweep_id
+from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
 from hposvc.errors import NO_VALUE
 from hposvc.views.console import note, show
 
@@ -110,7 +110,6 @@ def scaling(
     help="Say how to spend this many FLOPs, 6 N D.",
 )
 @plot
-@cluster_address
 def laws(
     shared: Shared,
     sweep: str,
@@ -118,7 +117,6 @@ def laws(
     data: str | None,
     budget: float | None,
     plot: Path | None,
-    address: str | None,
 ) -> None:
     """Fit a scaling law to a sweep's trials.
 
@@ -132,7 +130,7 @@ def laws(
 
     check_picture(plot)
     names = model_size.Names(weights, data)
-    law = model_size.law_of(open_sweep(shared, sweep, address), names, budget)
+    law = model_size.law_of(open_sweep(shared, sweep), names, budget)
     if plot is not None:
         from hposvc.views import charts
 

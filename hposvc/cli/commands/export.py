@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import open_sweep, verb
-from hposvc.cli.options import Shared, cluster_address, sweep_id
+from hposvc.cli.options import Shared, sweep_id
 from hposvc.views.console import emit, note
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write to this file; by default to stdout."
 )
-@cluster_address
 def export(
     shared: Shared,
     sweep: str,
@@ -43,7 +42,6 @@ def export(
     schedule: bool,
     model: str | None,
     out: Path | None,
-    address: str | None,
 ) -> None:
     """Write a sweep's trials, reports, best schedule or best model for other tools."""
     if schedule and (form or curves):
@@ -57,7 +55,7 @@ def export(
         raise click.UsageError("a study is no text; give --out FILE.db or FILE.log")
     if written == "optuna" and curves:
         raise click.UsageError("a study has the trials and their reports; leave out --curves")
-    opened = open_sweep(shared, sweep, address)
+    opened = open_sweep(shared, sweep)
     if model:
         from hposvc.reporting.model_card import hand_on
 

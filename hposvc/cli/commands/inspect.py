@@ -6,7 +6,7 @@ import time
 import click
 
 from hposvc.cli.app import find_server, home_of, open_place, open_sweep, verb
-from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
+from hposvc.cli.options import Shared, optional_trial, sweep_id
 from hposvc.views.console import emit, note, plain_log, show
 
 
@@ -25,26 +25,21 @@ def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) 
         created_after = None if since is None else formatting.parse_time(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    listing = client.ls(open_place(shared), project, tag, created_after)
-    if not shared.json(listing.sweeps):
-        show(tables.sweeps(listing.sweeps))
-        for sent in listing.remote:
-            note(f"{sent.sweep} is on {sent.address}: hposvc status {sent.sweep}")
-        for row in listing.sweeps:
+    rows = client.ls(open_place(shared), project, tag, created_after)
+    if not shared.json(rows):
+        show(tables.sweeps(rows))
+        for row in rows:
             if row["why"]:
                 note(f"{row['sweep']} can't be read: {row['why']}")
-    for file, why in listing.unreadable.items():
-        note(f"{file} can't be read, so where that sweep was submitted to is not known: {why}")
 
 
 @verb
 @sweep_id
-@cluster_address
-def status(shared: Shared, sweep: str, address: str | None) -> None:
+def status(shared: Shared, sweep: str) -> None:
     """Show a sweep's progress, best trial and running trials."""
     from hposvc.views import dashboard, result
 
-    record = open_sweep(shared, sweep, address).record()
+    record = open_sweep(shared, sweep).record()
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
         served = find_server(shared) is not None
@@ -67,7 +62,6 @@ def status(shared: Shared, sweep: str, address: str | None) -> None:
     help="List only trials like state=FAILED or 'lr>0.01'.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all parameters.")
-@cluster_address
 def trials(
     shared: Shared,
     sweep: str,
@@ -75,13 +69,12 @@ def trials(
     sort: str | None,
     where: tuple[str, ...],
     as_csv: bool,
-    address: str | None,
 ) -> None:
     """List the trials of a sweep."""
     from hposvc.operations import selection
     from hposvc.views import tables
 
-    chosen = selection.trials(open_sweep(shared, sweep, address), where, sort, top)
+    chosen = selection.trials(open_sweep(shared, sweep), where, sort, top)
     if as_csv:
         emit(chosen.csv())
     elif not shared.json(chosen.rows):
@@ -94,13 +87,12 @@ def trials(
 
 @verb
 @sweep_id
-@cluster_address
-def best(shared: Shared, sweep: str, address: str | None) -> None:
+def best(shared: Shared, sweep: str) -> None:
     """Show the best trial, how sure it is, and its checkpoint; of several metrics the front."""
     from hposvc.analysis.verdict import sureness
     from hposvc.views import result
 
-    record = open_sweep(shared, sweep, address).record()
+    record = open_sweep(shared, sweep).record()
     if shared.json(record.best()):
         return
     if front := record.front():
@@ -115,32 +107,29 @@ def best(shared: Shared, sweep: str, address: str | None) -> None:
 @optional_trial
 @click.option("--rank", type=click.IntRange(0), help="Print only what this rank wrote.")
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the trial has ended.")
-@cluster_address
 def logs(
     shared: Shared,
     sweep: str,
     trial: str | None,
     rank: int | None,
     follow: bool,
-    address: str | None,
 ) -> None:
     """Print the log of a trial.
 
     Without TRIAL: the logs of all failed trials, or if none failed, of the last trial.
     """
-    from hposvc.remote import client
     from hposvc.views import result
 
-    if follow and (address is not None or shared.output == "json"):
-        raise click.UsageError("--follow reads files of this machine, and prints text")
+    if follow and shared.output == "json":
+        raise click.UsageError("--follow prints text; leave out -o json")
     if follow:
-        for text in client.follow(open_place(shared), sweep, trial, rank):
+        for text in open_sweep(shared, sweep).follow_logs(trial, rank):
             emit(plain_log(text))
         return
-    log_texts = open_sweep(shared, sweep, address).logs(trial, rank)
+    log_texts = open_sweep(shared, sweep).logs(trial, rank)
     errors = {}
     if not shared.json(log_texts):
-        failures = {} if log_texts else open_sweep(shared, sweep, address).record().failures()
+        failures = {} if log_texts else open_sweep(shared, sweep).record().failures()
         errors = {name: text for name, text in failures.items() if trial in (None, name)}
         emit(plain_log(result.logs(log_texts) or result.errors(errors)))
     if errors:

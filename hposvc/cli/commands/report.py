@@ -7,7 +7,7 @@ import click
 
 from hposvc.cli.app import home_of, open_sweep, verb
 from hposvc.cli.completion import complete_sweep
-from hposvc.cli.options import Shared, cluster_address
+from hposvc.cli.options import Shared
 from hposvc.views.console import emit
 
 if TYPE_CHECKING:
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     type=click.Choice(["html", "md", "json"]),
     help="Write this format; by default the one of FILE's ending, or html.",
 )
-@cluster_address
 def report(
     shared: Shared,
     sweeps: tuple[str, ...],
     out: Path | None,
     form: "Format | None",
-    address: str | None,
 ) -> None:
     """Write a report: what came out, why, what it cost.
 
@@ -43,7 +41,7 @@ def report(
     """
     from hposvc.reporting import writing
 
-    opened = [open_sweep(shared, sweep, address) for sweep in sweeps]
+    opened = [open_sweep(shared, sweep) for sweep in sweeps]
     files = writing.report(opened, out, form, home_of(shared))
     if not shared.json({"files": [f"{file}" for file in files]}):
         emit(f"{files[0]}\n")

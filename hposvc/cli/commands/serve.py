@@ -62,7 +62,7 @@ def serve(
 
     Each submitted sweep has a driver of its own, a process or a job, which outlives the server.
     """
-    from hposvc.server import serving
+    from hposvc.server import config, serving
     from hposvc.server.service import Listening
 
     sweeps = open_home(shared)
@@ -71,7 +71,7 @@ def serve(
         note(f"hposvc serves {sweeps.home.path} on {url}; Ctrl-C ends it, not its sweeps")
 
     listening = Listening(host, port, tls_cert, tls_key, behind_proxy)
-    serving.serve(sweeps, listening, drivers, cluster, read_only, begun)
+    serving.serve(sweeps, listening, config.read(), drivers, cluster, read_only, begun)
 
 
 @verb
@@ -90,7 +90,7 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
     """
     import webbrowser
 
-    from hposvc.server import serving
+    from hposvc.server import config, serving
     from hposvc.server.service import Listening
 
     path = f"/sweeps/{sweep}" if sweep else "/"
@@ -104,15 +104,16 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
         begun(server.http.url)
     else:
         listening = Listening("127.0.0.1", port)
-        serving.serve(open_home(shared), listening, read_only=True, begun=begun)
+        serving.serve(open_home(shared), listening, config.read(), read_only=True, begun=begun)
 
 
 @commands.command(hidden=True)
 @click.argument("sweep")
+@click.option("--payload", help="Of a job; without one, this is a process of the server's machine.")
 @ray_address
 @share
 @click.pass_obj
-def supervised(shared: Shared, sweep: str, address: str | None) -> None:
+def supervised(shared: Shared, sweep: str, payload: str | None, address: str | None) -> None:
     """Drive a sweep that a server supervises; only servers call this."""
     from hposvc.operations import supervised
     from hposvc.views.live import LiveView
@@ -122,4 +123,18 @@ def supervised(shared: Shared, sweep: str, address: str | None) -> None:
         with LiveView(sweep, console(sys.stderr)) as view:
             yield [view]
 
-    supervised.drive(open_home(shared), sweep, watching, address)
+    if payload is None:
+        supervised.drive(open_home(shared), sweep, watching, address)
+    else:
+        from hposvc.server import driver_job
+
+        driver_job.drive(payload, watching)
+
+
+@commands.command("cluster-server", hidden=True)
+@click.option("--payload", required=True)
+def cluster_server(payload: str) -> None:
+    """Serve the sweeps of a Ray cluster; only the first submit to it calls this, as a job."""
+    from hposvc.server import server_job
+
+    server_job.serve(payload, lambda url: note(f"hposvc serves this cluster on {url}"))

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from hposvc.cli.app import find_server, open_place, verb
+from hposvc.cli.app import find_server, open_place, open_sweep, verb
 from hposvc.cli.options import Shared, sweep_id
 
 
@@ -22,8 +22,7 @@ def watch(shared: Shared, sweep: str) -> None:
 
     if shared.output == "json":
         raise click.UsageError("watch shows a screen; `hposvc status ID -o json` prints JSON")
-    place = open_place(shared)
-    watched = client.watch(place, sweep)
+    watched = open_sweep(shared, sweep).watch()
     starts_drivers = find_server(shared) is not None
     # Textual draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
@@ -32,4 +31,4 @@ def watch(shared: Shared, sweep: str) -> None:
     from hposvc.views.watch.screen import show
 
     watched.look()
-    show(watched, partial(client.steer, place, watched.row.id), starts_drivers)
+    show(watched, partial(client.steer, open_place(shared), watched.row.id), starts_drivers)

@@ -232,7 +232,7 @@ class RecordedSweeps(BaseStorage):
     def _rows(self) -> list[SweepRow]:
         if isinstance(self._place, api.Sweeps):
             return self._place.journal.sweeps()
-        listed = (row["sweep"] for row in reading.ls(self._place).sweeps)
+        listed = (row["sweep"] for row in reading.ls(self._place))
         return [SweepRow(**self._place.facts(sweep)["row"]) for sweep in listed]
 
 

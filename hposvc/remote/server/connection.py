@@ -68,18 +68,22 @@ class Server:
         """Return what a sweep without a driver waits for; None: nothing."""
         return to_queue(self.status(row.id)["driver_queue"])
 
-    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
-        """Return the last bytes of the newest log of a trial; empty: it has none."""
-        logs = self.http.get(place(row.id, "logs", trial), {"rank": 0, "tail": most})["logs"]
-        return str(logs[-1]["text"]) if logs else ""
+    def log_parts(
+        self,
+        row: SweepRow,
+        trial: str,
+        rank: int | None,
+        most: int,
+        offset: int | None = None,
+        order: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the logs of a trial's ranks, oldest order first; see `api.Log.part`."""
+        query = {"rank": rank, "tail": most, "offset": offset, "order": order}
+        return list(self.http.get(place(row.id, "logs", trial), query)["logs"])
 
-    def watch(self, sweep: str) -> api.Watched:
-        """Return a sweep that can be read repeatedly, like `api.watch`."""
-        return self.fold(self.facts(sweep))
-
-    def fold(self, facts: Mapping[str, Any]) -> api.Watched:
-        """Return a sweep that can be read repeatedly, from its facts."""
-        row = SweepRow(**facts["row"])
+    def watch(self, name: str) -> api.Watched:
+        """Return a sweep that can be read repeatedly."""
+        row = SweepRow(**self.facts(name)["row"])
         return api.fold(self, row, specs.thaw(row.spec))
 
     def pages(self, sweep: str, since: int, wait_s: float) -> Iterator[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,7 @@ from hposvc import api
 from hposvc.driver.loop import Listener
 from hposvc.errors import Left, OutOfReach
 from hposvc.events import Event
-from hposvc.remote.server import reading
 from hposvc.remote.server.connection import POLL_S, Server, to_queue
-from hposvc.remote.submit import Say, Submitted
 from hposvc.state.sweep import SweepState
 
 WAIT_S = 1.0  # for how long the server waits for the next event of a sweep that is followed
@@ -76,35 +74,9 @@ def show(
             if not (going or events):
                 time.sleep(POLL_S)  # the server does not wait for events of an ended sweep
     except KeyboardInterrupt as error:
-        command = command_at(server.http.url, f"status {sweep}")
-        message = f"{sweep} goes on at {server.http.url}; look at it by: {command}"
+        command = command_at(server.http.name, f"status {sweep}")
+        message = f"{sweep} goes on at {server.http.name}; look at it by: {command}"
         raise Left(message) from error
-
-
-def follow(server: Server, name: str, trial: str | None, rank: int | None) -> Iterator[str]:
-    """Yield the new text of a trial's logs as the ranks write it, until the trial has ended."""
-    read: dict[str, int] = {}
-    shown = ""
-    for record in api.looks(server.watch(name), trial):
-        sweep = reading.open_sweep(server, record.row.id)
-        for log in sweep.list_logs(trial, rank, 0):
-            path = log["path"]
-            read[path] = min(log["next"], read.get(path, 0))  # less: a long log was shortened
-            for text, end in sweep.read_log(log, read[path]):
-                if path != shown:
-                    yield f"==> {log['trial']}, order {log['order']}, rank {log['rank']} <==\n"
-                read[path], shown = end, path
-                yield text
-
-
-def await_end(
-    server: Server,
-    submitted: Submitted,
-    show: Say,
-    watching: api.Watching = api.unwatched,
-) -> api.Record:
-    """Wait until a submitted sweep has ended or is paused, like `client.await_end`."""
-    return await_rest(server, submitted.sweep, watching)
 
 
 def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatched) -> api.Record:
@@ -131,7 +103,7 @@ def _say_queue(server: Server, sweep: str, state: SweepState, watchers: Sequence
 def _check_driven(server: Server, sweep: str) -> None:
     if server.facts(sweep)["driver"] != "alive":
         message = f"{sweep} is INTERRUPTED: no driver is at work, and the server starts none"
-        command = command_at(server.http.url, f"resume {sweep}")
+        command = command_at(server.http.name, f"resume {sweep}")
         raise OutOfReach(f"{message}; {command} has it started")
 
 

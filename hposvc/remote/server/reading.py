@@ -1,26 +1,20 @@
 """Read a server's sweeps: the list, one of them, events, logs, and checks of the way there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hposvc import api
 from hposvc.analysis import reproduction
 from hposvc.errors import Denied, NotFound, OutOfReach
-from hposvc.events import Event
-from hposvc.journal.journal import SweepRow
 from hposvc.operations.doctor import Check
-from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, Server, place, to_record
-from hposvc.remote.submit import Listing
-
-LOG_BYTES = 2**20  # of a log in one answer
+from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, Server, place
 
 
 def ls(
     server: Server, project: str | None = None, tag: str | None = None, since: float | None = None
-) -> Listing:
-    """List all sweeps, newest first, like `client.ls`."""
+) -> list[dict[str, Any]]:
+    """List all sweeps, newest first, like `api.ls`."""
     listed: list[dict[str, Any]] = []
     cursor = None
     while True:
@@ -29,8 +23,7 @@ def ls(
         listed += page["sweeps"]
         cursor = page["next"]
         if cursor is None:
-            rows = [{key: row[key] for key in row if key != "owner"} for row in listed]
-            return Listing(rows, [], {})
+            return [{key: row[key] for key in row if key != "owner"} for row in listed]
 
 
 def events(server: Server, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
@@ -58,62 +51,6 @@ def feed(
         since = page["next"]
 
 
-def watch(server: Server, name: str) -> api.Watched:
-    """Return a server's sweep that can be read repeatedly, like `client.watch`."""
-    return server.watch(name)
-
-
-def open_sweep(server: Server, name: str, address: str | None = None) -> "ServerSweep":
-    """Return a sweep to be read, by its id, the beginning of its id, or `last`."""
-    return ServerSweep(server, name)
-
-
-@dataclass(frozen=True)
-class ServerSweep:
-    """A sweep whose journal is a server's."""
-
-    server: Server
-    name: str  # its id, the beginning of the id, or `last`
-
-    def record(self) -> api.Record:
-        """Read the sweep from its journal."""
-        facts = self.server.facts(self.name)
-        watched = self.server.fold(facts)
-        return to_record(watched.row, watched.look(), facts)
-
-    def history(self) -> tuple[SweepRow, list[Event]]:
-        """Return the sweep's row, and all its events."""
-        row = self.server.watch(self.name).row
-        return row, [event for _, event in self.server.read(row.id, 0)]
-
-    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
-        """Return the ranks' logs as {trial, order, rank, path, text}; see `api.logs`."""
-        return [
-            {key: log[key] for key in ("trial", "order", "rank", "path")}
-            | {"text": log["text"] if log["offset"] == 0 else self._whole_text(log)}
-            for log in self.list_logs(trial, rank, LOG_BYTES)
-        ]
-
-    def list_logs(self, trial: str | None, rank: int | None, tail: int) -> list[dict[str, Any]]:
-        """Return the ranks' logs, each with at most so many of its last bytes."""
-        query = {"rank": rank, "tail": tail}
-        return list(self.server.http.get(place(self.name, "logs", trial), query)["logs"])
-
-    def read_log(self, log: Mapping[str, Any], offset: int) -> Iterator[tuple[str, int]]:
-        """Yield the text of a log from a byte on, each part with the place of its end."""
-        while offset < log["next"]:
-            query = {"rank": log["rank"], "order": log["order"], "offset": offset}
-            where = place(self.name, "logs", log["trial"])
-            parts = self.server.http.get(where, {**query, "tail": LOG_BYTES})["logs"]
-            if not parts or parts[0]["next"] == offset:  # deleted; or half a character
-                return
-            offset = parts[0]["next"]
-            yield parts[0]["text"], offset
-
-    def _whole_text(self, log: Mapping[str, Any]) -> str:
-        return "".join(text for text, _ in self.read_log(log, 0))
-
-
 def compare_again(server: Server, record: api.Record) -> reproduction.Comparison | None:
     """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
     if reproduction.trial_of(record.row) is None:
@@ -131,7 +68,7 @@ def examine(server: Server, deep: bool = False, address: str | None = None) -> I
     except OutOfReach as error:
         yield Check("server", "fail", f"{error}", "hposvc serve, on its machine")
         return
-    yield Check("server", "ok", f"{server.http.url} answers")
+    yield Check("server", "ok", f"{server.http.name} answers")
     try:
         server.http.get("sweeps", {"limit": 1})
     except Denied as error:

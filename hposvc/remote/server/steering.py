@@ -11,20 +11,22 @@ from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
 from hposvc.remote.server.connection import Server, place
-from hposvc.remote.submit import SubmitOptions
 from hposvc.spec import SweepSpec, registry
 from hposvc.state.trial import OVER
 
 
 def steer(
     server: Server,
-    name: str,
+    sweep: str,
     verb: Verb,
     trial: str | None = None,
     changes: Mapping[str, object] = NOTHING,
-    address: str | None = None,
+    by: str | None = None,
 ) -> RequestReceipt:
-    """Request a verb of a sweep, or of one of its trials, like `client.steer`."""
+    """Request a verb of a sweep, or of one of its trials, like `requests.steer`.
+
+    The server knows by whom.
+    """
     body: dict[str, object] = {}
     action: str = verb
     if verb == "drain":
@@ -32,8 +34,8 @@ def steer(
     if verb == "extend":
         body = {"set": dict(changes)}
     if verb in RENEWALS:
-        body |= _secrets(server, server.status(name))
-    where = place(name, action, trial)
+        body |= _secrets(server, server.status(sweep))
+    where = place(sweep, action, trial)
     answer = server.http.post(where, body, repeatable=verb not in RENEWALS)
     return _receipt(server, answer)
 
@@ -77,7 +79,7 @@ def resume(
     with watching(name) as watchers:
         if ended:
             server.result(answer)
-            record = reading.open_sweep(server, name).record()
+            record = server.watch(name).record()
             return Trained(record, reading.compare_again(server, record), had_ended=True)
         record = following.show(
             server, name, watchers, answer["operation"], before["seq"], _resumes
@@ -101,7 +103,7 @@ def run_or_resume(
     if not exists:
         return Trained(submission.run(server, spec, identifier, address, watching), None)
     # The server refuses it, unless it is the same sweep.
-    submission.submit(server, spec, SubmitOptions(identifier=identifier), lambda text: None)
+    submission.submit(server, spec, identifier)
     if server.status(identifier)["state"] in ("PAUSED", "INTERRUPTED", *OVER):
         return resume(server, identifier, False, address, watching)
     with watching(identifier) as watchers:

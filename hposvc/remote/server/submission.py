@@ -4,9 +4,8 @@ import hashlib
 import io
 import os
 import sys
-import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +15,15 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
 from hposvc.errors import SpecError, fail
-from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack
+from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
 from hposvc.remote.server import following, reading
 from hposvc.remote.server.connection import Server, place
-from hposvc.remote.submit import Say, SubmitOptions, Submitted, private_paths, say_left_out
 from hposvc.spec import Environment, SweepSpec
 from hposvc.spec.environment import read_secrets
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import from_mapping
 from hposvc.spec.paths import code_references
+from hposvc.state.trial import OVER
 from trainables.load import PICKLE
 
 
@@ -32,35 +31,37 @@ from trainables.load import PICKLE
 class Accepted:
     """A sweep that a server has accepted."""
 
-    submitted: Submitted
+    sweep: str
     state: str
     operation: str
-
-    def data(self) -> dict[str, object]:
-        """Return it as `submit -o json` prints it."""
-        facts = {"sweep": self.submitted.sweep, "state": self.state, "operation": self.operation}
-        return {**facts, "server": self.submitted.address}
+    server: str  # its URL, as `--server` takes it
 
     def describe(self) -> list[str]:
         """Describe it and the next steps, as lines for people."""
-        sweep = self.submitted.sweep
-        return [
-            f"{sweep} is on {self.submitted.address}: {self.state}",
-            f"look at it by: {following.command_at(self.submitted.address, f'status {sweep}')}",
-        ]
+        texts = [f"{self.sweep} is on {self.server}: {self.state}"]
+        if self.state in OVER:
+            texts.append(f"it has ended; to run it once more: submit --new; {self.sweep} stays")
+        command = following.command_at(self.server, f"status {self.sweep}")
+        return [*texts, f"look at it by: {command}"]
 
 
-def submit(server: Server, spec: SweepSpec, options: SubmitOptions, say: Say) -> Accepted:
+def submit(
+    server: Server,
+    spec: SweepSpec,
+    identifier: str | None = None,
+    new: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Accepted:
     """Send a sweep with its files; the same sweep sent again is not begun again.
 
     Args:
+        identifier: of the sweep; None: a name with a hash of the spec and of the files.
+        new: use an id that was never used, so that another sweep begins.
         say: receives messages about the progress, for people.
 
     Raises:
         SpecError: the spec is wrong, here or there; or another sweep has the id.
     """
-    if options.ephemeral:
-        raise fail("is Ray's; the server has journal and MLflow", "--ephemeral")
     packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private_paths(server.home, spec))
     say_left_out(packed, say)
     _check_roots(packed)
@@ -74,7 +75,7 @@ def submit(server: Server, spec: SweepSpec, options: SubmitOptions, say: Say) ->
     if packed.archive != EMPTY_ARCHIVE:
         body["archive"] = hashlib.sha256(packed.archive).hexdigest()
         server.http.put(f"archives/{body['archive']}", packed.archive)
-    return send(server, body, options.identifier, options.new)
+    return send(server, body, identifier, new)
 
 
 def send(
@@ -83,8 +84,7 @@ def send(
     """Send a sweep as the API takes it; however often the request arrives, it is made once."""
     wish: dict[str, object] = {"new": new} if identifier is None else {"id": identifier}
     answer = server.http.post("sweeps", {**body, **wish}, key=token_hex(16))
-    submitted = Submitted(answer["sweep"], server.http.url, True, None, time.time())
-    return Accepted(submitted, answer["state"], answer["operation"])
+    return Accepted(answer["sweep"], answer["state"], answer["operation"], server.http.name)
 
 
 def run(
@@ -99,11 +99,9 @@ def run(
     if debug:
         raise fail("runs a trial in this process; leave out --server, or --debug", "--debug")
     identifier = identifier or f"{spec.name}-{token_hex(3)}"  # as `api.create` has it
-    options = SubmitOptions(identifier=identifier)
-    accepted = submit(server, spec, options, lambda text: None)
-    name = accepted.submitted.sweep
-    with watching(name) as watchers:
-        return following.show(server, name, watchers, accepted.operation)
+    accepted = submit(server, spec, identifier)
+    with watching(accepted.sweep) as watchers:
+        return following.show(server, accepted.sweep, watchers, accepted.operation)
 
 
 def fork(

@@ -446,7 +446,8 @@ class WatchApp(App[None]):
     def _read_log(self, name: str) -> None:
         watched = self.watched
         try:
-            text = watched.source.log_tail(watched.row, name, LOG_BYTES)
+            parts = watched.source.log_parts(watched.row, name, 0, LOG_BYTES)
+            text = parts[-1]["text"] if parts else ""
         except (OutOfReach, StoreError, OSError) as error:
             text = f"the log can't be read: {error}"
         self.call_from_thread(self._show_log, name, text)

@@ -35,16 +35,19 @@ FUNCTIONS = {
     "schema": ["drafts.draft.schema"],
     "validate": ["api.validate"],
     "run": ["remote.client.run", "remote.client.run_or_resume"],  # --resume
-    "submit": ["remote.client.submit", "remote.client.await_end"],  # --wait
+    "submit": [
+        *("remote.cluster_server.find_or_start", "remote.server.submission.submit"),
+        "remote.client.await_rest",  # --wait
+    ],
     "resume": ["remote.client.resume"],
     "ls": ["remote.client.ls"],
     "status": ["api.OpenSweep.record"],
-    "watch": ["remote.client.watch"],
+    "watch": ["api.OpenSweep.watch"],
     "trials": ["operations.selection.trials"],
     "best": ["api.OpenSweep.record", "analysis.verdict.sureness"],
     "why": ["api.OpenSweep.record", "analysis.verdict.verdict"],
     # --follow; what failed where no files are
-    "logs": ["api.OpenSweep.logs", "remote.client.follow", "api.OpenSweep.record"],
+    "logs": ["api.OpenSweep.logs", "api.OpenSweep.follow_logs", "api.OpenSweep.record"],
     "audit": ["analysis.audit.explain"],
     "report": ["reporting.writing.report"],
     "compare": ["reporting.comparison.compare"],
@@ -73,8 +76,8 @@ FUNCTIONS = {
     "doctor": ["remote.client.examine", "remote.client.check"],  # ID
     "gc": ["remote.client.collect"],
     "notify": ["remote.client.send_again", "operations.notify.try_out"],  # --test
-    "serve": ["server.serving.serve"],
-    "ui": ["server.serving.serve"],
+    "serve": ["server.serving.serve", "server.config.read"],
+    "ui": ["server.serving.serve", "server.config.read"],
     "token create": ["remote.client.create_token"],
     "token list": ["remote.client.list_tokens"],
     "token revoke": ["remote.client.revoke_token"],
@@ -84,9 +87,8 @@ FUNCTIONS = {
     "memory": ["analysis.memory.report"],
     "scaling": ["analysis.worker_scaling.measure"],
     "laws": ["analysis.model_size.law_of"],
-    "drive": ["remote.job_entrypoint.drive"],
-    "supervised": ["operations.supervised.drive"],
-    "answer": ["remote.job_entrypoint.answer"],
+    "supervised": ["operations.supervised.drive", "server.driver_job.drive"],  # of a cluster
+    "cluster-server": ["server.server_job.serve"],
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hposvc import spec as specs
 from hposvc.journal.home import Home
-from hposvc.remote.job_payload import JobPayload, SharedFolderProbe, locate
+from hposvc.remote.job_payload import DriverPayload, ServerPayload, SharedFolderProbe, locate
 
 SPEC = specs.load(
     {
@@ -37,9 +37,18 @@ def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_payload_comes_out_as_it_was_packed():
+def test_a_payload_comes_out_as_it_was_packed_and_shows_no_secret():
     proofs = (SharedFolderProbe("journal", "/x", "word"),)
-    payload = JobPayload("s-1", "/home", {"A": "b"}, {"name": "s"}, (".",), proofs, {"S": PASSWORD})
-    assert JobPayload.unpack(payload.pack()) == payload
-    assert PASSWORD not in repr(payload)
+    driver = DriverPayload("s", "/home", {"A": "b"}, {"name": "s"}, (".",), proofs, {"S": PASSWORD})
+    server = ServerPayload(1, ("head",), PASSWORD, "PEM", PASSWORD, proofs, SERVERS, SERVERS)
+    for payload in (driver, server):
+        assert type(payload).unpack(payload.pack()) == payload
+        assert PASSWORD not in repr(payload)
     assert PASSWORD not in repr(locate(Home.of(Path("/x"), SERVERS), SPEC, SERVERS))
+
+
+def test_a_job_deletes_the_probes_that_it_has_seen_since_its_sender_may_be_gone(tmp_path: Path):
+    probe = SharedFolderProbe.write("journal", tmp_path)
+    assert probe.seen()
+    assert list(tmp_path.iterdir()) == []
+    assert not probe.seen()

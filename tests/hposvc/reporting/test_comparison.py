@@ -23,7 +23,7 @@ def compared(sweeps):
     """Return a function that compares sweeps by their ids."""
 
     def answer(*names, **options):
-        return compare([api.LocalSweep(sweeps, name) for name in names], **options)
+        return compare([api.OpenSweep(sweeps, name) for name in names], **options)
 
     return answer
 

@@ -28,7 +28,7 @@ def file_of(sweeps, tmp_path_factory):
     def write(*names):
         file = folder / f"{'-'.join(names)}.html"
         if not file.exists():
-            sections = [Section.read(api.LocalSweep(sweeps, name)) for name in names]
+            sections = [Section.read(api.OpenSweep(sweeps, name)) for name in names]
             file.write_text(html(sections))
         return file
 
@@ -209,7 +209,7 @@ def test_a_report_says_how_good_the_forecast_was(sweeps):
     wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0}
     plan = {**dict.fromkeys(kept.FIGURES), "wall_s": wall_s, "source": {"origin": "pilot"}}
     kept.keep(sweeps.home, specs.restore(row.spec), plan, now=row.created - 1)
-    section = Section.read(api.LocalSweep(sweeps, "plain"), sweeps.home)
+    section = Section.read(api.OpenSweep(sweeps, "plain"), sweeps.home)
     (time,) = [figure for figure in section.figures if figure.name == "Time"]
     assert time.note == "forecast 2 s, outside 1 s to 3 s"
     assert section.json()["forecast"]["figures"][0]["held"] is False

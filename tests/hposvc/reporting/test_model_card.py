@@ -53,7 +53,7 @@ def home(tmp_path_factory):
 
 
 def opened(home, sweep):
-    return api.LocalSweep(api.Sweeps.open(home), sweep)
+    return api.OpenSweep(api.Sweeps.open(home), sweep)
 
 
 def test_weights_of_a_task_are_read_without_this_package(home, tmp_path):

@@ -9,8 +9,7 @@ from hposvc import spec as specs
 from hposvc.errors import SpecError
 from hposvc.journal import operations, submissions, supervision
 from hposvc.journal.home import Home
-from hposvc.remote.submit import supervise
-from hposvc.server.cluster_drivers import ClusterDrivers
+from hposvc.server.cluster_drivers import ClusterDrivers, start_job
 from hposvc.server.supervisor import Supervisor
 
 CODE = """
@@ -75,8 +74,8 @@ def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
 
 
 def test_only_the_files_of_a_sweep_are_sent(tmp_path, monkeypatch):
-    monkeypatch.setattr("hposvc.remote.submit.dial", lambda home, address: None)
-    monkeypatch.setattr("hposvc.remote.submit.latest_job", lambda jobs, sweep: None)
+    monkeypatch.setattr("hposvc.server.cluster_drivers.dial", lambda home, address: None)
+    monkeypatch.setattr("hposvc.remote.jobs.latest", lambda jobs, label, name: None)
     files, other = tmp_path / "files", tmp_path / "other"
     for folder in (files, other):
         folder.mkdir()
@@ -87,4 +86,4 @@ def test_only_the_files_of_a_sweep_are_sent(tmp_path, monkeypatch):
     ):
         row = submit(sweeps, files, f"s{number}", parameters={"x": 1}, environment=environment)
         with pytest.raises(SpecError, match="environment"):
-            supervise(Home.of(tmp_path / "home", {}), row, "http://127.0.0.1:1", {})
+            start_job(Home.of(tmp_path / "home", {}), row, "http://127.0.0.1:1", {})

@@ -66,7 +66,7 @@ def test_a_snapshot_at_any_event_says_what_the_journal_says(sweeps, tmp_path, na
             watched.state.apply(event)
         latest = snapshot.Snapshot(seq, to_json(event), watched.state)
         snapshot.save(sweeps.home.snapshot(row.id), identity(row), latest)
-        read = api.watch(sweeps, row.id)
+        read = sweeps.watch(row.id)
         assert read.seq == seq
         assert facts(read.look()) == facts(folded(sweeps, row))
 
@@ -78,7 +78,7 @@ def identity(row):
 def test_a_look_at_a_long_journal_leaves_a_snapshot_and_the_next_one_uses_it(sweeps, tmp_path):
     row = run(sweeps, tmp_path, SWEEPS["asha"])
     first = api.load(sweeps, "s")
-    again = api.watch(sweeps, "s")
+    again = sweeps.watch("s")
     assert again.seq == sweeps.journal.last("s") > 20
     assert again.record().status() == first.status()
     assert facts(again.state) == facts(folded(sweeps, row))
@@ -92,10 +92,10 @@ def test_a_journal_that_went_another_way_is_read_from_its_beginning(sweeps, tmp_
     cached = snapshot.load(file, identity(row))
     other = to_json(Reported(0.0, 1, "t0001", 1, {"loss": 0.0}))
     snapshot.save(file, identity(row), snapshot.Snapshot(cached.seq, other, cached.state))
-    assert api.watch(sweeps, "s").seq == 0
+    assert sweeps.watch("s").seq == 0
     beyond = snapshot.Snapshot(cached.seq + 5, cached.event, cached.state)
     snapshot.save(file, identity(row), beyond)
-    assert api.watch(sweeps, "s").seq == 0
+    assert sweeps.watch("s").seq == 0
 
 
 def test_a_snapshot_of_other_code_or_with_another_byte_is_none(sweeps, tmp_path, monkeypatch):
@@ -111,6 +111,6 @@ def test_a_snapshot_of_other_code_or_with_another_byte_is_none(sweeps, tmp_path,
     text[-10] ^= 1
     file.write_bytes(text)
     assert snapshot.load(file, identity(row)) is None
-    assert api.watch(sweeps, "s").seq == 0
+    assert sweeps.watch("s").seq == 0
     file.unlink()
     assert snapshot.load(file, identity(row)) is None

@@ -12,7 +12,7 @@ from hposvc.journal import supervision
 from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
 from hposvc.remote.http import Http
-from hposvc.remote.server import following, reading
+from hposvc.remote.server import following
 from hposvc.remote.server.connection import Server
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
@@ -56,7 +56,7 @@ def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(serv
 
 
 def test_status_counts_the_wait_for_a_driver(server):
-    waiting = reading.open_sweep(server, "second").record()
+    waiting = server.watch("second").record()
     assert waiting.queue is not None
     assert waiting.queue.ahead == ("first",)
     status = waiting.status()

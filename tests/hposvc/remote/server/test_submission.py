@@ -12,7 +12,6 @@ from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import Server
 from hposvc.remote.server.submission import fork, submit
-from hposvc.remote.submit import SubmitOptions
 
 
 def sending(tmp_path, seen, **facts):
@@ -31,7 +30,7 @@ def test_the_next_step_names_the_server_unless_the_shell_does(tmp_path, monkeypa
     monkeypatch.delenv("HPOSVC_SERVER", raising=False)
     (tmp_path / "train.py").write_text("def train(config):\n    return {'loss': 1.0}\n")
     spec = write_spec(tmp_path, "train.py:train")
-    accepted = submit(sending(tmp_path, []), spec, SubmitOptions(), print)
+    accepted = submit(sending(tmp_path, []), spec)
     assert accepted.describe()[-1] == "look at it by: hposvc --server http://here status s"
     monkeypatch.setenv("HPOSVC_SERVER", "http://here/")
     assert accepted.describe()[-1] == "look at it by: hposvc status s"
@@ -55,8 +54,8 @@ def test_a_submit_sends_spec_files_and_the_secrets_that_are_here(tmp_path, monke
     secrets = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE"}
     spec = write_spec(tmp_path, "train.py:train", environment={"secrets": secrets})
     seen = []
-    accepted = submit(sending(tmp_path, seen), spec, SubmitOptions(), print)
-    assert accepted.data()["sweep"] == "s"
+    accepted = submit(sending(tmp_path, seen), spec)
+    assert accepted.sweep == "s"
     put, post = seen
     body = json.loads(post.content)
     assert put.url.path == f"/api/v1/archives/{hashlib.sha256(put.content).hexdigest()}"
@@ -71,7 +70,7 @@ def test_a_secret_in_a_file_is_sent_by_its_name_and_value(tmp_path):
     (tmp_path / "key.txt").write_text("open sesame\n")
     secrets, seen = {"MY_KEY": "file:key.txt"}, []
     spec = write_spec(tmp_path, "train.py:train", environment={"secrets": secrets})
-    submit(sending(tmp_path, seen), spec, SubmitOptions(), print)
+    submit(sending(tmp_path, seen), spec)
     body = json.loads(seen[-1].content)
     assert body["secrets"] == {"MY_KEY": "open sesame"}
     assert body["spec"]["environment"]["secrets"] == {"MY_KEY": "MY_KEY"}
@@ -103,8 +102,8 @@ def test_a_module_that_the_server_would_not_find_is_refused(tmp_path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path / "src")
     spec, seen = write_spec(tmp_path, "hidden:train"), []
     with pytest.raises(SpecError, match="write `folder: src`"):
-        submit(sending(tmp_path, seen), spec, SubmitOptions(), print)
+        submit(sending(tmp_path, seen), spec)
     assert not seen
     moved = write_spec(tmp_path, "hidden:train", folder="src")
-    submit(sending(tmp_path, seen), moved, SubmitOptions(), print)
+    submit(sending(tmp_path, seen), moved)
     assert len(seen) == 2

@@ -1,30 +1,31 @@
-"""Sweeps as jobs of a real cluster, whose nodes do not see all of this machine's folders.
+"""Sweeps on a real cluster, whose nodes do not see all of this machine's folders.
 
 Every command runs in its own process: the submitting process is gone while the job runs.
 """
 
 import json
-import os
-import signal
+import ssl
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from remote_cluster import WORKER, Remote, until
 
 from cluster.jobs import Jobs
-from hposvc.journal.database import Store
-from hposvc.journal.home import Home
-from hposvc.journal.journal import Journal
+from hposvc.remote.cluster_server import LABEL, Identity
 
 ROOT = Path(__file__).parents[3]
 SECRET = "hunter-22-never-seen"
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
+ON_A_CLUSTER = (pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600))
 
 TRAINABLE = """
 import os, sys, time
@@ -104,14 +105,18 @@ class Side:
     def jobs(self) -> Jobs:
         return Jobs.at(self.remote.dashboard, {"RAY_AUTH_TOKEN": self.remote.token})
 
-    @property
-    def journal(self) -> Journal:
-        return Journal(Store(Home.of(self.home, {}).database))
+
+def stop_server(jobs: Jobs) -> None:
+    """Stop the cluster's server, if it has one."""
+    for job in jobs.find_all(LABEL):
+        if not job.ended:
+            jobs.stop(job.id)
+    until(lambda: all(job.ended for job in jobs.find_all(LABEL)), "the server's end")
 
 
 @pytest.fixture
 def side(remote: Remote, tmp_path: Path) -> Side:
-    """Make a submitting side whose home all nodes see."""
+    """Make a submitting side whose home all nodes see, and a cluster without a server."""
     project = tmp_path / "project"
     (project / "code").mkdir(parents=True)
     (project / "code" / "train.py").write_text(TRAINABLE)
@@ -119,6 +124,7 @@ def side(remote: Remote, tmp_path: Path) -> Side:
     (project / "filed").write_text(SECRET)
     submitting_side = Side(remote, remote.shared / tmp_path.name, project)
     submitting_side.write()
+    stop_server(submitting_side.jobs)
     return submitting_side
 
 
@@ -147,28 +153,59 @@ def commands() -> str:
     )
 
 
+def marked(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that needs the cluster."""
+    for mark in ON_A_CLUSTER:
+        test = mark(test)
+    return test
+
+
+def test_who_has_the_token_of_the_cluster_trusts_its_server_and_nobody_else(tmp_path: Path):
+    identity = Identity.of("token")
+    assert identity == Identity.of("token")
+    (tmp_path / "cert.pem").write_text(identity.certificate)
+    (tmp_path / "key.pem").write_text(identity.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"https://127.0.0.1:{server.server_port}"
+        try:
+            assert httpx.head(url, verify=Identity.of("token").trust()).status_code == 200
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                httpx.head(url, verify=Identity.of("another").trust())
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@marked
 def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     side.write(resources={"labels": {"zone": ["b", "c"]}})
     slowly = ("--set", "parameters.pause=0.5")
     begun = json.loads(side.submit(*slowly)[1])
-    sweep = begun["sweep"]
-    assert begun == {**begun, "job": sweep, "state": "RUNNING", "attached": False}
+    sweep, server = begun["sweep"], f"ray+{side.remote.dashboard}"
+    assert begun["server"] == server
+    until(lambda: f"hposvc supervised {sweep}" in commands(), "a driver")
     running = commands()
-    assert f"hposvc drive {sweep}" in running
 
-    code, out, err = side.submit("--wait", *slowly, PASSWORD="")
+    code, out, err = side.submit("--wait", *slowly)
     assert code == 0, err
     assert json.loads(out)["state"] == "COMPLETED"
-    again = json.loads(side.submit(*slowly, "--ephemeral")[1])
-    assert again == {**begun, "state": "SUCCEEDED", "attached": True}
+    again = json.loads(side.submit(*slowly)[1])
+    assert again == {**begun, "state": "COMPLETED", "operation": again["operation"]}
 
-    first, *others = side.json("trials", sweep)
+    there = ("--server", server)
+    first, *others = side.json(*there, "trials", sweep)
     assert [first["state"], *(trial["state"] for trial in others)] == ["FAILED", *["COMPLETED"] * 2]
     assert all(trial["metrics"]["seen"] == 1.0 for trial in others)
-    assert side.json("best", sweep)["value"] == min(trial["value"] for trial in others)
-    text = side.json("logs", sweep)[0]["text"]
+    assert side.json(*there, "best", sweep)["value"] == min(trial["value"] for trial in others)
+    text = side.json(*there, "logs", sweep)[0]["text"]
     assert f"the password is [secret] on {WORKER}" in text
     assert "no access with [secret]" in text
+    assert side.json("best", sweep) == side.json(*there, "best", sweep)  # its journal is here
 
     assert SECRET not in running
     assert holders(side.home, SECRET) == []  # the journal, MLflow, logs, checkpoints
@@ -177,30 +214,40 @@ def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     assert not [path for path in answers if SECRET in side.remote.get(path)]
     assert SECRET not in side.jobs.log(sweep)
 
+    code, _, err = side.submit(*slowly, "--set", "seed=1", "--id", sweep)
+    assert code == 2
+    assert "another sweep" in err
+    hidden = f"{side.remote.heads}/sweeps"  # of which the worker knows nothing
+    code, _, err = side.submit("--wait", "--set", f"storage={hidden}")
+    assert code == 2
+    assert f"storage: storage {hidden}" in err
 
-@pytest.mark.full
-def test_without_a_journal_in_reach_a_sweep_is_refused_or_lives_on_the_head(apart: Side):
-    code, _, err = apart.submit()
-    assert code == 5, err
-    assert f"journal: it is in {apart.home} of the submitting machine" in err
-    assert "HPOSVC_DB" in err
-    assert "--ephemeral" in err
-    assert apart.json("ls") == []
 
-    unending = ("--set", "parameters.pause=0.1", "--set", "trials.max=1000")
-    code, out, err = apart.submit("--ephemeral", *unending)
+@marked
+def test_a_home_that_the_head_does_not_see_is_no_obstacle(apart: Side):
+    """The sweep is then in the home of the head, and goes on when server and driver die."""
+    server = ("--server", f"ray+{apart.remote.dashboard}")
+    code, _, err = apart.run(*server, "ls")
+    assert code == 5
+    assert "has no server of hposvc" in err
+    unending = ("--set", "trials.max=1000", "--id", "away")
+    code, _, err = apart.submit(*unending)
     assert code == 0, err
-    sweep = json.loads(out)["sweep"]
-    assert json.loads(apart.submit(*unending)[1])["attached"]
     assert apart.json("ls") == []
-    until(lambda: apart.json("best", "last"), "a value")
-    assert "the password is [secret]" in apart.json("logs", sweep)[0]["text"]
-    assert apart.json("stop", sweep)["driver"] == "alive"
-    until(lambda: (job := apart.jobs.find(sweep)) and job.ended, "the job's end")
-    assert apart.json("status", sweep[:-2])["state"] == "STOPPED"
-    stranger = Side(apart.remote, apart.home / "other", apart.project)
-    assert stranger.run("status", sweep)[0] == 4
-    assert len(stranger.json("trials", sweep, "--address", apart.remote.dashboard)) > 1
+    until(lambda: apart.run("-o", "json", *server, "best", "last")[0] == 0, "a value")
+    stranger = replace(apart, remote=replace(apart.remote, token="another"))
+    code, _, err = stranger.run(*server, "ls")
+    assert code == 5
+    assert "takes another token" in err
+
+    stop_server(apart.jobs)
+    apart.jobs.stop("away")
+    assert apart.run(*server, "ls")[0] == 5
+    code, _, err = apart.submit(*unending)
+    assert code == 0, err
+    until(lambda: (job := apart.jobs.find("away~2")) and not job.ended, "another driver")
+    apart.json(*server, "stop", "away")
+    until(lambda: apart.json(*server, "status", "away")["state"] == "STOPPED", "the end")
 
 
 SPREAD = """
@@ -219,6 +266,7 @@ print(*ray.get(calls, timeout=120))
 """
 
 
+@marked
 def test_ranks_are_numbered_node_by_node(side: Side):
     """Ray places the bundles of a SPREAD group on the nodes in turn."""
     environment = {**side.remote.environment(side.home), "RAY_AUTH_MODE": "token"}
@@ -226,35 +274,6 @@ def test_ranks_are_numbered_node_by_node(side: Side):
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     first, second, third, fourth = done.stdout.split()[-4:]
     assert first == second != third == fourth
-
-
-@pytest.mark.full
-def test_a_driver_that_was_killed_is_followed_by_another_under_the_same_id(side: Side):
-    words = ("--id", "killed", "--set", "trials.max=4", "--set", "parameters.pause=0.7")
-    code, _, err = side.submit(*words)
-    assert code == 0, err
-    until(lambda: side.journal.last("killed") > 8, "some events")
-    driver = next(
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [])[1:5] == ["-m", "hposvc", "drive", "killed"]
-    )
-    os.kill(driver.pid, signal.SIGKILL)
-    until(lambda: (job := side.jobs.find("killed")) and job.ended, "the job's end")
-    assert side.json("status", "killed")["driver"] == "dead"
-
-    code, _, err = side.submit(*words, "--set", "seed=1")
-    assert code == 2
-    assert "there is a sweep killed with another spec; give another --id" in err
-
-    code, out, err = side.submit(*words, "--wait")
-    assert code == 0, err
-    assert "another goes on with it" in err
-    status = json.loads(out)
-    assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 4)
-    assert side.jobs.find("killed~2") is not None
-    steps = [trial["step"] for trial in side.json("trials", "killed") if trial["value"]]
-    assert steps == [3] * 3
 
 
 SCRIPT = """
@@ -268,6 +287,7 @@ print(f"loss={flags.parse_args().lr ** 2 + offset}")
 
 
 @pytest.mark.full
+@marked
 def test_an_unmodified_script_runs_there_from_a_project_that_holds_the_home(side: Side):
     (side.project / "conf").mkdir()
     (side.project / "conf" / "offset.json").write_text("7")
@@ -289,6 +309,5 @@ def test_an_unmodified_script_runs_there_from_a_project_that_holds_the_home(side
     assert code == 0, err
     status = json.loads(out)
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 2)
-    assert 7 < at_home.json("best", "last")["value"] < 8.1
-    again = json.loads(at_home.submit()[1])
-    assert (again["sweep"], again["attached"]) == (status["sweep"], True)
+    best = at_home.json("--server", f"ray+{side.remote.dashboard}", "best", status["sweep"])
+    assert 7 < best["value"] < 8.1
