@@ -18,7 +18,6 @@ import ray
 
 from cluster import probes
 from cluster.inspection import ask_node, exercise
-from cluster.launch import ADDRESS, KEEPER, is_locked
 from cluster.node_health import Issue, NodeHealth, judge, offset, speed_issues, unanswered
 from cluster.tokens import TOKEN
 
@@ -35,15 +34,6 @@ class Answer:
     works: bool
     text: str  # nodes and resources, or the error
     nodes: tuple[NodeHealth, ...] = ()  # if requested
-
-
-def running(folder: Path) -> str | None:
-    """Return the address of the machine's own Ray shared by this home's drivers, if it is up."""
-    try:
-        address = str(json.loads((folder / ADDRESS).read_text())["address"])
-    except OSError:
-        return None
-    return address if is_locked(folder / KEEPER) else None
 
 
 def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:

@@ -244,11 +244,10 @@ def _probe_sqlite(uri: str) -> None:
 
 
 def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
-    from cluster import health  # imports ray, which other verbs need not wait for
-    from cluster.launch import find_others
+    from cluster.launch import find_others, own_address  # imports ray: other verbs need not wait
 
     folder = home.path / "ray"
-    address = given_address or health.running(folder)
+    address = given_address or own_address(folder)
     if not given_address and (others := find_others(folder)):
         text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
         yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
