@@ -21,7 +21,7 @@ from ray.experimental.internal_kv import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster import probes
-from cluster.node_health import NodeHealth, hardware_issues, merge_probes, offset, speed_issues
+from cluster.node_health import NodeHealth, merge_probes, offset, own_issues, speed_issues
 
 TOGETHER_S = 30.0  # nodes probed together that answer within this time are judged together
 ANSWER_S = 60.0  # after that an answer is no longer awaited: a trial will show what is wrong
@@ -110,7 +110,7 @@ class Inspection:
                 self._asked[name] = retry
                 continue
             _store(name, answer)
-            troubles = (*hardware_issues(answer), *slow_parts[name])
+            troubles = (*own_issues(answer), *slow_parts[name])
             node = pending.node
             judged[name] = NodeHealth(node["NodeName"], node["NodeManagerAddress"], "", troubles)
         return judged

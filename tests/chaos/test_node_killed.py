@@ -176,7 +176,8 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
 
 
 def _ranks(seen: Dashboard, sweep: str) -> set[str]:
-    names = (str(actor["name"]) for actor in seen.actors())
+    actors = seen.get("/api/v0/actors?detail=1")["data"]["result"]["result"]
+    names = (str(actor["name"]) for actor in actors)
     found = (re.fullmatch(rf"{sweep}/slot-\d+/rank-(\d)", name) for name in names)
     return {match[1] for match in found if match}
 

@@ -12,7 +12,7 @@ from ray._private.state import state as cluster_state  # no public name exists (
 
 from cluster import quarantine
 from cluster.inspection import Inspection, stored_results
-from cluster.node_health import hardware_issues
+from cluster.node_health import own_issues
 from hposvc.backends.backend import Setting
 from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
@@ -168,7 +168,7 @@ class NodeEvictions:
         bad = {
             node
             for node, results in inspected.items()
-            if any(issue.fatal for issue in hardware_issues(results))
+            if any(issue.fatal for issue in own_issues(results))
         }
         if 2 * len(bad | unfit.keys()) > (total := len(inspected)):
             reasons = "; ".join(unfit.values())
