@@ -48,7 +48,11 @@ class Dashboard:
                 "host": node["node_ip"],
                 "state": node["state"],
                 "head": node["is_head_node"],
-                "resources": _requestable_resources(node["resources_total"]),
+                "resources": {  # Ray lists each node's address as a resource too
+                    name: amount
+                    for name, amount in node["resources_total"].items()
+                    if not name.startswith("node:")
+                },
                 "used": used.get(node["node_id"], {}),
             }
             for node in self.nodes()
@@ -68,8 +72,3 @@ class Dashboard:
             JobsError: there is no answer; the message says why.
         """
         return Jobs(self.url, self.token).get(path, dict)
-
-
-def _requestable_resources(resources: dict[str, float]) -> dict[str, float]:
-    """Return the resources that users request; Ray lists each node's address as one too."""
-    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

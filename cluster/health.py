@@ -36,28 +36,19 @@ class Answer:
     nodes: tuple[NodeHealth, ...] = ()  # if requested
 
 
-def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
-    """Check that the cluster runs a task.
+def ask(
+    address: str, folder: Path, storage: Path | None = None, timeout_s: float = ANSWER_S
+) -> Answer:
+    """Check that the cluster runs a task, and probe each of its nodes if a storage is given.
 
     Args:
         address: `local` starts a Ray, and stops it again.
         folder: of the machine's own Ray, with its token.
-    """
-    return _ask([address], folder, timeout_s)
-
-
-def ask_nodes(address: str, folder: Path, storage: Path) -> Answer:
-    """Check the cluster, and probe each of its nodes.
-
-    Args:
-        address: as for `ask`.
-        folder: as for `ask`.
         storage: the folder for checkpoints; each node reports the free space there.
+        timeout_s: for the task.
     """
-    return _ask([address, str(storage)], folder, ANSWER_S + 2 * PROBE_S)
-
-
-def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
+    words = [address] if storage is None else [address, str(storage)]
+    timeout_s += 2 * PROBE_S * (len(words) - 1)
     token = folder / TOKEN
     # Ray 2.60 reads the path of the token from the environment when it is imported.
     token_variables = (
@@ -65,7 +56,7 @@ def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "cluster.health", *arguments],
+            [sys.executable, "-m", "cluster.health", *words],
             capture_output=True,
             text=True,
             timeout=timeout_s,

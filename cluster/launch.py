@@ -247,11 +247,9 @@ def _share_token(file: Path) -> None:
     Ray 2.60 turns tokens on for a Ray that it starts itself, and off for drivers that join by
     address.
     """
-    if {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
-        _enable_token()
-        return
-    make_token(file)
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
+    if not {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
+        make_token(file)
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
     _enable_token()
 
 
@@ -313,12 +311,12 @@ def _await_address(folder: Path) -> dict[str, str]:
     """
     deadline, keepers = time.monotonic() + START_S, 1
     while time.monotonic() < deadline:
-        if (written := _read_address(folder)) and is_locked(folder / KEEPER):
-            return written
         if not is_locked(folder / KEEPER):
             if keepers == KEEPERS:
                 break
             keepers += _spawn_keeper(folder)
+        elif written := _read_address(folder):
+            return written
         time.sleep(POLL_S)
     raise Unreachable(f"Ray did not start on this machine; see {folder / LOG}")
 

@@ -42,7 +42,11 @@ def keep(folder: Path, keeper_lock: int) -> None:
     os.set_inheritable(keeper_lock, False)
     # The file opened first is closed last: whoever gets the drivers' lock finds no keeper.
     with (folder / DRIVERS).open("a+") as drivers, os.fdopen(keeper_lock, "a") as keeper:
-        _become_subreaper()
+        if sys.platform == "linux":
+            # The parent of orphans of dead ranks, which it can end even if they left their session
+            # and process group. Ray's own subreaper can't be combined with its clean-up by process
+            # groups any more (2.60).
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         mark = secrets.token_hex(8)
         # Or processes that change their title would overwrite their environment and the mark.
         os.environ |= {MARK: mark, "SPT_NOENV": "1"}
@@ -53,7 +57,12 @@ def keep(folder: Path, keeper_lock: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-        _publish(folder, ray.get_runtime_context().gcs_address, f"{MARK}={mark}")
+        address = ray.get_runtime_context().gcs_address
+        draft = folder / f"{ADDRESS}.{os.getpid()}"
+        draft.write_text(
+            json.dumps({"address": address, "pid": os.getpid(), "mark": f"{MARK}={mark}"})
+        )
+        draft.rename(folder / ADDRESS)  # complete or not at all
         died = _await_last(drivers, ray._private.worker.global_worker.node)
         (folder / ADDRESS).unlink(missing_ok=True)
         if died:
@@ -68,23 +77,6 @@ def keep(folder: Path, keeper_lock: int) -> None:
         if died:
             logging.shutdown()
             os._exit(1)  # Ray's own shutdown would wait for the dead process
-
-
-def _become_subreaper() -> None:
-    """Become the parent of orphans of dead ranks (Linux), so that they can be ended.
-
-    This catches processes even if they left their session, process group and parent. Ray's own
-    subreaper can no longer be combined with its clean-up by process groups (2.60).
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _publish(folder: Path, address: str, mark: str) -> None:
-    text = json.dumps({"address": address, "pid": os.getpid(), "mark": mark})
-    draft = folder / f"{ADDRESS}.{os.getpid()}"
-    draft.write_text(text)
-    draft.rename(folder / ADDRESS)
 
 
 def _await_last(drivers: IO[str], node: Any) -> str:
