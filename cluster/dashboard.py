@@ -1,4 +1,4 @@
-"""Client of a cluster's dashboard over HTTP: nodes, jobs, actors, tasks.
+"""Client of a cluster's dashboard over HTTP: nodes and jobs.
 
 Requests take milliseconds and need no connection as a driver. Source: the REST API of Ray 2.60's
 dashboard (`/api/v0/...` is the state API, `/api/jobs/` the jobs API).
@@ -23,15 +23,8 @@ class Dashboard:
 
     def nodes(self) -> list[dict[str, Any]]:
         """List nodes with `node_name`, `node_ip`, `state` (ALIVE, DEAD), `resources_total`, ..."""
-        return self._list("nodes")
-
-    def actors(self) -> list[dict[str, Any]]:
-        """List actors with `name`, `class_name`, `state`, `pid`, `node_id`, ..."""
-        return self._list("actors")
-
-    def tasks(self) -> list[dict[str, Any]]:
-        """List tasks with `name`, `state`, `actor_id`, `profiling_data`, ..."""
-        return self._list("tasks")
+        answer = self.get(f"/api/v0/nodes?{urlencode({'detail': 1, 'limit': MOST})}")
+        return list(answer["data"]["result"]["result"])
 
     def jobs(self) -> list[dict[str, Any]]:
         """List drivers and submitted jobs with `submission_id` (None: a driver), `status`, ..."""
@@ -55,7 +48,11 @@ class Dashboard:
                 "host": node["node_ip"],
                 "state": node["state"],
                 "head": node["is_head_node"],
-                "resources": _requestable_resources(node["resources_total"]),
+                "resources": {  # Ray lists each node's address as a resource too
+                    name: amount
+                    for name, amount in node["resources_total"].items()
+                    if not name.startswith("node:")
+                },
                 "used": used.get(node["node_id"], {}),
             }
             for node in self.nodes()
@@ -75,12 +72,3 @@ class Dashboard:
             JobsError: there is no answer; the message says why.
         """
         return Jobs(self.url, self.token).get(path, dict)
-
-    def _list(self, kind: str) -> list[dict[str, Any]]:
-        answer = self.get(f"/api/v0/{kind}?{urlencode({'detail': 1, 'limit': MOST})}")
-        return list(answer["data"]["result"]["result"])
-
-
-def _requestable_resources(resources: dict[str, float]) -> dict[str, float]:
-    """Return the resources that users request; Ray lists each node's address as one too."""
-    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

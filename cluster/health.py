@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ import ray
 
 from cluster import probes
 from cluster.inspection import ask_node, exercise
-from cluster.launch import ADDRESS, KEEPER, is_locked
-from cluster.node_health import Issue, NodeHealth, judge, offset, speed_issues, unanswered
+from cluster.node_health import Issue, NodeHealth, offset, own_issues, speed_issues
 from cluster.tokens import TOKEN
 
 ANSWER_S = 90.0  # a cold start takes 5 to 30 seconds
@@ -37,37 +36,19 @@ class Answer:
     nodes: tuple[NodeHealth, ...] = ()  # if requested
 
 
-def running(folder: Path) -> str | None:
-    """Return the address of the machine's own Ray shared by this home's drivers, if it is up."""
-    try:
-        address = str(json.loads((folder / ADDRESS).read_text())["address"])
-    except OSError:
-        return None
-    return address if is_locked(folder / KEEPER) else None
-
-
-def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
-    """Check that the cluster runs a task.
+def ask(
+    address: str, folder: Path, storage: Path | None = None, timeout_s: float = ANSWER_S
+) -> Answer:
+    """Check that the cluster runs a task, and probe each of its nodes if a storage is given.
 
     Args:
         address: `local` starts a Ray, and stops it again.
         folder: of the machine's own Ray, with its token.
-    """
-    return _ask([address], folder, timeout_s)
-
-
-def ask_nodes(address: str, folder: Path, storage: Path) -> Answer:
-    """Check the cluster, and probe each of its nodes.
-
-    Args:
-        address: as for `ask`.
-        folder: as for `ask`.
         storage: the folder for checkpoints; each node reports the free space there.
+        timeout_s: for the task.
     """
-    return _ask([address, str(storage)], folder, ANSWER_S + 2 * PROBE_S)
-
-
-def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
+    words = [address] if storage is None else [address, str(storage)]
+    timeout_s += 2 * PROBE_S * (len(words) - 1)
     token = folder / TOKEN
     # Ray 2.60 reads the path of the token from the environment when it is imported.
     token_variables = (
@@ -75,7 +56,7 @@ def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "cluster.health", *arguments],
+            [sys.executable, "-m", "cluster.health", *words],
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -91,7 +72,11 @@ def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return Answer(False, lines[-1] if lines else f"the child ended with {done.returncode}")
     reply = json.loads(done.stdout.strip().splitlines()[-1])
-    return Answer(True, reply["text"], tuple(map(NodeHealth.from_dict, reply["nodes"])))
+    nodes = [
+        NodeHealth(**{**node, "troubles": tuple(Issue(**issue) for issue in node["troubles"])})
+        for node in reply["nodes"]
+    ]
+    return Answer(True, reply["text"], tuple(nodes))
 
 
 def _describe() -> str:
@@ -105,56 +90,55 @@ def _describe() -> str:
 
 def _examine_nodes(storage: str) -> list[NodeHealth]:
     """Probe all nodes in parallel, each with a time limit; then compare them with each other."""
-    driver_probe = probes.examine(probes.PACKAGES, None, TORCH_S, {})
-    sorted_nodes = sorted(ray.nodes(), key=lambda node: str(node["NodeName"]))
-    nodes = {node["NodeID"]: node for node in sorted_nodes if node["Alive"]}
-    examine_tasks = {
-        node_id: ask_node(
-            node_id, probes.examine, probes.PACKAGES, probes.TORCH, TORCH_S, {"storage": storage}
+    here, folders = probes.describe(probes.PACKAGES), {"storage": storage}
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes.sort(key=lambda node: str(node["NodeName"]))
+    compared = [
+        ask_node(
+            *(node["NodeID"], probes.compare, here, node["Resources"].get("GPU", 0.0)),
+            *(probes.TORCH, TORCH_S, folders),
         )
-        for node_id in nodes
-    }
-    ray.wait(list(examine_tasks.values()), num_returns=len(examine_tasks), timeout=PROBE_S)
-    # Afterwards, since loading torch would take up the cores being timed.
-    speed_tasks = {node_id: exercise(node) for node_id, node in nodes.items()}
-    ray.wait(list(speed_tasks.values()), num_returns=len(speed_tasks), timeout=PROBE_S)
-    answers = {
-        node_id: _collect_answers(node_id, examine_tasks[node_id], speed_tasks[node_id])
-        for node_id in nodes
-    }
-    answered = {
-        node_id: answer for node_id, answer in answers.items() if not isinstance(answer, str)
-    }
-    issues_by_node = speed_issues(answered)
-    return [
-        _node_health(node, driver_probe, answers[node_id], issues_by_node.get(node_id, ()))
-        for node_id, node in nodes.items()
+        for node in nodes
     ]
+    ray.wait(compared, num_returns=len(compared), timeout=PROBE_S)
+    # Afterwards, since loading torch would take up the cores being timed.
+    timed = [exercise(node) for node in nodes]
+    ray.wait(timed, num_returns=len(timed), timeout=PROBE_S)
+    answers = {
+        node["NodeID"]: _collect_answers(node["NodeID"], *references)
+        for node, *references in zip(nodes, compared, timed, strict=True)
+    }
+    slow_parts = speed_issues(
+        {node: answer for node, answer in answers.items() if not isinstance(answer, str)}
+    )
+    return [_judge(node, answers[node["NodeID"]], slow_parts) for node in nodes]
 
 
-def _collect_answers(node_id: str, answer: Any, timed: Any) -> dict[str, Any] | str:
+def _collect_answers(node_id: str, compared: Any, timed: Any) -> dict[str, Any] | str:
     """Return a node's answers to both probes, or the reason why there are none."""
     try:
-        answers = {**ray.get(answer, timeout=0), "clock": _clock_offset(node_id)}
-        speeds = ray.get(timed, timeout=0)
+        clock = _clock_offset(node_id)
+        versions, speeds = ray.get([compared, timed], timeout=0)
     except ray.exceptions.GetTimeoutError:
         return f"no answer within {PROBE_S:g} s"
     except (ray.exceptions.RayError, ImportError) as error:
         return str(error).strip().splitlines()[-1]
-    return {**answers, **speeds, "disks": {**answers["disks"], **speeds["disks"]}}
+    both = {name: versions[name] + speeds[name] for name in ("problems", "notes")}
+    return {**speeds, **both, "clock": clock}
 
 
-def _node_health(
+def _judge(
     node: Mapping[str, Any],
-    here: Mapping[str, Any],
-    there: Mapping[str, Any] | str,
-    behind: tuple[Issue, ...],
+    answer: Mapping[str, Any] | str,
+    slow_parts: Mapping[str, tuple[Issue, ...]],
 ) -> NodeHealth:
     name, host = node["NodeName"], node["NodeManagerAddress"]
-    if isinstance(there, str):
-        return unanswered(name, host, there)
-    health = judge(name, host, node["Resources"], here, there)
-    return replace(health, troubles=(*health.troubles, *behind))
+    if isinstance(answer, str):
+        trouble = Issue(answer, "see Ray's logs on that node, or take it out of the cluster", True)
+        return NodeHealth(name, host, "does not answer", (trouble,))
+    amounts = ", ".join(f"{node['Resources'].get(kind, 0.0):g} {kind}" for kind in ("CPU", "GPU"))
+    text = "; ".join((amounts, *answer["notes"], f"clock {answer['clock'][0]:+.2f} s"))
+    return NodeHealth(name, host, text, (*own_issues(answer), *slow_parts[node["NodeID"]]))
 
 
 def _clock_offset(node_id: str) -> tuple[float, float]:
@@ -175,6 +159,6 @@ if __name__ == "__main__":
         logging_level=logging.ERROR,
     )
     nodes = _examine_nodes(sys.argv[2]) if sys.argv[2:] else []
-    reply = {"text": _describe(), "nodes": [node.to_dict() for node in nodes]}
+    reply = {"text": _describe(), "nodes": [asdict(node) for node in nodes]}
     print(json.dumps(reply))  # noqa: T201 - the parent reads the output
     ray.shutdown()

@@ -21,7 +21,7 @@ from ray.experimental.internal_kv import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster import probes
-from cluster.node_health import NodeHealth, hardware_issues, merge_probes, offset, speed_issues
+from cluster.node_health import NodeHealth, merge_probes, offset, own_issues, speed_issues
 
 TOGETHER_S = 30.0  # nodes probed together that answer within this time are judged together
 ANSWER_S = 60.0  # after that an answer is no longer awaited: a trial will show what is wrong
@@ -109,8 +109,9 @@ class Inspection:
                 )
                 self._asked[name] = retry
                 continue
-            _store(name, answer)
-            troubles = (*hardware_issues(answer), *slow_parts[name])
+            key, text = PREFIX + name.encode(), json.dumps(answer).encode()
+            _internal_kv_put(key, text, namespace=NAMESPACE)
+            troubles = (*own_issues(answer), *slow_parts[name])
             node = pending.node
             judged[name] = NodeHealth(node["NodeName"], node["NodeManagerAddress"], "", troubles)
         return judged
@@ -119,9 +120,9 @@ class Inspection:
 def exercise(node: Node) -> Any:
     """Start measuring a node's speed and reading its sensors; return a reference to the result."""
     gpus = probes.GPUS if node["Resources"].get("GPU") else None
-    return ask_node(
-        node["NodeID"], probes.exercise, gpus, GPUS_S, {"Ray's files": _ray_folder(node)}
-    )
+    # From .../session_.../sockets/plasma_store:
+    folder = str(Path(node["ObjectStoreSocketName"]).parents[2])
+    return ask_node(node["NodeID"], probes.exercise, gpus, GPUS_S, {"Ray's files": folder})
 
 
 def ask_node(node_id: str, probe: Callable[..., Any], *arguments: Any) -> Any:
@@ -141,10 +142,6 @@ def stored_results() -> dict[str, ProbeResult]:
     return {name: json.loads(text) for name, text in texts.items() if text and name in alive}
 
 
-def _store(name: str, found: ProbeResult) -> None:
-    _internal_kv_put(PREFIX + name.encode(), json.dumps(found).encode(), namespace=NAMESPACE)
-
-
 def _collect_answer(asked: _PendingProbe) -> ProbeResult | None:
     """Return a probe's result; None: the node is gone or can't run it, as a trial will show."""
     try:
@@ -153,8 +150,3 @@ def _collect_answer(asked: _PendingProbe) -> ProbeResult | None:
         return None
     answer = {**reply, "clock": offset(asked.at, reply["time"], time.time())}
     return answer if asked.before is None else merge_probes(asked.before, answer)
-
-
-def _ray_folder(node: Node) -> str:
-    """Return a node's folder of Ray's files, from .../session_.../sockets/plasma_store."""
-    return str(Path(node["ObjectStoreSocketName"]).parents[2])

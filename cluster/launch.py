@@ -30,7 +30,6 @@ from cluster.processes import end
 from cluster.tokens import TOKEN, make_token
 
 START_S = 180.0  # for Ray to start
-KEEPER_S = 10.0  # for a keeper to take its lock
 KEEPERS = 3  # tried one after the other: on a busy machine Ray gives its own start up after 30 s
 END_S = 30.0  # for Ray to stop
 DIAL_S = 5.0  # for a cluster's port to answer
@@ -112,15 +111,16 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect; on return the machine's own Ray has stopped if this was its last driver."""
-        folder = None if self.lock is None else Path(self.lock.name).parent
-        orphaned = self.mark and folder is not None and not is_locked(folder / KEEPER)
-        if orphaned and sys.platform == "linux":
-            end([], self.mark, 0.0, KILLED_S)  # processes left by a killed keeper
-        if not self.borrowed:
-            ray.shutdown()
-        if self.lock is not None and folder is not None:
-            self.lock.close()
-            _await_end(folder)
+        if self.lock is None:
+            if not self.borrowed:
+                ray.shutdown()
+            return
+        folder = Path(self.lock.name).parent
+        if self.mark and not is_locked(folder / KEEPER):
+            end(self.mark, 0.0, KILLED_S)  # processes left by a killed keeper
+        ray.shutdown()
+        self.lock.close()
+        _await_end(folder)
 
 
 def start(folder: Path) -> IO[str]:
@@ -136,8 +136,7 @@ def start(folder: Path) -> IO[str]:
     _share_token(folder / TOKEN)
     lock = (folder / DRIVERS).open("a+")
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a keeper is ending
-    if not is_locked(folder / KEEPER):
-        _spawn_keeper(folder)
+    _spawn_keeper(folder)
     return lock
 
 
@@ -201,6 +200,11 @@ def running(folder: Path) -> bool:
     return (folder / KEEPER).exists() and is_locked(folder / KEEPER)
 
 
+def own_address(folder: Path) -> str | None:
+    """Return the address of the machine's own Ray; None: it is not up."""
+    return _read_address(folder).get("address") if running(folder) else None
+
+
 def find_others(folder: Path) -> list[str]:
     """Return in words whose the other Rays of this machine are: each counts all CPUs as its own.
 
@@ -221,11 +225,20 @@ def find_others(folder: Path) -> list[str]:
 def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock on this file."""
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not try_lock(file, fcntl.LOCK_EX)
+
+
+def try_lock(file: IO[str], kind: int) -> bool:
+    """Take a lock on an open file, unless another process holds it; return whether it was taken.
+
+    Args:
+        kind: LOCK_EX, or LOCK_SH for a lock that several processes may share.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _share_token(file: Path) -> None:
@@ -234,11 +247,9 @@ def _share_token(file: Path) -> None:
     Ray 2.60 turns tokens on for a Ray that it starts itself, and off for drivers that join by
     address.
     """
-    if {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
-        _enable_token()
-        return
-    make_token(file)
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
+    if not {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
+        make_token(file)
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
     _enable_token()
 
 
@@ -268,16 +279,29 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
         ) from error
 
 
-def _spawn_keeper(folder: Path) -> None:
-    with (folder / LOG).open("a") as log:
+def _spawn_keeper(folder: Path) -> bool:
+    """Start a keeper, which inherits the keeper's lock, unless one is alive."""
+    with (folder / KEEPER).open("a+") as keeper, (folder / LOG).open("a") as log:
+        if not try_lock(keeper, fcntl.LOCK_EX):
+            return False
+        (folder / ADDRESS).unlink(missing_ok=True)
         subprocess.Popen(
-            [sys.executable, "-m", DAEMON, str(folder)],
+            [sys.executable, "-m", DAEMON, str(folder), str(keeper.fileno())],
+            pass_fds=[keeper.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C must reach the driver only
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
+    return True
+
+
+def _read_address(folder: Path) -> dict[str, str]:
+    """Return what the last keeper wrote: address, pid and mark; empty: its Ray is not up."""
+    with suppress(FileNotFoundError):
+        return dict(json.loads((folder / ADDRESS).read_text()))
+    return {}
 
 
 def _await_address(folder: Path) -> dict[str, str]:
@@ -285,18 +309,14 @@ def _await_address(folder: Path) -> dict[str, str]:
 
     A keeper whose Ray did not start is followed by another.
     """
-    deadline = time.monotonic() + START_S
-    spawned, keepers = time.monotonic(), 1
+    deadline, keepers = time.monotonic() + START_S, 1
     while time.monotonic() < deadline:
-        with suppress(FileNotFoundError):
-            if is_locked(folder / KEEPER):
-                written = json.loads((folder / ADDRESS).read_text())
-                return {name: str(written[name]) for name in ("address", "mark")}
-        if time.monotonic() - spawned > KEEPER_S and not is_locked(folder / KEEPER):
+        if not is_locked(folder / KEEPER):
             if keepers == KEEPERS:
                 break
-            _spawn_keeper(folder)
-            spawned, keepers = time.monotonic(), keepers + 1
+            keepers += _spawn_keeper(folder)
+        elif written := _read_address(folder):
+            return written
         time.sleep(POLL_S)
     raise Unreachable(f"Ray did not start on this machine; see {folder / LOG}")
 
@@ -304,26 +324,13 @@ def _await_address(folder: Path) -> dict[str, str]:
 def _await_end(folder: Path) -> None:
     """Wait for the keeper to stop Ray, unless there are other drivers."""
     deadline = time.monotonic() + END_S
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(json.loads((folder / ADDRESS).read_text())["pid"], signal.SIGTERM)
-    while time.monotonic() < deadline and is_locked(folder / KEEPER):
-        # The keeper holds the drivers' lock exclusively while stopping; other drivers share it.
-        with (folder / DRIVERS).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                shared = False
-            else:
-                shared = not _is_sole_holder(file)
-        if shared:
-            return
+    with suppress(KeyError, ProcessLookupError):
+        os.kill(int(_read_address(folder)["pid"]), signal.SIGTERM)
+    while time.monotonic() < deadline and is_locked(folder / KEEPER) and not _has_drivers(folder):
         time.sleep(POLL_S)
 
 
-def _is_sole_holder(file: IO[str]) -> bool:
-    """Return whether no other process shares the lock held on this open file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _has_drivers(folder: Path) -> bool:
+    """Return whether drivers hold their lock, and not the keeper, which does while stopping Ray."""
+    with (folder / DRIVERS).open("a+") as file:
+        return try_lock(file, fcntl.LOCK_SH) and not try_lock(file, fcntl.LOCK_EX)

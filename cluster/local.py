@@ -1,35 +1,30 @@
-"""A test cluster on this machine: a head and worker nodes, each a real raylet.
+"""A test cluster on this machine: a head and worker nodes, each a `ray start --block`. Linux only.
 
 Every node has a loopback address of its own (127.0.0.2, 127.0.0.3, ...), so that nodes have
-distinct addresses as on real clusters, and its own folder for Ray's files. A file in the home
-records the started processes; `down` ends these and nothing else. Linux only.
+distinct addresses as on real clusters, and its own folder for Ray's files. All processes of a
+cluster have a variable with its id in their environment: `down` ends these and nothing else.
 """
 
 import fcntl
 import json
 import os
+import random
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError
-from cluster.node import (
-    Node,
-    Options,
-    clean_environment,
-    free_ports,
-    head_options,
-    last_error,
-    start,
-    worker_options,
-)
-from cluster.processes import Process, end, family
+from cluster.processes import end, family
 from cluster.tokens import TOKEN, make_token
 
 STATE, LOCK = "cluster.json", "cluster.lock"
@@ -39,6 +34,11 @@ STARTS = 3  # a node of Ray gives itself up after 30 s, which a busy machine may
 GRACE_S = 6.0  # for nodes to end by themselves; they need 2 to 5
 PATIENCE_S = 20.0  # for the others to be gone after SIGKILL
 POLL_S = 0.2
+STORE_BYTES = 100 * 2**20  # of shared memory per node: trials pass messages, not data
+# Below the system's ephemeral ports, which other parts of Ray take at random, and above Ray's own.
+PORTS = range(20_000, 30_000)
+
+Options = Mapping[str, str | None]  # of `ray start`; None: an option without a value
 
 
 class ClusterError(Exception):
@@ -61,14 +61,13 @@ class Shape:
     head_cpus: float = 0.0  # for trials; jobs run on the head anyway
 
 
-def share_of_cores(nodes: int) -> float:
-    """Return the CPUs of each worker if they share the machine's cores evenly; at least 1.
+@dataclass(frozen=True)
+class Node:
+    """A started node."""
 
-    Raises:
-        ClusterError: this machine can't have several nodes.
-    """
-    _check_platform()
-    return float(max(1, len(os.sched_getaffinity(0)) // nodes))
+    name: str  # head, node-1, ...
+    host: str
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,7 @@ class Local:
             "dashboard": self.dashboard,
             "address": self.address,
             "environment": self.environment(),
-            "started_nodes": [
-                {"name": node.name, "host": node.host, "pid": node.process.pid}
-                for node in self.nodes
-            ],
+            "started_nodes": [asdict(node) for node in self.nodes],
         }
 
     def ask(self) -> Dashboard:
@@ -112,11 +108,20 @@ class Local:
         return f"{MARK}={self.id}"
 
 
+def share_of_cores(nodes: int) -> float:
+    """Return the CPUs of each worker if they share the machine's cores evenly; at least 1.
+
+    Raises:
+        ClusterError: this machine can't have several nodes.
+    """
+    _check_platform()
+    return float(max(1, len(os.sched_getaffinity(0)) // nodes))
+
+
 def find(home: Path) -> Local | None:
     """Return the cluster of this home, if any of its processes is alive."""
     cluster = _read_state(home)
-    heads = [] if cluster is None else [node.process for node in cluster.nodes]
-    return cluster if cluster is not None and family(heads, cluster.mark) else None
+    return cluster if cluster is not None and family(cluster.mark) else None
 
 
 def up(home: Path, shape: Shape) -> tuple[Local, bool]:
@@ -137,27 +142,6 @@ def up(home: Path, shape: Shape) -> tuple[Local, bool]:
         return _come_up(home, shape), True
 
 
-def _come_up(home: Path, shape: Shape) -> Local:
-    """Start all nodes and wait for them; where that fails, nothing is left."""
-    cluster = _prepare(home)
-    try:
-        cluster = _start(home, cluster, shape)
-        _await_nodes(cluster, shape.nodes + 1)
-    except BaseException as error:
-        hint = last_error(Path(cluster.folder))
-        _end(home, find(home) or cluster)
-        if isinstance(error, (JobsError, OSError, _NodeEndedError)):
-            kind = _NodeEndedError if isinstance(error, _NodeEndedError) else ClusterError
-            raise kind(f"the cluster did not come up: {error}{hint}") from error
-        raise
-    return cluster
-
-
-def _check_platform() -> None:
-    if sys.platform != "linux":
-        raise ClusterError("several nodes on one machine need Linux; `hposvc run` needs none")
-
-
 def down(home: Path) -> Local | None:
     """Stop this home's cluster with all its processes, and return it; None if there is none.
 
@@ -174,22 +158,74 @@ def down(home: Path) -> Local | None:
         return cluster
 
 
-def _read_state(home: Path) -> Local | None:
-    try:
-        data = json.loads((home / STATE).read_text())
-    except FileNotFoundError:
-        return None
-    nodes = data.pop("nodes")
-    return Local(
-        **data,
-        nodes=tuple(Node(node["name"], node["host"], Process(**node["process"])) for node in nodes),
-    )
+def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str, str]]:
+    """Return the head's options of `ray start`, and its environment variables."""
+    client, dashboard_metrics, autoscaler_metrics = free_ports(3, besides=dashboard_port)
+    options = {
+        **{"head": None, "port": "0", "num-gpus": "0", "num-cpus": f"{cpus:g}"},
+        **{"include-dashboard": "true", "dashboard-host": "127.0.0.1"},
+        **{"dashboard-port": dashboard_port, "ray-client-server-port": client},
+    }
+    # Two metrics ports have no option, and another Ray may use their defaults.
+    environment = {
+        "DASHBOARD_METRIC_PORT": dashboard_metrics,
+        "AUTOSCALER_METRIC_PORT": autoscaler_metrics,
+    }
+    return options, environment
 
 
-def _write_state(home: Path, cluster: Local) -> None:
-    draft = home / f"{STATE}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(cluster), indent=2))
-    draft.rename(home / STATE)
+def worker_options(
+    head: str, number: int, cpus: float, gpus: int
+) -> tuple[Options, Mapping[str, str]]:
+    """Return a worker's options of `ray start`, and its environment variables with its GPUs.
+
+    Args:
+        head: the head's address.
+        number: of this worker, from 0.
+    """
+    gpu_numbers = range(number * gpus, (number + 1) * gpus)
+    environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpu_numbers))} if gpu_numbers else {}
+    return {"address": head, "num-cpus": f"{cpus:g}", "num-gpus": str(gpus)}, environment
+
+
+def free_ports(number: int, besides: str = "") -> list[str]:
+    """Return different free ports, none of which is `besides`."""
+    ports: list[str] = []
+    while len(ports) < number:
+        port = random.choice(PORTS)
+        if str(port) in (*ports, besides):
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            ports.append(str(port))
+    return ports
+
+
+def clean_environment() -> dict[str, str]:
+    """Return our environment without other clusters' addresses, with our packages and programs."""
+    removed = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
+    kept_variables = {name: value for name, value in os.environ.items() if name not in removed}
+    path = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
+    programs = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    return {
+        **kept_variables,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PATH": os.pathsep.join(programs),
+    }
+
+
+def last_error(folder: Path) -> str:
+    """Return the last error in the nodes' logs as a suffix for messages; empty: there is none."""
+    for log in sorted(folder.glob("*.log")):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        if lines and "Error" in lines[-1]:
+            return f"; {log.stem}: {lines[-1]}"
+    return ""
+
+
+def _check_platform() -> None:
+    if sys.platform != "linux":
+        raise ClusterError("several nodes on one machine need Linux; `hposvc run` needs none")
 
 
 @contextmanager
@@ -201,82 +237,121 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def _prepare(home: Path) -> Local:
+def _read(file: Path) -> str:
+    """Return the text of a file; empty: there is none yet."""
+    return file.read_text().strip() if file.exists() else ""
+
+
+def _read_state(home: Path) -> Local | None:
+    if not (text := _read(home / STATE)):
+        return None
+    data = json.loads(text)
+    return Local(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
+
+
+def _write_state(home: Path, cluster: Local) -> None:
+    draft = home / f"{STATE}.{os.getpid()}"
+    draft.write_text(json.dumps(asdict(cluster), indent=2))
+    draft.rename(home / STATE)
+
+
+def _come_up(home: Path, shape: Shape) -> Local:
+    """Start the head, then the workers, and wait for all; where that fails, nothing is left."""
     token = home / "ray" / TOKEN  # shared with the machine's own Ray
     token.parent.mkdir(exist_ok=True)
     make_token(token)
-    folder = tempfile.mkdtemp(prefix="hposvc-cluster-")  # short: paths of sockets are limited
-    name = Path(folder).name.removeprefix("hposvc-cluster-")
+    folder = Path(tempfile.mkdtemp(prefix="hposvc-cluster-"))  # short: socket paths are limited
+    name = folder.name.removeprefix("hposvc-cluster-")
     (port,) = free_ports(1)
-    return Local(name, folder, str(token), f"http://127.0.0.1:{port}")
-
-
-def _start(home: Path, cluster: Local, shape: Shape) -> Local:
-    """Start the head, then the workers; each is recorded at once, so that `down` finds it."""
-    port = cluster.dashboard.rpartition(":")[2]
-    head = head_options(port, shape.head_cpus)
-    cluster = _add_node(home, cluster, *head)
-    cluster = replace(cluster, address=_await_address(cluster))
-    for number in range(shape.nodes):
-        worker = worker_options(cluster.address, number, shape.cpus, shape.gpus)
-        cluster = _add_node(home, cluster, *worker)
+    cluster = Local(name, str(folder), str(token), f"http://127.0.0.1:{port}")
+    address = folder / "head" / "ray_current_cluster"  # the head writes it once it is up
+    try:
+        cluster = _start_node(home, cluster, *head_options(port, shape.head_cpus))
+        _wait(cluster, lambda: "" if _read(address) else "the head is not up")
+        cluster = replace(cluster, address=_read(address))
+        for number in range(shape.nodes):
+            options = worker_options(cluster.address, number, shape.cpus, shape.gpus)
+            cluster = _start_node(home, cluster, *options)
+        _wait(cluster, lambda: _missing_nodes(cluster, shape.nodes + 1))
+    except BaseException as error:
+        hint = last_error(folder)
+        _end(home, cluster)
+        if isinstance(error, (JobsError, OSError, _NodeEndedError)):
+            kind = _NodeEndedError if isinstance(error, _NodeEndedError) else ClusterError
+            raise kind(f"the cluster did not come up: {error}{hint}") from error
+        raise
     return cluster
 
 
-def _add_node(
+def _start_node(
     home: Path, cluster: Local, options: Options, environment: Mapping[str, str]
 ) -> Local:
-    mark, _, value = cluster.mark.partition("=")
+    """Start a node, and record it, so that `down` finds it; return the cluster with the node."""
+    number, folder = len(cluster.nodes), Path(cluster.folder)
+    name = f"node-{number}" if number else "head"
+    host = f"127.0.0.{number + 2}"  # Ray turns 127.0.0.1 into the machine's outer address
+    all_options: dict[str, str | None] = {
+        **{"block": None, "node-name": name, "node-ip-address": host, "disable-usage-stats": None},
+        **{"temp-dir": str(folder / name), "object-store-memory": str(STORE_BYTES)},
+        # 0: any free port; the defaults suit one node per machine
+        **{"min-worker-port": "0", "max-worker-port": "0", "dashboard-agent-listen-port": "0"},
+        **options,
+    }
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+    command += [
+        f"--{key}" if value is None else f"--{key}={value}" for key, value in all_options.items()
+    ]
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": cluster.token}
     # Processes that change their title would otherwise overwrite their environment and the mark.
-    no_title = {"SPT_NOENV": "1"}
-    full_environment = {**clean_environment(), **token, mark: value, **no_title, **environment}
-    node = start(len(cluster.nodes), Path(cluster.folder), options, full_environment)
-    extended = replace(cluster, nodes=(*cluster.nodes, node))
-    _write_state(home, extended)
-    return extended
+    mark = {MARK: cluster.id, "SPT_NOENV": "1"}
+    with (folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C must reach the caller only
+            env={**clean_environment(), **token, **mark, **environment},
+        )
+    cluster = replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
+    _write_state(home, cluster)
+    return cluster
 
 
-def _await_address(cluster: Local) -> str:
-    """Return the head's address, which it writes to its folder once it is up."""
-    file = Path(cluster.folder, "head", "ray_current_cluster")
+def _wait(cluster: Local, find_problem: Callable[[], str]) -> None:
+    """Wait until there is no problem any more."""
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if file.exists() and (address := file.read_text().strip()):
-            return address
-        _check_alive(cluster)
+    while problem := find_problem():
+        for node in cluster.nodes:
+            if _has_ended(node.pid):
+                raise _NodeEndedError(f"{node.name} has ended")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {START_S:g} s {problem}")
         time.sleep(POLL_S)
-    raise TimeoutError(f"the head is not up after {START_S:g} s")
 
 
-def _await_nodes(cluster: Local, wanted: int) -> None:
-    """Wait until all nodes are up and jobs can be submitted."""
-    deadline = time.monotonic() + START_S
-    alive, dashboard = 0, cluster.ask()
-    problem = f"after {START_S:g} s the dashboard is not up"
-    while time.monotonic() < deadline:
-        _check_alive(cluster)
-        try:
-            alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
-            if alive == wanted:
-                dashboard.jobs()  # raises until jobs can be submitted
-                return
-            problem = f"after {START_S:g} s there are {alive} nodes of {wanted}"
-        except JobsError as error:
-            problem = f"after {START_S:g} s: {error}"
-        time.sleep(POLL_S)
-    raise TimeoutError(problem)
+def _has_ended(pid: int) -> bool:
+    """Return whether a process that this one started has ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
-def _check_alive(cluster: Local) -> None:
-    for node in cluster.nodes:
-        if not node.process.alive:
-            raise _NodeEndedError(f"{node.name} has ended")
+def _missing_nodes(cluster: Local, wanted: int) -> str:
+    """Say what is missing until all nodes are up and jobs can be submitted; empty: nothing."""
+    dashboard = cluster.ask()
+    try:
+        alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
+        dashboard.jobs()  # raises until jobs can be submitted
+    except JobsError as error:
+        return str(error)
+    return "" if alive == wanted else f"there are {alive} nodes of {wanted}"
 
 
 def _end(home: Path, cluster: Local) -> None:
-    heads = [node.process for node in cluster.nodes]
-    remaining = end(heads, cluster.mark, GRACE_S, PATIENCE_S)
+    remaining = end(cluster.mark, GRACE_S, PATIENCE_S)
     if remaining:
         pids = ", ".join(str(process.pid) for process in remaining)
         raise ClusterError(f"these processes of the cluster do not end: {pids}")

@@ -2,6 +2,7 @@
 
 A probe is sent to a node by value, with everything it uses of this module: our packages need not be
 installed there, and whether they are is one of the questions. So probes import inside functions.
+They return problems as the fields of `node_health.Issue`: text, remedy, and whether it is fatal.
 """
 
 from typing import Any
@@ -14,10 +15,16 @@ TORCH = (
 )
 
 SENSORS_S = 10.0  # for nvidia-smi
+GIB = 2**30
+LEAST_DISK = 5 * GIB
+FULL = GIB // 8  # with less, Ray's processes do not start, and logs are not written
 
-# Measures the speed of each GPU, or reports its error. Other processes there matter little: the
-# fastest of many short runs counts, by the GPU's own clock. GPUs without free memory are skipped.
-# The first line that it prints says that torch is loaded: what hangs later is a GPU or its driver.
+Problem = tuple[str, str, bool]
+
+# Measures the speed of each GPU, or reports its error or a wrong product. Other processes there
+# matter little: the fastest of many short runs counts, by the GPU's own clock. GPUs without free
+# memory are skipped. The first line that it prints says that torch is loaded: what hangs later is a
+# GPU or its driver.
 GPUS = """
 import json, time, torch
 print("torch is loaded", flush=True)
@@ -47,6 +54,8 @@ def speeds(number):
         source = torch.zeros(COPIED, device="cuda", dtype=torch.uint8)
         target = torch.empty_like(source)
         multiply = quickest(lambda: torch.mm(left, left, out=product))
+        if not torch.allclose(product, torch.full_like(product, SIDE * 1e-4), rtol=0.01):
+            raise RuntimeError("a product of matrices is wrong")
         copy = quickest(lambda: target.copy_(source))
     return [
         ("matmul", 2e-12 * SIDE**3 / multiply, "TFLOPS"),
@@ -85,20 +94,8 @@ print(json.dumps([found, wrong]))
 """
 
 
-def examine(
-    packages: tuple[str, ...], torch: str | None, timeout_s: float, folders: dict[str, str]
-) -> dict[str, Any]:
-    """Describe this machine: versions, our packages, torch and GPUs, free space on disks.
-
-    Args:
-        packages: to report the origin and a digest of.
-        torch: code for a child process that prints what torch sees; None: skip this.
-        folders: to report the free disk space of, by a word for the purpose of each.
-
-    Returns:
-        `python`, `ray`, `packages` {name: {"origin", "digest"} or None}, `torch` {"version",
-        "cuda", "gpus"} or {"error"} or None, `disks` {word: {"folder", "free"} or None}.
-    """
+def describe(packages: tuple[str, ...]) -> dict[str, Any]:
+    """Return this machine's `python`, `ray`, and `packages` {name: origin and digest, or None}."""
     import hashlib
     import importlib.util
     import platform
@@ -118,20 +115,51 @@ def examine(
             digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
         return {"origin": str(folder.parent), "digest": digest.hexdigest()[:8]}
 
-    def torch_seen(code: str) -> dict[str, Any]:
-        answer, _, error = _run_json(code, timeout_s)
-        if error:
-            return {"error": error}
-        version, cuda, gpus = answer
-        return {"version": version, "cuda": cuda, "gpus": gpus}
-
     return {
         "python": platform.python_version(),
         "ray": ray.__version__,
         "packages": {name: package(name) for name in packages},
-        "torch": None if torch is None else torch_seen(torch),
-        "disks": {purpose: _disk(folder) for purpose, folder in folders.items()},
     }
+
+
+def compare(
+    here: dict[str, Any], gpus: float, torch: str, timeout_s: float, folders: dict[str, str]
+) -> dict[str, Any]:
+    """Compare this machine's versions with the driver's; look at torch, and at free disk space.
+
+    Args:
+        here: the driver's description.
+        gpus: how many Ray has here.
+        torch: code for a child process that prints what torch sees.
+        folders: to report the free disk space of, by a word for the purpose of each.
+
+    Returns:
+        `problems`, and `notes` for people.
+    """
+    there = describe(tuple(here["packages"]))
+    problems = [
+        (f"{name} {there[name]}, here {here[name]}", "install the same here and there", True)
+        for name in ("python", "ray")
+        if there[name] != here[name]
+    ]
+    problems += _compare_packages(here["packages"], there["packages"])
+    seen, _, error = _run_json(torch, timeout_s)
+    version, cuda, count = ("", None, 0) if error else seen
+    if error:
+        problems.append((f"torch: {error}", "install torch there", True))
+    elif gpus > count:
+        text = f"Ray has {gpus:g} GPU, torch {version} sees {count}"
+        problems.append((text, "install a torch for that node's driver", True))
+    sees = f" (CUDA {cuda}, {count} GPU)" if cuda else ""
+    origins = sorted({package["origin"] for package in there["packages"].values() if package})
+    free, full = _disks(folders)
+    notes = [
+        f"Python {there['python']}, Ray {there['ray']}",
+        f"torch {version}{sees}" if version else "no torch",
+        f"ours from {', '.join(origins)}" if origins else "none of our packages",
+        *free,
+    ]
+    return {"problems": problems + full, "notes": notes}
 
 
 def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dict[str, Any]:
@@ -140,39 +168,39 @@ def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dic
     Args:
         gpus: code for a child process that prints the speeds of GPUs; None: there are none.
         timeout_s: for the child process, which prints a line once torch is loaded.
-        folders: as for `examine`.
+        folders: as for `compare`.
 
     Returns:
-        `speeds` [{"what", "part", "model", "value", "unit"}], `wrong` [errors of GPUs],
-        `untested` [reasons why GPUs could not be tested], `instruments` [{"gpu", "uncorrectable",
-        "failing", "slowed"}], `disks` as in `examine`, `busy` processes per core before the
-        measurement, `time` at the end. Values that can't be measured are left out.
+        `speeds` [{"what", "part", "model", "value", "unit"}], `problems`, `notes` for people,
+        `busy` processes per core before the measurement, `time` at the end.
     """
     import os
     import time
 
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)
     speeds = _core_speeds()
-    wrong: list[str] = []
-    untested: list[str] = []
-    sensors: list[dict[str, Any]] = []
+    free, problems = _disks(folders)
     if gpus is not None:
         (fast, wrong), output, error = _run_json(gpus, timeout_s, nothing=([], []))
         speeds += fast
         if error and output:
             wrong = [f"the test of its GPUs: {error}"]
-        elif error:
-            untested.append(f"its GPUs are not tested, torch did not load: {error}")
-        sensors, error = _gpu_sensors(SENSORS_S)
-        if error:
-            untested.append(f"nvidia-smi: {error}")
+        remedy = "see `dmesg` there for Xid; drain and reset, or replace, the GPU"
+        problems += [(text, remedy, True) for text in wrong]
+        if error and not output:
+            text = f"its GPUs are not tested, torch did not load: {error}"
+            problems.append((text, "install torch there", False))
+        problems += _gpu_problems(SENSORS_S)
+    slowest = {
+        (speed["what"], speed["model"]): f"{speed['what']} of {speed['part']} "
+        f"{speed['value']:.3g} {speed['unit']}"
+        for speed in sorted(speeds, key=lambda speed: float(speed["value"]), reverse=True)
+    }
     return {
         "speeds": speeds,
-        "wrong": wrong,
-        "untested": untested,
-        "instruments": sensors,
+        "problems": problems,
+        "notes": [*slowest.values(), *free],
         "busy": busy,
-        "disks": {purpose: _disk(folder) for purpose, folder in folders.items()},
         "time": time.time(),
     }
 
@@ -184,22 +212,59 @@ def clock() -> float:
     return time.time()
 
 
+def _compare_packages(here: dict[str, Any], there: dict[str, Any]) -> list[Problem]:
+    """Return the problems of our packages on this machine, against those of the driver."""
+    problems: list[Problem] = []
+    if missing := [name for name, package in there.items() if package is None]:
+        remedy = "install hposvc there for `run --address`; `submit` takes it along"
+        problems.append((f"not there: {', '.join(missing)}", remedy, False))
+    for name, package in there.items():
+        expected = here[name]
+        if package and expected and package["digest"] != expected["digest"]:
+            text = (
+                f"{name} in {package['origin']} is another than here "
+                f"({package['digest']}, here {expected['digest']} in {expected['origin']})"
+            )
+            remedy = "install the same wheel there, or rename what has its name"
+            problems.append((text, remedy, True))
+    return problems
+
+
+def _disks(folders: dict[str, str]) -> tuple[list[str], list[Problem]]:
+    """Return the free space of folders for people, and the problems of those nearly full."""
+    import shutil
+    from pathlib import Path
+
+    notes, problems = [], []
+    for purpose, folder in folders.items():
+        if not Path(folder).exists():
+            remedy = "name a `storage` that every node sees, unless this is made when it is needed"
+            problems.append((f"the folder of the {purpose} is not there", remedy, False))
+            continue
+        free = shutil.disk_usage(folder).free
+        notes.append(f"{free / GIB:.0f} GiB for {purpose}")
+        if free < LEAST_DISK:
+            text = f"{free / GIB:.1f} GiB free for {purpose} in {folder}"
+            problems.append((text, "make room there", free < FULL))
+    return notes, problems
+
+
 def _core_model() -> str:
     """Return the model of this machine's cores, with family and model numbers.
 
     Clouds give one name to several generations, which differ by more than broken cores do.
     """
     import platform
+    import re
     from pathlib import Path
 
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        lines = []
-    marks = ("model name", "cpu family", "model\t")
-    matches = (next((line for line in lines if line.startswith(mark)), "") for mark in marks)
-    named = " ".join(filter(None, (line.partition(":")[2].strip() for line in matches)))
-    return named or platform.machine()
+        text = ""
+    first = {name: value for name, value in reversed(re.findall(r"(.*?)\t*: (.*)", text))}
+    named = (first.get(name, "") for name in ("model name", "cpu family", "model"))
+    return " ".join(filter(None, named)) or platform.machine()
 
 
 def _core_speeds() -> list[dict[str, Any]]:
@@ -243,40 +308,45 @@ def _core_speeds() -> list[dict[str, Any]]:
     ]
 
 
-def _gpu_sensors(timeout_s: float) -> tuple[list[dict[str, Any]], str]:
-    """Return the state of each GPU from NVIDIA's driver, and the error if nvidia-smi fails.
-
-    Without nvidia-smi, as for GPUs of other makers, both are empty.
-    """
+def _gpu_problems(timeout_s: float) -> list[Problem]:
+    """Return what NVIDIA's driver says of each GPU; nothing for GPUs of other makers."""
     import shutil
     from xml.etree import ElementTree
 
-    reasons = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
     if shutil.which("nvidia-smi") is None:
-        return [], ""
+        return []
     output, error = _run(["nvidia-smi", "-q", "-x"], timeout_s)
     try:
         gpus = [] if error else ElementTree.fromstring(output).findall("gpu")
     except ElementTree.ParseError as unreadable:
-        return [], f"{unreadable}"
-    gpu_states = []
+        gpus, error = [], f"{unreadable}"
+    problems: list[Problem] = []
+    if error:
+        problems.append((f"nvidia-smi: {error}", "run nvidia-smi there; see `dmesg`", False))
     for number, gpu in enumerate(gpus):
         texts = {element.tag: (element.text or "").strip() for element in gpu.iter()}
         # The names of the counts differ between drivers; without ECC they are N/A.
-        counts = [
+        counts = (
             int(text)
             for element in gpu.iterfind("ecc_errors/volatile/*")
             if "uncorrectable" in element.tag and (text := (element.text or "").strip()).isdigit()
-        ]
+        )
         slowed = [
             reason.removeprefix("hw_").replace("_", " ")
-            for reason in reasons
+            for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
             if any(tag.endswith(f"_reason_{reason}") and texts[tag] == "Active" for tag in texts)
         ]
-        failing = texts.get("remapped_row_failure") == "Yes"
-        state = {"gpu": f"GPU {number}", "uncorrectable": sum(counts), "failing": failing}
-        gpu_states.append({**state, "slowed": slowed})
-    return gpu_states, error
+        if uncorrectable := sum(counts):
+            text = f"GPU {number}: {uncorrectable} uncorrectable ECC errors since it was reset"
+            remedy = "drain the node and reset the GPU; replace it if they come again"
+            problems.append((text, remedy, True))
+        if texts.get("remapped_row_failure") == "Yes":
+            text = f"GPU {number}: a row of its memory could not be remapped"
+            problems.append((text, "replace the GPU", True))
+        if slowed:
+            text = f"GPU {number}: its clocks are held down ({', '.join(slowed)})"
+            problems.append((text, "look at its cooling and its power supply", False))
+    return problems
 
 
 def _run_json(code: str, timeout_s: float, nothing: Any = None) -> tuple[Any, str, str]:
@@ -327,13 +397,3 @@ def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
         return text, f"it was ended by {signal.Signals(-child.returncode).name}"
     lines = errors.decode(errors="replace").strip().splitlines()
     return text, lines[-1] if lines else f"it ended with {child.returncode}"
-
-
-def _disk(folder: str) -> dict[str, Any] | None:
-    import shutil
-    from pathlib import Path
-
-    place = Path(folder)
-    if not place.exists():
-        return None
-    return {"folder": folder, "free": shutil.disk_usage(place).free}

@@ -33,21 +33,23 @@ def nodes_without(folder: Path) -> list[str]:
     mark.mkdir()
     try:
         (mark / "driver").write_text(word)
-        answers = {node["NodeID"]: _start_check(node["NodeID"], mark, word) for node in nodes}
-        ray.wait(list(answers.values()), num_returns=len(answers), timeout=ANSWER_S)
-        problems = [
-            (_problem(answers[node["NodeID"]], mark / node["NodeID"]), node) for node in nodes
+        check = ray.remote(num_cpus=0, max_retries=0)(_check_folder)
+        answers = [
+            check.options(
+                name="storage-check",
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+            ).remote(mark, word, node["NodeID"])
+            for node in nodes
         ]
-        return [f"{node['NodeName']}: {problem}" for problem, node in problems if problem]
+        ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S)
+        problems = [
+            (node["NodeName"], _problem(answer, mark / node["NodeID"]))
+            for node, answer in zip(nodes, answers, strict=True)
+        ]
+        return [f"{name}: {problem}" for name, problem in problems if problem]
     finally:
         # A late node may still be writing there, which must not hide the problems found.
         shutil.rmtree(mark, ignore_errors=True)
-
-
-def _start_check(node: str, mark: Path, word: str) -> ray.ObjectRef[str]:
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    look = ray.remote(num_cpus=0, max_retries=0)(_check_folder)
-    return look.options(name="storage-check", scheduling_strategy=strategy).remote(mark, word, node)
 
 
 def _check_folder(mark: Path, word: str, node: str) -> str:

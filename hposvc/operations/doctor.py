@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from packaging.requirements import Requirement
 from sqlalchemy import make_url
 
-from cluster.node_health import NodeHealth
 from hposvc.api import Sweeps
 from hposvc.errors import DamagedJournal, StoreError
 from hposvc.journal.damage import find_remains
@@ -33,7 +32,6 @@ from hposvc.tracking.mlflow_server import hide_passwords
 Level = Literal["ok", "warn", "fail"]
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-OLDEST_PYTHON = (3, 11)
 GIB = 2**30
 MIN_DISK = 5 * GIB
 MIN_SHM = GIB // 2  # for Ray's objects, and batches that data loaders pass between processes
@@ -61,7 +59,7 @@ def examine(
             some seconds.
         address: of a Ray cluster; None: RAY_ADDRESS, or the local Ray.
     """
-    yield _python()
+    yield Check("python", "ok", platform.python_version())  # pip has checked that it will do
     yield _packages()
     yield from _versions()
     yield _shared_memory()
@@ -74,13 +72,6 @@ def examine(
     yield from _home_checks(place)
     yield _mlflow(place)
     yield from _ray(place, deep, address or os.environ.get("RAY_ADDRESS"))
-
-
-def _python() -> Check:
-    running = platform.python_version()
-    if sys.version_info < OLDEST_PYTHON:
-        return Check("python", "fail", running, "install Python 3.11 or later")
-    return Check("python", "ok", running)
 
 
 def _packages() -> Check:
@@ -244,11 +235,10 @@ def _probe_sqlite(uri: str) -> None:
 
 
 def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
-    from cluster import health  # imports ray, which other verbs need not wait for
-    from cluster.launch import find_others
+    from cluster.launch import find_others, own_address  # imports ray: other verbs need not wait
 
     folder = home.path / "ray"
-    address = given_address or health.running(folder)
+    address = given_address or own_address(folder)
     if not given_address and (others := find_others(folder)):
         text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
         yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
@@ -271,21 +261,16 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
     """
     from cluster import health  # see above
 
-    folder, target = home.path / "ray", address or "local"
-    answer = health.ask_nodes(target, folder, home.path) if deep else health.ask(target, folder)
+    answer = health.ask(address or "local", home.path / "ray", home.path if deep else None)
     name = address or "one of this machine's own"
     if answer.works:
         yield Check("ray", "ok", f"{name}: {answer.text}")
     else:
         yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
     for node in answer.nodes:
-        yield from _node_checks(node)
-
-
-def _node_checks(node: NodeHealth) -> Iterator[Check]:
-    """Yield a node's health, or its troubles."""
-    name = f"node {node.name}"
-    if not node.troubles:
-        yield Check(name, "ok", node.text)
-    for trouble in node.troubles:
-        yield Check(name, "fail" if trouble.fatal else "warn", trouble.text, trouble.remedy)
+        label = f"node {node.name}"
+        if not node.troubles:
+            yield Check(label, "ok", node.text)
+        for trouble in node.troubles:
+            level: Level = "fail" if trouble.fatal else "warn"
+            yield Check(label, level, trouble.text, trouble.remedy)

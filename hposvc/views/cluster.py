@@ -1,9 +1,9 @@
-"""Views of a cluster: tables, and shell lines to copy."""
+"""Views of a cluster, and of the checks of machines: tables, and shell lines to copy."""
 
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
@@ -12,11 +12,10 @@ from rich.text import Text
 
 from cluster.local import Local
 from hposvc.operations.doctor import Check
-from hposvc.views.doctor import checks
 from hposvc.views.formatting import NONE, duration
 from hposvc.views.tables import make_table
 
-COLOURS = {"ALIVE": "green", "DEAD": "red"}
+COLOURS = {"ALIVE": "green", "DEAD": "red", "ok": "green", "warn": "yellow", "fail": "bold red"}
 GIB = 2**30
 
 
@@ -48,6 +47,17 @@ def describe_overview(overview: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _held_nodes(overview.get("held", {}))
     if "health" in overview:
         yield checks([Check(**check) for check in overview["health"]])
+
+
+def checks(results: Iterable[Check]) -> Table:
+    """Return the table of checks, one row each, with the remedy below the finding."""
+    table = make_table("", "check", "found")
+    for check in results:
+        text = Text(check.found)
+        if check.remedy:
+            text.append(f"\n→ {check.remedy}", "bold")
+        table.add_row(Text(check.state, COLOURS[check.state]), check.check, text)
+    return table
 
 
 def _held_nodes(nodes: Mapping[str, str]) -> Iterator[RenderableType]:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -18,7 +17,6 @@ import pytest
 from terminal import until
 
 from cluster.dashboard import Dashboard
-from cluster.processes import Process, family
 from hposvc import api
 from hposvc.events import Reported
 from hposvc.journal.home import Home
@@ -114,10 +112,9 @@ def desk(tmp_path: Path, empty_mlflow: Path) -> Desk:
 
 def kill_node(pid: int) -> None:
     """SIGKILL a node with all of its processes: what the loss of a machine looks like."""
-    process = Process.of(pid)
-    assert process is not None
-    for one in family([process], "NO_SUCH=MARK"):
-        one.send(signal.SIGKILL)
+    process = psutil.Process(pid)
+    for one in (*process.children(recursive=True), process):
+        one.kill()
 
 
 def status_without_token(url: str) -> int:
@@ -179,7 +176,8 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
 
 
 def _ranks(seen: Dashboard, sweep: str) -> set[str]:
-    names = (str(actor["name"]) for actor in seen.actors())
+    actors = seen.get("/api/v0/actors?detail=1")["data"]["result"]["result"]
+    names = (str(actor["name"]) for actor in actors)
     found = (re.fullmatch(rf"{sweep}/slot-\d+/rank-(\d)", name) for name in names)
     return {match[1] for match in found if match}
 

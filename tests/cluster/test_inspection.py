@@ -24,8 +24,7 @@ def cluster(tmp_path_factory):
 def found(speed, **changes):
     """Return a probe's answer for a node with a core of this speed."""
     part = {"what": "matmul", "part": "a core", "model": "x", "value": speed, "unit": "GFLOPS"}
-    fine = {"wrong": [], "untested": [], "instruments": [], "disks": {}}
-    return {"speeds": [part], **fine, **changes, "time": time.time()}
+    return {"speeds": [part], "problems": [], **changes, "time": time.time()}
 
 
 class Fleet:
@@ -110,7 +109,10 @@ def test_one_that_comes_later_is_held_against_those_that_were_there(fleet):
 
 
 def test_what_is_wrong_with_a_node_by_itself_is_told_at_the_first_look(fleet):
-    fleet.answers = {"a": [found(50, wrong=["GPU 0: no"])], "b": [found(50)]}
+    fleet.answers = {
+        "a": [found(50, problems=[["GPU 0: no", "replace it", True]])],
+        "b": [found(50)],
+    }
     assert fleet.look() == {"a": "GPU 0: no", "b": ""}
 
 

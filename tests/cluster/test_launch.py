@@ -1,5 +1,7 @@
 """A connection to a given cluster, whose head may go away."""
 
+import fcntl
+import json
 import shutil
 import socket
 import subprocess
@@ -14,15 +16,13 @@ from cluster.launch import DAEMON, KEEPERS, Connection, Unreachable, find_others
 
 # A keeper whose Ray does not start twice, as on a busy machine, then one of no Ray at all.
 FICKLE = """
-import fcntl, pathlib, sys, time
+import pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
 with (folder / "tries").open("a") as file:
     file.write("x")
 if len((folder / "tries").read_text()) < 3:
     sys.exit("The current node timed out during startup.")
 (folder / "address.json").write_text('{"address": "127.0.0.1:1", "mark": "A=1"}')
-lock = (folder / "keeper.lock").open("a")
-fcntl.flock(lock, fcntl.LOCK_EX)
 while not (folder / "end").exists():
     time.sleep(0.01)
 """
@@ -84,13 +84,21 @@ def test_other_rays_of_this_machine_are_found_by_their_homes_and_processes(tmp_p
         assert f"process {started[2].pid}" in found
 
 
+def test_a_ray_that_nobody_keeps_does_not_run(tmp_path):
+    assert launch.own_address(tmp_path / "none") is None
+    (tmp_path / launch.ADDRESS).write_text(json.dumps({"address": "127.0.0.1:1", "pid": 1}))
+    assert launch.own_address(tmp_path) is None
+    with (tmp_path / launch.KEEPER).open("w") as keeper:
+        fcntl.flock(keeper, fcntl.LOCK_EX)
+        assert launch.own_address(tmp_path) == "127.0.0.1:1"
+
+
 @pytest.fixture
 def fickle(tmp_path, monkeypatch):
     """A folder whose keepers are FICKLE."""
     (tmp_path / "fickle_keeper.py").write_text(FICKLE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(launch, "DAEMON", "fickle_keeper")
-    monkeypatch.setattr(launch, "KEEPER_S", 3.0)
     yield tmp_path
     (tmp_path / "end").touch()
 

@@ -1,13 +1,16 @@
-"""Errors of a cluster on this machine; its normal use is tested in tests/hposvc/cli/commands."""
+"""A cluster on this machine: options and errors; its normal use: tests/hposvc/cli/commands."""
 
 import os
+import socket
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cluster import local
-from cluster.processes import Process, family
+from cluster.processes import family
 from hposvc.cli.main import main
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -27,12 +30,14 @@ def test_a_cluster_that_does_not_come_up_leaves_nothing(tmp_path, folders, monke
     monkeypatch.setattr(local, "START_S", 1.0)
     ended = []
     end = local.end
-    monkeypatch.setattr(local, "end", lambda *what: ended.append(what[:2]) or end(*what))
-    with pytest.raises(local.ClusterError, match=r"did not come up: the head is not up"):
+    monkeypatch.setattr(
+        local, "end", lambda mark, *what: ended.append((mark, family(mark))) or end(mark, *what)
+    )
+    with pytest.raises(local.ClusterError, match=r"did not come up: after 1 s the head is not up"):
         local.up(tmp_path / "home", local.Shape(1))
-    [(heads, mark)] = ended
-    assert heads
-    assert not family(heads, mark)
+    [(mark, members)] = ended
+    assert members
+    assert not family(mark)
     assert list(folders.iterdir()) == []
     assert local.find(tmp_path / "home") is None
 
@@ -49,12 +54,10 @@ def test_a_node_that_ends_is_started_again_and_what_it_said_is_told(tmp_path, fo
 
 
 def test_a_cluster_that_ended_with_the_machine_is_forgotten(tmp_path, folders):
-    gone = Process(pid=1, born=1, boot="another")
     (folders / "left").mkdir()
-    past = local.Local("left", str(folders / "left"), "token", "http://127.0.0.1:1", "", ())
-    local._write_state(
-        tmp_path, local.replace(past, nodes=(local.Node("head", "127.0.0.2", gone),))
-    )
+    head = local.Node("head", "127.0.0.2", os.getpid())  # the pid is another process's by now
+    past = local.Local("left", str(folders / "left"), "token", "http://127.0.0.1:1", "", (head,))
+    local._write_state(tmp_path, past)
     assert local.find(tmp_path) is None
     assert local.down(tmp_path) is None
     assert list(folders.iterdir()) == []
@@ -75,3 +78,50 @@ def test_a_machine_without_linux_is_told_so(tmp_path, monkeypatch, capsys, cpus)
 def test_down_makes_no_home(tmp_path):
     assert local.down(tmp_path / "home") is None
     assert not (tmp_path / "home").exists()
+
+
+def test_each_worker_sees_gpus_of_its_own():
+    options, environment = local.worker_options("127.0.0.2:6379", 1, 2.0, 2)
+    assert options == {"address": "127.0.0.2:6379", "num-cpus": "2", "num-gpus": "2"}
+    assert environment == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert local.worker_options("127.0.0.2:6379", 1, 0.5, 0)[1] == {}
+
+
+def test_the_dashboard_answers_to_this_machine_alone():
+    options, environment = local.head_options("8265", 0.5)
+    assert options["dashboard-host"] == "127.0.0.1"
+    assert (options["dashboard-port"], options["num-cpus"]) == ("8265", "0.5")
+    assert all(port.isdigit() for port in environment.values())
+
+
+def test_ports_are_free_and_differ():
+    """Ray refuses a port that two of its parts are to use."""
+    with ExitStack() as stack:
+        for port in local.free_ports(50, besides="20001"):
+            stack.enter_context(socket.socket()).bind(("", int(port)))
+
+
+def test_a_node_knows_our_packages_and_no_other_cluster(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    environment = local.clean_environment()
+    assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN"} & environment.keys()
+    root = str(Path(local.__file__).parents[1])
+    assert environment["PYTHONPATH"] == os.pathsep.join([root, "/theirs"])
+    assert environment["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize(
+    ("logs", "said"),
+    [
+        ({}, ""),
+        ({"head": "started\n"}, ""),
+        ({"head": "ValueError: no\nall is well\n"}, ""),
+        ({"head": "started\n", "node-1": "x\nOSError: in use\n\n"}, "; node-1: OSError: in use"),
+    ],
+)
+def test_the_error_that_a_log_ends_with_is_told(tmp_path, logs, said):
+    for name, text in logs.items():
+        (tmp_path / f"{name}.log").write_text(text)
+    assert local.last_error(tmp_path) == said

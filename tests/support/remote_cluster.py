@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.node import free_ports
+from cluster.local import free_ports
 
 # Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
 _NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")

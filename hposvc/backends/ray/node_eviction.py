@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from ray._private.state import state as cluster_state  # no public name exists (
 
 from cluster import quarantine
 from cluster.inspection import Inspection, stored_results
-from cluster.node_health import hardware_issues
+from cluster.node_health import own_issues
 from hposvc.backends.backend import Setting
 from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
@@ -22,7 +21,6 @@ from hposvc.events import BackendEvent, Cause, Failed
 from trainables.link import Report
 from trainables.monitoring import slow_ranks
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
-from trainables.order import Order
 
 log = logging.getLogger(__name__)
 NODE_CAUSES: tuple[Cause, ...] = ("infra", "stalled")  # possibly the fault of a slot's node
@@ -42,9 +40,6 @@ class NodeEvictions:
 
     setting: Setting
     cluster: RayCluster
-    _reports: dict[str, deque[SlowestRank]] = field(default_factory=dict)  # by slot
-    # By slot: the node of each rank.
-    _rank_nodes: dict[str, list[str]] = field(default_factory=dict)
     _reported: set[str] = field(default_factory=set)  # ids of nodes already reported
     _failures: NodeFailures = field(default_factory=NodeFailures)
     _inspection: Inspection = field(default_factory=Inspection)
@@ -67,14 +62,10 @@ class NodeEvictions:
         self._inspection.look(self.cluster.candidate_nodes())
         return [*evictions, *self._newly_draining()]
 
-    def record_nodes(self, slot: Slot) -> None:
-        """Note the nodes of a slot that is up; Ray knows them only while the slot lives."""
-        self._nodes_of(slot)
-
     def record_work(self, slot: Slot, ended: bool) -> None:
         """Record that a slot works: a report came, or one of its orders ended."""
         if self._failures.rows:
-            self._failures.record_work(self._nodes_of(slot), ended)
+            self._failures.record_work(slot.nodes(), ended)
 
     def on_order_ended(self, slot: Slot, event: BackendEvent) -> list[NodeEviction]:
         """Return the node to leave, if an event that costs a slot shows that the node is faulty."""
@@ -98,29 +89,18 @@ class NodeEvictions:
         score = report.metrics.get("perf/straggler")
         rank = report.metrics.get("perf/straggler_rank")
         ranks, order = slot.resources.ranks, slot.orders[report.order]
-        if score is None or rank is None or self._has_unequal_ranks(order):
+        strategy = order.params.get("training.strategy") or self.setting.spec.training.strategy
+        if score is None or rank is None or strategy == "pipeline":  # whose stages are unequal
             return []
-        reports = self._reports.setdefault(slot.name, deque(maxlen=REPORTS))
-        reports.append(slow_ranks.slowest_rank(int(rank), score, ranks))
-        straggler = slow_ranks.straggler(list(reports))
+        slot.slowest.append(slow_ranks.slowest_rank(int(rank), score, ranks))
+        straggler = slow_ranks.straggler(list(slot.slowest))
         node = None if straggler is None else slot.nodes()[straggler.rank]
         if straggler is None or node is None or node in self._reported:
             return []
         return self._report_straggler(node, straggler, order.trial)
 
-    def forget(self, slot: Slot) -> None:
-        """Drop all records of a slot that is gone."""
-        self._reports.pop(slot.name, None)
-        self._rank_nodes.pop(slot.name, None)
-
-    def _nodes_of(self, slot: Slot) -> list[str]:
-        """Return the node of each of a slot's ranks; Ray is asked only once."""
-        if not (nodes := self._rank_nodes.get(slot.name)):
-            nodes = self._rank_nodes[slot.name] = slot.nodes()
-        return nodes
-
     def _record_death(self, slot: Slot, trials: list[str], rank: int | None) -> list[NodeEviction]:
-        nodes = self._nodes_of(slot)
+        nodes = slot.nodes()
         blamed = set(nodes if rank is None else nodes[rank : rank + 1])
         alive = {str(info["NodeID"]) for info in ray.nodes() if info["Alive"]}
         if len(blamed) != 1 or not blamed <= alive:
@@ -131,11 +111,6 @@ class NodeEvictions:
         name, count = _node_name(node), DEATHS_IN_A_ROW
         why = f"slots die on node {name}, {count} in a row before an order was done there"
         return self._evict(node, why)
-
-    def _has_unequal_ranks(self, order: Order) -> bool:
-        """Whether the order's ranks have unequal work, as the stages of a pipeline do."""
-        strategy = order.params.get("training.strategy")
-        return (strategy or self.setting.spec.training.strategy) == "pipeline"
 
     def _report_straggler(self, node: str, slow: SlowestRank, trial: str) -> list[NodeEviction]:
         """Log that a node is slow; exclude it if the spec says so and other nodes have room."""
@@ -168,7 +143,7 @@ class NodeEvictions:
         bad = {
             node
             for node, results in inspected.items()
-            if any(issue.fatal for issue in hardware_issues(results))
+            if any(issue.fatal for issue in own_issues(results))
         }
         if 2 * len(bad | unfit.keys()) > (total := len(inspected)):
             reasons = "; ".join(unfit.values())

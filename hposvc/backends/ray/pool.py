@@ -113,7 +113,7 @@ class RayPool:
         if self._orders_per_slot > 1:
             slot.decide(order, "stop")  # ends with its step; other orders in its process continue
         else:
-            self._close_slot(slot, [Ended(self.now(), order, slot.orders[order].trial)])
+            slot.close([Ended(self.now(), order, slot.orders[order].trial)])
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         self._check_cluster()
@@ -132,8 +132,7 @@ class RayPool:
         try:
             for slot in self._slots:
                 slot.close()
-                if slot.ranks.present == 0:
-                    self._forget_slot(slot)
+            self._release_slots()
             deadline = time.monotonic() + GONE_S
             while self._slots and time.monotonic() < deadline:
                 with suppress(OutOfReach):  # the cluster is being left anyway
@@ -147,13 +146,13 @@ class RayPool:
 
     def _drain_signals(self, timeout_s: float) -> list[BackendEvent]:
         """Handle all queued signals and return their events; wait `timeout_s` for the first."""
-        try:
-            signals = [self._signals.get(timeout=timeout_s)]
-        except queue.Empty:
-            return []
-        while not self._signals.empty():
-            signals.append(self._signals.get_nowait())
-        return [event for signal in signals for event in self._handle(*signal)]
+        signals = []
+        with suppress(queue.Empty):
+            signals.append(self._signals.get(timeout=timeout_s))
+            while True:
+                signals.append(self._signals.get_nowait())
+        events = [event for signal in signals for event in self._handle(*signal)]
+        return events + self._release_slots()
 
     def _show_waiting(self) -> None:
         """Show what the first slots wait for, and which sweeps hold it."""
@@ -199,12 +198,13 @@ class RayPool:
         """Close idle slots beyond the limit, and idle slots with another number of ranks."""
         for slot in self._open_slots():
             if not slot.orders and slot.resources.ranks != self._ranks:
-                self._close_slot(slot)
+                slot.close()
         spare = len(self._open_slots()) - self._limit
         # Slots that are not up yet are closed first: they hold nothing worth keeping.
         idle = [slot for slot in self._open_slots() if not slot.orders]
         for slot in sorted(idle, key=lambda slot: slot.state == "ready")[: max(0, spare)]:
-            self._close_slot(slot)
+            slot.close()
+        self._release_slots()
 
     def _grow(self) -> None:
         """Start missing slots, a few at a time, when it is this sweep's turn."""
@@ -215,7 +215,8 @@ class RayPool:
         resources = self._take_turn()
         if resources is None:
             for slot in placing:  # an earlier sweep has come: Ray would serve it last
-                self._close_slot(slot)
+                slot.close()
+            self._release_slots()
             return
         starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
         while len(self._slots) < self._limit and starting < self._cluster.max_starting:
@@ -255,15 +256,17 @@ class RayPool:
         self, slot: Slot, signal: Signal, payload: Future[Any] | Message
     ) -> list[BackendEvent]:
         if signal == "exited" and isinstance(payload, Future):
-            return self._lose_rank(slot, payload)
+            self._lose_rank(slot, payload)
+            return []
         if slot.state == "closing":
             return []
         if not isinstance(payload, Future):
             return self._handle_message(slot, payload)
         error = payload.exception()
-        if error is not None:
-            return self._lose_slot(slot, f"{signal}: {describe_error(error)}")
-        slot.launch()
+        if error is None:
+            slot.launch()
+        else:
+            self._lose_slot(slot, f"{signal}: {describe_error(error)}")
         return []
 
     def _handle_message(self, slot: Slot, message: Message) -> list[BackendEvent]:
@@ -271,12 +274,11 @@ class RayPool:
             case Ready():
                 slot.state = "ready"
                 self._fresh_deaths = 0
-                self._evictions.record_nodes(slot)
                 return []
             case PreemptionStarted():
                 slot.leaving = message.why
                 if not slot.orders:  # none was left when the notice came
-                    self._close_slot(slot)
+                    slot.close()
                 return []
             case Outcome():
                 order = slot.orders.pop(message.order)
@@ -290,7 +292,7 @@ class RayPool:
                 reason = "its process is replaced: " + (
                     "; ".join(message.leaks) or slot.leaving or "another trial in it hung"
                 )
-                self._close_slot(slot, [event, *self._failures_of(slot, reason)])
+                slot.close([event, *self._failures_of(slot, reason)])
                 self._leave_nodes(evictions)
                 return []
             case Report():
@@ -303,54 +305,50 @@ class RayPool:
         """Have slots leave these nodes, and close those that are idle."""
         for eviction in evictions:
             for idle in leave_node(self._open_slots(), eviction):
-                self._close_slot(idle)
+                idle.close()
 
-    def _lose_rank(self, slot: Slot, future: Future[Any]) -> list[BackendEvent]:
-        slot.ranks.present -= 1
-        events: list[BackendEvent] = []
-        if slot.state != "closing":
-            error = future.exception()
-            fresh, rank = slot.state == "starting", slot.ranks.rank_of(future)
-            why = describe_error(error) if error else "a rank exited without an error"
-            if died(error):
-                events = self._lose_dead_rank(slot, why, rank, low_memory(error))
-            else:
-                events = self._lose_slot(slot, why, rank)
-            if fresh and error is not None and is_permanent(error):
-                self.close()
-                raise start_error(error) from error
-        if slot.ranks.present == 0:
-            events += slot.final_events
-            self._forget_slot(slot)
-        return events
+    def _lose_rank(self, slot: Slot, future: Future[Any]) -> None:
+        """Close a slot of which a rank exited; where the pool closed it, that was to come."""
+        slot.present -= 1
+        if slot.state == "closing":
+            return
+        error, rank = future.exception(), slot.rank_of(future)
+        fresh = slot.state == "starting"
+        why = describe_error(error) if error else "a rank exited without an error"
+        ends = None
+        if died(error):
+            why, ends = self._explain_death(slot, why, rank, low_memory(error))
+        self._lose_slot(slot, why, rank, ends)
+        if fresh and error is not None and is_permanent(error):
+            self.close()
+            raise start_error(error) from error
 
-    def _lose_dead_rank(
+    def _explain_death(
         self, slot: Slot, why: str, rank: int, low_memory: str
-    ) -> list[BackendEvent]:
-        """Close a slot of which a process died; its log may say why."""
+    ) -> tuple[str, Sequence[BackendEvent] | None]:
+        """Return why a process died, which its log may say, and the ends of its slot's orders."""
         ranks, folder = slot.resources.ranks, self._config.folder
         if not slot.orders:  # it died before its first order, or between two
             death = read_death([slot_log(folder, slot.name, rank)])
-            how = death.how if death else why
-            return self._lose_slot(slot, f"a process of the slot died: {low_memory or how}", rank)
+            how = low_memory or (death.how if death else why)
+            return f"a process of the slot died: {how}", None
         if slot.leaving:
-            return self._lose_slot(slot, why, rank)
-        orders = slot.orders.values()
+            return why, None
         left = RankExit(rank, ranks, why, low_memory=low_memory)
-        events = self._deaths.events(self.now(), orders, left, slot.reported)
-        return self._lose_slot(slot, why, rank, events)
+        return why, self._deaths.events(self.now(), slot.orders.values(), left, slot.reported)
 
     def _lose_slot(
         self,
         slot: Slot,
         why: str,
         rank: int | None = None,
-        events: Sequence[BackendEvent] | None = None,
-    ) -> list[BackendEvent]:
-        """Close a broken slot; its orders' ends are returned once all its ranks are gone.
+        ends: Sequence[BackendEvent] | None = None,
+    ) -> None:
+        """Close a broken slot.
 
         Args:
-            events: these ends; None: all failed because of `why`.
+            rank: the rank that broke it; None: unknown.
+            ends: the ends of its orders; None: all failed because of `why`.
         """
         if not any(other.state == "ready" for other in self._slots):
             self._fresh_deaths += 1
@@ -360,9 +358,8 @@ class RayPool:
                     f"slots die before they are ready, {self._fresh_deaths} in a row: {why}"
                 )
         evictions = self._evictions.on_slot_lost(slot, rank)
-        self._close_slot(slot, self._failures_of(slot, why) if events is None else events)
+        slot.close(self._failures_of(slot, why) if ends is None else ends)
         self._leave_nodes(evictions)
-        return []
 
     def _failures_of(self, slot: Slot, why: str) -> list[BackendEvent]:
         """Return the failures of all orders of a slot that is lost."""
@@ -371,15 +368,13 @@ class RayPool:
         orders = slot.orders.values()
         return [Failed(self.now(), order.id, order.trial, cause, why) for order in orders]
 
-    def _close_slot(self, slot: Slot, final_events: Sequence[BackendEvent] = ()) -> None:
-        slot.close(final_events)
-        if slot.ranks.present == 0:
-            self._forget_slot(slot)
-
-    def _forget_slot(self, slot: Slot) -> None:
-        slot.release()
-        self._evictions.forget(slot)
-        self._slots = [other for other in self._slots if other is not slot]
+    def _release_slots(self) -> list[BackendEvent]:
+        """Release the closed slots whose ranks are gone; return the ends of their orders."""
+        gone = [slot for slot in self._slots if slot.state == "closing" and not slot.present]
+        for slot in gone:
+            slot.release()
+        self._slots = [slot for slot in self._slots if slot not in gone]
+        return [event for slot in gone for event in slot.final_events]
 
 
 def _name_sweeps(sweeps: Sequence[str]) -> str:

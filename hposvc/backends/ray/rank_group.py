@@ -1,105 +1,17 @@
-"""The ranks of a slot in its placement group, and their coordinator in this process."""
+"""The ranks of a slot: their order on nodes, and why they ended."""
 
 import re
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Mapping
 
-import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.util.placement_group import PlacementGroup, placement_group_table
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cluster.launch import NAMESPACE
 from hposvc.errors import OutOfReach, fail
 from trainables.errors import shortened, text_of
 from trainables.load import CodeChanged
-from trainables.runtime.assignment import Assignment, SlotConfig
-from trainables.runtime.coordinator import Coordinator, Switchboard
-from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import Message
-from trainables.vmapped.coordinator import BatchCoordinator
 
 DIED = "worker process has died"  # Ray (2.60) does not know how, and says so in 600 characters
 LOW_MEMORY = re.compile(r"was ([\d.]+ ?GB)(?: used)? / ([\d.]+ ?GB)")  # of the node
 GONE_S = 20.0  # seconds for killed ranks to be gone
-
-RankSignal = Literal["message", "exited"]  # the coordinator sent a message; a rank exited
-Post = Callable[[RankSignal, "Future[Any] | Message"], None]
-
-
-@dataclass(eq=False)
-class RankGroup:
-    """Ranks that carry out one order after the other, until they are dismissed.
-
-    `post` is called from other threads: Ray's, and the coordinator's.
-    """
-
-    name: str  # SWEEP/slot-n
-    config: SlotConfig
-    options: Mapping[str, Any]  # of each rank's actor, for Ray
-    switchboard: Switchboard
-    post: Post
-    present: int = 0  # ranks whose process may live
-    nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each bundle's node
-    _coordinator: Coordinator | BatchCoordinator = field(init=False)
-    _ranks: list[Any] = field(default_factory=list)
-    _exits: list["Future[Any]"] = field(default_factory=list)  # done when the rank has exited
-
-    def __post_init__(self) -> None:
-        config, post_message = self.config, partial(self.post, "message")
-        if config.training.trials_per_process > 1:
-            self._coordinator = BatchCoordinator(post_message, config.stall_s)
-        else:
-            self._coordinator = Coordinator(config.world_size, post_message, config.stall_s)
-
-    def launch(self, group: PlacementGroup) -> None:
-        """Start a rank in each bundle; the ranks call their coordinator."""
-        self.switchboard.connect(self.name, self._coordinator)
-        self.nodes = placement_group_table(group)["bundles_to_node_id"]
-        # Neighbouring ranks exchange most: those of a tensor group, or of a pipeline.
-        for rank, bundle in enumerate(bundles_by_node(self.nodes)):
-            name = f"{self.name}/rank-{rank}"
-            actor: Any = (
-                ray.remote(Rank)
-                .options(
-                    name=name,
-                    namespace=NAMESPACE,
-                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
-                    max_restarts=0,
-                    **self.options,
-                )
-                .remote(rank, self.config)
-            )
-            self._ranks.append(actor)
-            self.present += 1
-            exited: Any = actor.serve.options(name=name).remote(self.switchboard.call(self.name))
-            self._exits.append(exited.future())
-            self._exits[rank].add_done_callback(partial(self.post, "exited"))
-
-    def rank_of(self, end: "Future[Any]") -> int:
-        """Return the rank whose exit was posted with this future."""
-        return self._exits.index(end)
-
-    def carry_out(self, assignment: Assignment) -> None:
-        """Hand an order to the ranks, which must be up and free."""
-        self._coordinator.carry_out(assignment)
-
-    def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
-        """Pass a decision on to the coordinator."""
-        self._coordinator.decide(order, verdict)
-
-    def leave(self, why: str) -> None:
-        """End each order at its next report, before its last step."""
-        self._coordinator.leave(why)
-
-    def dismiss(self) -> None:
-        """Kill the ranks; `exited` is posted for each of them."""
-        self.switchboard.disconnect(self.name)
-        for actor in self._ranks:
-            ray.kill(actor)
 
 
 def bundles_by_node(nodes: Mapping[int, str]) -> list[int]:

@@ -1,27 +1,37 @@
-"""A slot of the pool: a placement group, its ranks, and the orders that they carry out."""
+"""A slot of the pool: a placement group, its ranks, their coordinator, and their orders."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
+import ray
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
+    placement_group_table,
     remove_placement_group,
 )
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cluster.launch import NAMESPACE
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors, rank_options
-from hposvc.backends.ray.rank_group import RankGroup, RankSignal, bundles_by_node
+from hposvc.backends.ray.rank_group import bundles_by_node
 from hposvc.events import BackendEvent
 from hposvc.spec import Resources
+from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig
-from trainables.runtime.coordinator import Switchboard
+from trainables.runtime.coordinator import Coordinator, Switchboard
+from trainables.runtime.ranks import Rank
 from trainables.runtime.wire import Message
+from trainables.vmapped.coordinator import BatchCoordinator
 
-Signal = Literal["placed"] | RankSignal  # the placement group is ready; or a signal of the ranks
+# The placement group is ready; the coordinator sent a message; a rank exited.
+Signal = Literal["placed", "message", "exited"]
 Post = Callable[["Slot", Signal, "Future[Any] | Message"], None]
 
 
@@ -43,19 +53,23 @@ class Slot:
     orders: dict[int, Order] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)  # orders that have sent a report
     leaving: str = ""  # why the slot must leave its node; empty: it need not
+    # The slowest rank of each of the last reports.
+    slowest: deque[SlowestRank] = field(default_factory=lambda: deque(maxlen=REPORTS))
+    present: int = 0  # ranks whose process may live
     final_events: Sequence[BackendEvent] = ()  # returned to the driver once the ranks are gone
-    ranks: RankGroup = field(init=False)
     requested_at: float = 0.0  # monotonic seconds; when the placement group was requested
     _group: PlacementGroup | None = None
+    _bundle_nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each one's node
+    _coordinator: Coordinator | BatchCoordinator = field(init=False)
+    _ranks: list[Any] = field(default_factory=list)
+    _exits: list["Future[Any]"] = field(default_factory=list)  # done when the rank has exited
 
     def __post_init__(self) -> None:
-        self.ranks = RankGroup(
-            self.name,
-            self.config,
-            rank_options(self.resources, self.runtime_env),
-            self.switchboard,
-            lambda signal, payload: self.post(self, signal, payload),
-        )
+        config, post_message = self.config, partial(self.post, self, "message")
+        if config.training.trials_per_process > 1:
+            self._coordinator = BatchCoordinator(post_message, config.stall_s)
+        else:
+            self._coordinator = Coordinator(config.world_size, post_message, config.stall_s)
 
     def reserve(self) -> None:
         """Request the placement group."""
@@ -66,14 +80,34 @@ class Slot:
         self._group = placement_group(
             bundles, strategy=strategy, name=self.name, bundle_label_selector=labels
         )
-        ready = self._group.ready().future()
-        ready.add_done_callback(lambda future: self.post(self, "placed", future))
+        self._group.ready().future().add_done_callback(partial(self.post, self, "placed"))
 
     def launch(self) -> None:
-        """Start the ranks in the group."""
+        """Start a rank in each bundle of the group; the ranks call their coordinator."""
         assert self._group is not None  # it was placed
         self.state = "starting"
-        self.ranks.launch(self._group)
+        self.switchboard.connect(self.name, self._coordinator)
+        self._bundle_nodes = placement_group_table(self._group)["bundles_to_node_id"]
+        options = rank_options(self.resources, self.runtime_env)
+        # Neighbouring ranks exchange most: those of a tensor group, or of a pipeline.
+        for rank, number in enumerate(bundles_by_node(self._bundle_nodes)):
+            name = f"{self.name}/rank-{rank}"
+            actor: Any = (
+                ray.remote(Rank)
+                .options(
+                    name=name,
+                    namespace=NAMESPACE,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, number),
+                    max_restarts=0,
+                    **options,
+                )
+                .remote(rank, self.config)
+            )
+            self._ranks.append(actor)
+            self.present += 1
+            exited: Any = actor.serve.options(name=name).remote(self.switchboard.call(self.name))
+            self._exits.append(exited.future())
+            self._exits[rank].add_done_callback(partial(self.post, self, "exited"))
 
     @property
     def free_places(self) -> int:
@@ -85,28 +119,38 @@ class Slot:
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Start an order; `free_places` must be above 0."""
         self.orders[order.id] = order
-        self.ranks.carry_out(Assignment(order, environment))
+        self._coordinator.carry_out(Assignment(order, environment))
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision about an order of the slot to the coordinator."""
-        self.ranks.decide(order, verdict)
+        self._coordinator.decide(order, verdict)
 
     def nodes(self) -> list[str]:
         """Return Ray's id of each rank's node, by rank; empty before the slot is placed."""
-        nodes = self.ranks.nodes
-        return [nodes[bundle] for bundle in bundles_by_node(nodes)]
+        nodes = self._bundle_nodes
+        return [nodes[number] for number in bundles_by_node(nodes)]
+
+    def rank_of(self, exited: "Future[Any]") -> int:
+        """Return the rank whose exit was posted with this future."""
+        return self._exits.index(exited)
 
     def leave(self, why: str) -> None:
         """Accept no more orders; present ones end at their next report and continue elsewhere."""
         self.leaving = why
-        self.ranks.leave(why)
+        self._coordinator.leave(why)
 
     def close(self, final_events: Sequence[BackendEvent] = ()) -> None:
-        """Kill the ranks; `final_events` are due when the last rank is gone."""
+        """Kill the ranks; when the last is gone, the pool releases the slot.
+
+        Args:
+            final_events: the ends of the slot's orders, which the pool then returns.
+        """
         if self.state == "closing":
             return
         self.state, self.final_events = "closing", final_events
-        self.ranks.dismiss()
+        self.switchboard.disconnect(self.name)
+        for actor in self._ranks:
+            ray.kill(actor)
 
     def release(self) -> None:
         """Release the placement group; the ranks must be gone."""

@@ -32,7 +32,7 @@ def doctor(shared: Shared, sweep: str | None, deep: bool, fix: bool, address: st
 
 def _check_machine(shared: Shared, deep: bool, address: str | None) -> int:
     from hposvc.remote import client
-    from hposvc.views.doctor import checks
+    from hposvc.views.cluster import checks
 
     results = list(client.examine(find_server(shared) or shared.home, deep, address))
     if not shared.json([asdict(check) for check in results]):

@@ -14,7 +14,7 @@ import pytest
 from small_disk import small
 
 from cluster import local
-from cluster.node_health import FULL
+from cluster.probes import FULL
 
 pytestmark = [
     pytest.mark.ray,

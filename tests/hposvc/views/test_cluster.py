@@ -6,7 +6,7 @@ from replicated import text_of
 from rich.console import Group
 
 from hposvc.operations.doctor import Check
-from hposvc.views.cluster import describe_overview, exports
+from hposvc.views.cluster import checks, describe_overview, exports
 
 NODE = {
     "name": "n1",
@@ -38,3 +38,10 @@ def test_held_nodes_and_checks_are_shown_where_there_are_any():
     text = text_of(Group(*describe_overview({**overview, "held": held, "health": [check]})))
     assert "clock" in text
     assert "fit" in text
+
+
+def test_each_check_has_a_row_and_its_remedy_stands_below_it():
+    rows = [Check("ray", "ok", "2.60"), Check("disk", "fail", "0 GB left", "free [some]")]
+    text = text_of(checks(rows))
+    assert text.index("2.60") < text.index("0 GB left") < text.index("→ free [some]")
+    assert text.count("→") == 1

@@ -55,7 +55,7 @@ def depart(tmp_path, monkeypatch):
         nodes = [*troubles, *range(others)]
         inspected = {**dict.fromkeys(nodes, SOUND), **(before or {})}
         monkeypatch.setattr(node_eviction, "stored_results", lambda: inspected)
-        monkeypatch.setattr(node_eviction, "hardware_issues", lambda found: found)
+        monkeypatch.setattr(node_eviction, "own_issues", lambda found: found)
         cluster = Joined(len(nodes), least)
         setting = SimpleNamespace(sweep="s", home=tmp_path)
         evictions = NodeEvictions(setting, cluster, _inspection=Looked(**troubles))

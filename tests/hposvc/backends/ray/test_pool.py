@@ -227,7 +227,7 @@ def open_pool(home):
     """Return a pool with a rank that is up."""
     pool = RayPool(Setting("twice", spec("steady"), home, home))
     deadline = time.monotonic() + 60
-    while not any(slot.ranks.present for slot in pool._slots):
+    while not any(slot.present for slot in pool._slots):
         assert time.monotonic() < deadline
         pool.capacity()
         pool.events(0.1)
