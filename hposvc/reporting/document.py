@@ -195,7 +195,8 @@ class Section:
         answers = verdict(self.id, self.state, self.history.explained())
         return [
             {"level": finding.level, "title": finding.title, "sentence": finding.sentence}
-            for finding in answers.beside(SHOWN_ELSEWHERE)
+            for finding in answers
+            if finding.topic not in SHOWN_ELSEWHERE
         ]
 
     @property
