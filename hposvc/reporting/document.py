@@ -225,7 +225,7 @@ class Section:
 
     def _planned(self, figure: str, show: Callable[[float], str]) -> str:
         """Return the forecast of a figure beside what it came to; empty: there was none."""
-        planned = None if self.forecast is None else self.forecast.of(figure)
+        planned = None if self.forecast is None else self.forecast.figures.get(figure)
         if planned is None:
             return ""
         made = planned.forecast
