@@ -21,10 +21,8 @@ from itertools import pairwise
 import numpy as np
 from tables import heading, table
 
-from hposvc.analysis.gain import gain
-from hposvc.analysis.noise import of_repeats
+from hposvc.analysis.judgement import expectations, gain, noise_of_repeats
 from hposvc.analysis.prospects import BLIND, prospect
-from hposvc.analysis.shrinkage import expectations
 
 TRIALS, TOP, SEEDS, MORE = 30, 3, 5, 20
 Truth = Callable[[np.random.Generator], np.ndarray]
@@ -61,7 +59,7 @@ def judge(truth: np.ndarray, rng: np.random.Generator, baseline: int = SEEDS) ->
     finalists = [int(trial) for trial in np.argsort(losses)[:TOP]]
     runs = {0: baseline, **dict.fromkeys(finalists, SEEDS)}
     repeats = {str(t): [*(truth[t] + rng.standard_normal(many))] for t, many in runs.items()}
-    noise = of_repeats([*repeats.values()])
+    noise = noise_of_repeats([*repeats.values()])
     assert noise is not None
     rivals = [repeats[str(trial)] for trial in finalists if trial != 0]
     own = [] if 0 in finalists else [float(losses[0])]

@@ -4,7 +4,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -127,7 +127,7 @@ class Handle:
     def why(self) -> list[dict[str, Any]]:
         """Say what the sweep found and how sure that is, as `hposvc why -o json` prints it."""
         record = self._open().record()
-        return verdict(record.row.id, record.state).data()
+        return [asdict(finding) for finding in verdict(record.row.id, record.state)]
 
     @without_our_frames
     def compare(

@@ -5,20 +5,21 @@ same task with other seeds. Each run gives the loss of its best trial as a funct
 spent; runs of a task are compared at equal cost, the least that any of them spent in the end. Over
 several tasks, losses count in units of their deviation within a task.
 
-Runs are weighted at random: pairs (the same seed, or the same task) together, or else each group by
-itself. Means of few runs vary too little in this way, so each deviation is stretched to what it is
-for a mean of so few (Student's t for normal losses). Where nothing varies, the probability is that
+Of pairs (the same seed, or the same task) the differences are averaged, or else each group by
+itself; the doubt about a mean of so few is that of Student's t. Other figures are taken to vary as
+means of their first-order changes with each unit do. Where nothing varies, the probability is that
 of a test by permutation. Who is called better is corrected by Holm's method for the number of
 groups.
 
-Sources: Rubin, The Bayesian Bootstrap, The Annals of Statistics 9 (1981); Hesterberg, What Teachers
-Should Know About the Bootstrap, The American Statistician 69 (2015), on few values; Welch, The
-Generalization of Student's Problem, Biometrika 34 (1947), on unequal deviations;
+Sources: Welch, The Generalization of Student's Problem, Biometrika 34 (1947), on unequal
+deviations; Efron, The Jackknife, the Bootstrap and Other Resampling Plans (1982), chapter 6, on
+first-order changes; Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian
+Journal of Statistics 6 (1979);
 Dror et al., The Hitchhiker's Guide to Testing Statistical Significance in NLP (ACL 2018); Demsar,
 Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006), for ranks; Hansen et
 al., COCO, Optimization Methods and Software 36 (2021), for the expected cost to reach a target.
 
-Axes: D draws, N units (runs or pairs) of a group.
+Axes: N and M units (runs or pairs) of groups.
 """
 
 import math
@@ -30,13 +31,13 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtr, stdtrit
 
-Array = NDArray[np.float64]
+from hposvc.analysis.judgement import DRAWS, GUESSED, Array, Judgement, judge
+from hposvc.state.sweep import SweepState
+
 LEVEL = 0.95  # of intervals
 DOUBT = 0.04  # most at which a group is called better or worse; of equal ones 5 % are then
-DRAWS = 4000
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)  # of the equal cost
 POWER = 0.8  # probability of finding a difference with as many runs as are said to be needed
 ROUNDING = 1e-9  # of two means: no difference
@@ -79,6 +80,33 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """An estimate whose error is distributed as Student's t."""
+
+    value: float
+    deviation: float | None = None  # standard error; None: unknown
+    freedom: float = math.nan  # degrees of freedom of the deviation
+
+    @classmethod
+    def of(cls, value: float, terms: Sequence[tuple[float, int]] | None) -> "Estimate":
+        """Add up terms of the variance with their degrees of freedom, as Welch does."""
+        total = sum(variance for variance, _ in terms or ())
+        if terms is None or not math.isfinite(total):
+            return cls(value)
+        if total == 0:
+            return cls(value, 0.0)
+        freedom = 1 / sum((variance / total) ** 2 / freedom for variance, freedom in terms)
+        return cls(value, math.sqrt(total), freedom)
+
+    def interval(self, of: Callable[[float], float] = lambda value: value) -> Interval:
+        """Return the interval of a monotonic function of the estimate."""
+        if self.deviation is None or self.deviation <= ROUNDING * abs(self.value):
+            return Interval(of(self.value), None, None)
+        half = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.deviation
+        return Interval(of(self.value), of(self.value - half), of(self.value + half))
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a group did, beside the first one."""
 
@@ -96,15 +124,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class Sample:
-    """The runs of a group, weighted at random: a unit is a run, or the runs of a pair."""
+    """The runs of a group: a unit is a run, or the runs of a pair."""
 
     units: Sequence[Sequence[Run]]
     sizes: Sequence[int]  # number of units of each stratum, in their order; strata count alike
-    weights_DN: Array | None  # weights in each draw; None: too few units
-    seed: int  # of the draws of its deviation
 
     @cached_property
-    def base_N(self) -> Array:
+    def weight_N(self) -> Array:
         """The weight of each unit."""
         return np.repeat([1 / size / len(self.sizes) for size in self.sizes], self.sizes)
 
@@ -116,43 +142,36 @@ class Sample:
         """
         return np.array([np.mean([of[run.sweep] for run in unit]) for unit in self.units])
 
-    def means(self, value_N: Array) -> Array | None:
-        """Return draws of the mean of a value; None: unknown."""
-        if self.weights_DN is None:
-            return None
-        mean = float(self.base_N @ value_N)
-        return self.stretched(mean, self.weights_DN @ value_N, value_N)
+    def terms(self, value_N: Array, unseen: Sequence[float] = ()) -> list[tuple[float, int]] | None:
+        """Return what each stratum adds to the variance of the mean, and its degrees of freedom.
 
-    def variances(self, value_N: Array) -> Array:
-        """Return what each stratum adds to the variance of the mean of a value.
-
-        A stratum whose few values are equal is taken to vary as the others do.
-        """
-        parts, sizes = np.split(value_N, np.cumsum(self.sizes)[:-1]), np.array(self.sizes)
-        each = np.array([part.var(ddof=1) for part in parts])
-        pooled = each @ (sizes - 1) / (sizes - 1).sum()
-        variances: Array = np.where(each > 0, each, pooled) / sizes / len(sizes) ** 2
-        return variances
-
-    def stretched(self, estimate: float, drawn_D: Array, value_N: Array) -> Array:
-        """Return draws that are as wide as the estimate is uncertain.
-
-        Random weights vary by (n - 1)/(n + 1) of the variance, and that is known from so few units:
-        the deviation is divided by a draw of what it may be, with Welch's degrees of freedom.
+        A stratum whose few values are equal is taken to vary as the others do. None: one has a
+        single value.
 
         Args:
-            value_N: of each unit, whose mean varies as the estimate does.
+            unseen: values that each stratum is taken to have, too.
         """
-        variances = self.variances(value_N)
-        total = float(variances.sum())
-        if not 0 < total < math.inf:
-            return drawn_D
-        sizes = np.array(self.sizes)
-        shown = float(variances @ ((sizes - 1) / (sizes + 1)))
-        freedom = 1 / float((variances / total) ** 2 @ (1 / (sizes - 1)))
-        squares_D = np.random.default_rng(self.seed).chisquare(freedom, DRAWS) / freedom
-        stretched: Array = estimate + np.sqrt(total / shown / squares_D) * (drawn_D - estimate)
-        return stretched
+        if min(self.sizes) < 2:
+            return None
+        parts = np.split(value_N, np.cumsum(self.sizes)[:-1])
+        parts = [np.append(part, unseen) for part in parts]
+        each, freedom = (
+            [float(part.var(ddof=1)) for part in parts],
+            [len(part) - 1 for part in parts],
+        )
+        pooled = float(np.dot(each, freedom)) / sum(freedom)
+        return [
+            ((variance or pooled) / (free + 1) / len(parts) ** 2, free)
+            for variance, free in zip(each, freedom, strict=True)
+        ]
+
+    def mean(self, value_N: Array) -> Estimate:
+        """Return the mean of a value."""
+        return Estimate.of(float(self.weight_N @ value_N), self.terms(value_N))
+
+
+# A figure of a group, and how it changes with each of its units, to the first order.
+Figure = tuple[float, Array]
 
 
 @dataclass(frozen=True)
@@ -181,13 +200,9 @@ class Comparison:
     def finals(self) -> dict[str, float]:
         """The loss of each sweep at equal cost; of one without a value, the worst of its task."""
         losses = {run.sweep: run.at(self.budgets[run.task]) for run in self.runs}
+        known = [run for run in self.runs if losses[run.sweep] < math.inf]
         worst = {
-            task: max(
-                losses[run.sweep]
-                for run in self.runs
-                if run.task == task and losses[run.sweep] < math.inf
-            )
-            for task in self.tasks
+            task: max(losses[run.sweep] for run in known if run.task == task) for task in self.tasks
         }
         return {run.sweep: min(losses[run.sweep], worst[run.task]) for run in self.runs}
 
@@ -219,40 +234,27 @@ class Comparison:
 
     @cached_property
     def samples(self) -> dict[str, Sample]:
-        """The runs of each group, with their random weights."""
-        if self.pairing == "none":  # by name: the answer does not depend on the order
-            return {group: self._alone(group, n) for n, group in enumerate(sorted(self.groups))}
-        block_of = _task_and_seed if self.pairing == "seed" else _task
-        blocks = sorted({block_of(run) for run in self.runs})
-        weights_DN = _weights([len(blocks)], 0)
+        """The runs of each group; without pairs, its tasks are strata."""
+        block_of: Callable[[Run], object] = _task_and_seed if self.pairing == "seed" else _task
+        blocks = sorted({block_of(run) for run in self.runs}, key=repr)
         samples = {}
         for group in self.groups:
-            mine = self._of(group)
+            mine = [run for run in self.runs if run.group == group]
             units = [[run for run in mine if block_of(run) == block] for block in blocks]
-            samples[group] = Sample(units, [len(blocks)], weights_DN, 0)
+            samples[group] = Sample(units, [len(blocks)])
+            if self.pairing == "none":
+                runs = [[run] for unit in units for run in unit]
+                samples[group] = Sample(runs, [len(unit) for unit in units])
         return samples
-
-    def _alone(self, group: str, seed: int) -> Sample:
-        """Return a group's runs, whose tasks are strata."""
-        runs = sorted(self._of(group), key=lambda run: (run.task, run.sweep))
-        sizes = [sum(run.task == task for run in runs) for task in self.tasks]
-        return Sample([[run] for run in runs], sizes, _weights(sizes, seed), seed)
-
-    def _of(self, group: str) -> list[Run]:
-        return [run for run in self.runs if run.group == group]
 
     @cached_property
     def targets(self) -> dict[str, float]:
         """The loss of each task that all groups reach: the worst group's median at equal cost."""
+        losses: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for run in self.runs:
+            losses[run.task][run.group].append(self.finals[run.sweep])
         return {
-            task: max(
-                float(
-                    np.median(
-                        [self.finals[run.sweep] for run in self._of(group) if run.task == task]
-                    )
-                )
-                for group in self.groups
-            )
+            task: max(float(np.median(values)) for values in losses[task].values())
             for task in self.tasks
         }
 
@@ -262,19 +264,23 @@ class Comparison:
         first = self.groups[0]
         better = {group: self._better(group) for group in self.groups[1:]}
         called = _holm({group: each for group, each in better.items() if each is not None})
-        ratios = {group: self._target_cost(group) for group in self.groups}
+        only_budget = self.budgets[self.tasks[0]] if len(self.tasks) == 1 else 1.0
         return [
             Standing(
                 name=group,
                 runs=[run for unit in self.samples[group].units for run in unit],
-                losses=self._losses(group),
-                loss=_interval(*self._final(group)),
+                losses=[
+                    math.nan if mean is None else mean.value
+                    for mean in self.curve(group, FRACTIONS[:-1])
+                ]
+                + [self._final(group)[0]],
+                loss=self.samples[group].mean(self._final(group)[1]).interval(),
                 rank=self._rank(group),
-                lead=_difference(self._final(first), self._final(group)),
+                lead=self._difference(self._final, first, group).interval(),
                 better=better.get(group),
                 verdict=called.get(group, "open"),
-                target_cost=ratios[group][0] * self._only_budget,
-                cost_ratio=_ratio(ratios[group], ratios[first]),
+                target_cost=math.exp(self._log_target_cost(group)[0]) * only_budget,
+                cost_ratio=self._cost_ratio(group),
             )
             for group in self.groups
         ]
@@ -285,71 +291,55 @@ class Comparison:
         If their difference and their deviations stay what they are; None: unknown, or they do not
         differ.
         """
-        mine, theirs = self.samples[group], self.samples[self.groups[0]]
-        lead = self._final(self.groups[0])[0] - self._final(group)[0]
-        if mine.weights_DN is None or theirs.weights_DN is None or lead == 0:
+        lead = self._difference(self._final, self.groups[0], group)
+        if lead.deviation is None or lead.value == 0:
             return None
-        if self.pairing == "none":
-            each = [
-                (s, self._values(name)) for s, name in ((mine, group), (theirs, self.groups[0]))
-            ]
-            variance = sum(float(sample.variances(value_N).sum()) for sample, value_N in each)
-        else:
-            difference_N = self._values(group) - self._values(self.groups[0])
-            variance = float(mine.variances(difference_N).sum())
         level = DOUBT / (len(self.groups) - 1)
         errors = float(ndtri(POWER) - ndtri(level / 2))
-        runs = min(len(mine.units), len(theirs.units))
-        return max(runs + 1, math.ceil(runs * variance * (errors / lead) ** 2))
+        runs = min(len(self.samples[name].units) for name in (group, self.groups[0]))
+        return max(runs + 1, math.ceil(runs * (lead.deviation * errors / lead.value) ** 2))
 
     def curve(self, group: str, fractions: Sequence[float]) -> list[Interval | None]:
         """Return a group's mean loss at fractions of the equal cost; None: a run had no value."""
         sample = self.samples[group]
-        found: list[Interval | None] = []
+        runs = [run for unit in sample.units for run in unit]
+        curve: list[Interval | None] = []
         for fraction in fractions:
             losses = {
                 run.sweep: self.scaled(run, run.at(fraction * self.budgets[run.task]))
-                for unit in sample.units
-                for run in unit
+                for run in runs
             }
             value_N = sample.values(losses)
-            if not np.isfinite(value_N).all():
-                found.append(None)
-                continue
-            found.append(_interval(float(sample.base_N @ value_N), sample.means(value_N)))
-        return found
+            curve.append(sample.mean(value_N).interval() if np.isfinite(value_N).all() else None)
+        return curve
 
-    @property
-    def _only_budget(self) -> float:
-        """The equal cost; 1 of several tasks, whose costs are shares of it."""
-        return self.budgets[self.tasks[0]] if len(self.tasks) == 1 else 1.0
-
-    def _losses(self, group: str) -> list[float]:
-        means = self.curve(group, FRACTIONS[:-1])
-        losses = [math.nan if mean is None else mean.value for mean in means]
-        return [*losses, self._final(group)[0]]
-
-    def _values(self, group: str) -> Array:
+    def _final(self, group: str) -> Figure:
+        """Return a group's mean loss at equal cost."""
         losses = {run.sweep: self.scaled(run, self.finals[run.sweep]) for run in self.runs}
-        return self.samples[group].values(losses)
+        value_N = self.samples[group].values(losses)
+        return float(self.samples[group].weight_N @ value_N), value_N
 
-    def _final(self, group: str) -> tuple[float, Array | None]:
-        """Return a group's mean loss at equal cost, and draws of it."""
-        value_N, sample = self._values(group), self.samples[group]
-        return float(sample.base_N @ value_N), sample.means(value_N)
+    def _difference(self, of: Callable[[str], Figure], one: str, other: str) -> Estimate:
+        """Return the difference of a figure between two groups."""
+        (mine, mine_N), (theirs, theirs_M) = of(one), of(other)
+        if self.pairing != "none":
+            return Estimate.of(mine - theirs, self.samples[one].terms(mine_N - theirs_M))
+        terms, others = self.samples[one].terms(mine_N), self.samples[other].terms(theirs_M)
+        both = None if terms is None or others is None else [*terms, *others]
+        return Estimate.of(mine - theirs, both)
 
     def _better(self, group: str) -> float | None:
         """Return the probability that a group's mean loss is lower than the first one's."""
-        (mine, mine_D), (theirs, theirs_D) = self._final(group), self._final(self.groups[0])
-        if mine_D is None or theirs_D is None:
+        lead = self._difference(self._final, self.groups[0], group)
+        if lead.deviation is None:
             return None
-        lead_D, rounding = theirs_D - mine_D, ROUNDING * (abs(mine) + abs(theirs))
-        if np.ptp(lead_D) > rounding:
-            return float((lead_D > 0).mean())
-        if abs(theirs - mine) <= rounding:
+        rounding = ROUNDING * sum(abs(self._final(name)[0]) for name in (group, self.groups[0]))
+        if lead.deviation > rounding:
+            return float(stdtr(lead.freedom, lead.value / lead.deviation))
+        if abs(lead.value) <= rounding:
             return 0.5
         doubt = 1 / self._relabelings(group)
-        return 1 - doubt if mine < theirs else doubt
+        return 1 - doubt if lead.value > 0 else doubt
 
     def _relabelings(self, group: str) -> int:
         """Return in how many ways runs could have been shared out between a group and the first."""
@@ -361,41 +351,30 @@ class Comparison:
 
     def _rank(self, group: str) -> Interval:
         """Return a group's mean rank, by how often it is beaten; a tie is half a defeat."""
-        sample, value_N = self.samples[group], self._values(group)
-        beaten_N, drawn_D = np.zeros(len(value_N)), np.ones(DRAWS)
+        sample, (_, value_N), most = self.samples[group], self._final(group), len(self.groups)
+        beaten_N = np.zeros(len(value_N))
+        terms: list[tuple[float, int]] | None = []
         for other in self.groups:
             if other == group:
                 continue
-            rival, rival_M = self.samples[other], self._values(other)
+            rival, (_, rival_M) = self.samples[other], self._final(other)
             if self.pairing != "none":
                 beaten_N = beaten_N + _beaten(value_N, rival_M)
                 continue
-            beaten_NM = _beaten(value_N[:, None], rival_M) * self._same_task(sample, rival)
-            beaten_N = beaten_N + beaten_NM @ rival.base_N
-            if sample.weights_DN is not None and rival.weights_DN is not None:
-                drawn_D = drawn_D + np.sum(
-                    (sample.weights_DN @ beaten_NM) * rival.weights_DN, axis=1
-                )
-        rank = 1.0 + float(sample.base_N @ beaten_N)
-        if sample.weights_DN is None or any(s.weights_DN is None for s in self.samples.values()):
-            return Interval(rank, None, None)
-        if self.pairing != "none":
-            drawn_D = drawn_D + sample.weights_DN @ beaten_N
+            tasks = [[unit[0].task for unit in each.units] for each in (sample, rival)]
+            same_NM = np.equal.outer(*map(np.array, tasks)) * float(len(self.tasks))
+            beaten_NM = _beaten(value_N[:, None], rival_M) * same_NM
+            beaten_N = beaten_N + beaten_NM @ rival.weight_N
+            theirs = rival.terms(sample.weight_N @ beaten_NM, [0.5])
+            terms = None if terms is None or theirs is None else [*terms, *theirs]
         # A group that won every time may still lose the next: one more unit of middle rank.
-        drawn_D = sample.stretched(rank, drawn_D, beaten_N)
-        unseen_D = np.random.default_rng(1).beta(1, len(sample.units), DRAWS)
-        drawn_D = drawn_D + unseen_D * ((len(self.groups) + 1) / 2 - drawn_D)
-        return _interval(rank, np.clip(drawn_D, 1, len(self.groups)))
+        mine = sample.terms(beaten_N, [(most - 1) / 2])
+        terms = None if terms is None or mine is None else [*terms, *mine]
+        rank = 1.0 + float(sample.weight_N @ beaten_N)
+        return Estimate.of(rank, terms).interval(lambda value: min(max(value, 1.0), float(most)))
 
-    def _same_task(self, one: Sample, other: Sample) -> Array:
-        """Return the weight of each pair of runs: those of different tasks do not count."""
-        mine = np.array([unit[0].task for unit in one.units])
-        theirs = np.array([unit[0].task for unit in other.units])
-        weight: Array = (mine[:, None] == theirs) * float(len(self.tasks))
-        return weight
-
-    def _target_cost(self, group: str) -> tuple[float, Array | None]:
-        """Return the expected cost to reach the target, as a share of the equal cost, and draws.
+    def _log_target_cost(self, group: str) -> Figure:
+        """Return the logarithm of the expected cost to reach the target, in equal costs.
 
         It is what all runs spent until they reached it, or in all, by the number that reached it.
         """
@@ -406,14 +385,22 @@ class Comparison:
             reached[run.sweep] = float(cost <= budget)
             spent[run.sweep] = min(max(cost / budget if budget else 1.0, SHORTEST), 1.0)
         spent_N, reached_N = sample.values(spent), sample.values(reached)
-        spent_mean, reached_share = sample.base_N @ spent_N, sample.base_N @ reached_N
-        expected = float(spent_mean / reached_share) if reached_share else math.inf
-        if sample.weights_DN is None or not reached_share:
-            return expected, None
-        drawn_D = np.log((sample.weights_DN @ spent_N) / (sample.weights_DN @ reached_N))
-        change_N = spent_N / spent_mean - reached_N / reached_share  # of the logarithm, with a unit
-        drawn_D = sample.stretched(math.log(expected), drawn_D, change_N)
-        return expected, np.exp(np.clip(drawn_D, -50, 50))
+        mean, share = float(sample.weight_N @ spent_N), float(sample.weight_N @ reached_N)
+        if not share:
+            return math.inf, np.zeros(len(spent_N))
+        return math.log(mean / share), spent_N / mean - reached_N / share
+
+    def _cost_ratio(self, group: str) -> Interval:
+        """Return the expected cost to reach the target by the first group's; NaN: that is infinite.
+
+        If a group has no run that reached it, there is no interval.
+        """
+        if math.isinf(self._log_target_cost(self.groups[0])[0]):
+            return Interval(math.nan, None, None)
+        ratio = self._difference(self._log_target_cost, group, self.groups[0])
+        if math.isinf(ratio.value):
+            return Interval(math.inf, None, None)
+        return ratio.interval(lambda log: math.exp(min(max(log, -100), 100)))
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -453,19 +440,6 @@ def _common(runs: Sequence[Run], key: Callable[[Run], Key]) -> set[Key]:
     return {key for key, seen in groups.items() if seen == every}
 
 
-def _weights(sizes: Sequence[int], seed: int) -> Array | None:
-    """Return the weights of units in each draw; None: a stratum has one unit only.
-
-    Args:
-        sizes: number of units of each stratum; each stratum is weighted by itself.
-    """
-    if min(sizes) < 2:
-        return None
-    rng = np.random.default_rng([seed, 1])
-    parts = [rng.dirichlet(np.ones(size), DRAWS) / len(sizes) for size in sizes]
-    return np.concatenate(parts, axis=1)
-
-
 def _beaten(mine: Array, theirs: Array) -> Array:
     """Return 1 where the other is better, and a half where both are equal."""
     beaten: Array = (theirs < mine) + 0.5 * (theirs == mine)
@@ -473,11 +447,7 @@ def _beaten(mine: Array, theirs: Array) -> Array:
 
 
 def _holm(better: Mapping[str, float]) -> dict[str, Literal["better", "worse", "open"]]:
-    """Return which groups are called better or worse than the first, at DOUBT over all of them.
-
-    Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of
-    Statistics 6 (1979).
-    """
+    """Return which groups are called better or worse than the first, at DOUBT over all of them."""
     called: dict[str, Literal["better", "worse", "open"]] = dict.fromkeys(better, "open")
     doubts = {group: 2 * min(each, 1 - each) for group, each in better.items()}
     for rank, group in enumerate(sorted(doubts, key=lambda each: (doubts[each], each))):
@@ -487,27 +457,58 @@ def _holm(better: Mapping[str, float]) -> dict[str, Literal["better", "worse", "
     return called
 
 
-def _interval(value: float, drawn_D: Array | None) -> Interval:
-    if drawn_D is None or np.ptp(drawn_D) <= ROUNDING * abs(value):
-        return Interval(value, None, None)
-    low, high = _ends(drawn_D)
-    return Interval(value, min(low, value), max(high, value))
+@dataclass(frozen=True)
+class BestConfiguration:
+    """The best configuration of a sweep, beside that of the first one."""
+
+    sweep: str
+    trial: str
+    runs: int  # new runs with other random numbers
+    expected: float  # loss, if it is trained again
+    better: float | None  # probability that it is better than the first one's; None: the first
+    measured: bool  # whether the noise comes from equal runs, in all sweeps
 
 
-def _difference(one: tuple[float, Array | None], other: tuple[float, Array | None]) -> Interval:
-    """Return the difference of two means."""
-    if one[1] is None or other[1] is None:
-        return Interval(one[0] - other[0], None, None)
-    return _interval(one[0] - other[0], one[1] - other[1])
+def compare_bests(states: Mapping[str, SweepState]) -> list[BestConfiguration] | str:
+    """Compare the best configurations of sweeps with one metric; or return why they can't be.
+
+    It is for sweeps that ran only once. What each best trial would give if it was trained again
+    comes from its sweep's noise and repeats, pulled towards the sweep's other trials, since it was
+    chosen for looking best.
+
+    Args:
+        states: of the sweeps by their ids.
+    """
+    judged = {sweep: judge(state) for sweep, state in states.items()}
+    measured = all(each.measured for each in judged.values())
+    rng = np.random.default_rng(0)
+    bests: list[BestConfiguration] = []
+    first_D: Array | None = None
+    for sweep, each in judged.items():
+        loss_D = _draws_of_best(each)
+        if each.best is None or isinstance(loss_D, str):
+            return f"{loss_D} in {sweep}"
+        loss_D, chance = rng.permutation(loss_D), None  # all draws come from the same numbers
+        if first_D is None:
+            first_D = loss_D
+        else:
+            chance = float((loss_D < first_D).mean() + (loss_D == first_D).mean() / 2)
+            chance = chance if measured else min(max(chance, 1 - GUESSED), GUESSED)
+        again = len(each.runs.get(each.first(each.best.id), ())[1:])
+        mean = float(loss_D.mean())
+        bests.append(BestConfiguration(sweep, each.best.id, again, mean, chance, measured))
+    return bests
 
 
-def _ratio(one: tuple[float, Array | None], other: tuple[float, Array | None]) -> Interval:
-    """Return the ratio of two positive costs; NaN: that to an infinite one."""
-    ratio = one[0] / other[0] if other[0] < math.inf else math.nan
-    return _interval(ratio, None if one[1] is None or other[1] is None else one[1] / other[1])
-
-
-def _ends(drawn_D: Array) -> tuple[float, float]:
-    """Return the ends of the interval at LEVEL: draws themselves, since some may be infinite."""
-    low, high = np.quantile(drawn_D, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), method="inverted_cdf")
-    return float(low), float(high)
+def _draws_of_best(judged: Judgement) -> Array | str:
+    """Return draws of the loss that the best trial would give again; or why they are unknown."""
+    best, noise, known = judged.best, judged.noise, judged.expectations
+    if best is None:
+        return "there is no best trial"
+    if noise is None:
+        return "how far equal runs differ is not known (`baseline: {seeds: 5}` measures it)"
+    if noise.deviation == 0:
+        return np.full(DRAWS, best.loss)
+    if known is None or judged.configuration is None:
+        return "too few trials came to their ends"
+    return known.draws(judged.configuration)

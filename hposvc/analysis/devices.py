@@ -11,7 +11,7 @@ Source: Hollander, Wolfe & Chicken, Nonparametric Statistical Methods (2014), §
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -58,10 +58,6 @@ class Normalised:
     speeds: tuple[Speed, ...]  # of the other models, where they could be measured
     problem: str  # why there are no hours; empty: there are
 
-    def data(self) -> dict[str, object]:
-        """Return the cost as JSON has it."""
-        return asdict(self)
-
 
 def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
     """Return what each trial and replicate of these sweeps did on each model."""
@@ -76,18 +72,6 @@ def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
                 replicate = trial.replicate_of is not None
                 rows.append(TrialOnDevice(number, trial.id, device, hours, pace or None, replicate))
     return rows
-
-
-def mark(rows: Sequence[TrialOnDevice]) -> str:
-    """Say that trials ran on unlike devices; empty: they did not, as far as is known."""
-    counts = Counter(row.device for row in rows if row.device)
-    if len(counts) < 2:
-        return ""
-    (most, _), *others = counts.most_common()
-    total = len({(row.sweep, row.trial) for row in rows if row.device})
-    what = "trials and replicates" if any(row.replicate for row in rows) else "trials"
-    parts = [f"{count} of {total} {what} ran on {device}" for device, count in others]
-    return f"{', '.join(parts)}, the others on {most}: their seconds are not comparable"
 
 
 def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> Speed | None:
@@ -138,10 +122,14 @@ def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:
 def describe(sweeps: Sequence[SweepState]) -> str:
     """Say that trials ran on unlike devices, and what they cost in hours of one; empty: alike."""
     rows = trials_on_devices(sweeps)
-    if not (text := mark(rows)):
+    if (cost := normalised(rows)) is None:
         return ""
-    cost = normalised(rows)
-    assert cost is not None  # there are two models
+    known = [row for row in rows if row.device]
+    (most, _), *others = Counter(row.device for row in known).most_common()
+    total = len({(row.sweep, row.trial) for row in known})
+    what = "trials and replicates" if any(row.replicate for row in rows) else "trials"
+    parts = [f"{count} of {total} {what} ran on {device}" for device, count in others]
+    text = f"{', '.join(parts)}, the others on {most}: their seconds are not comparable"
     unit = "GPU-hours" if sweeps[0].spec.resources.gpus_per_worker else "worker-hours"
     for one in cost.speeds:
         text += (

@@ -19,6 +19,13 @@ class Finding:
     data: Mapping[str, Any] = field(default_factory=dict)  # JSON; null: not known
 
 
-def finite(value: float | None) -> float | None:
-    """Return a number for JSON, which has no NaN and no infinity."""
-    return value if value is not None and math.isfinite(value) else None
+def finite(data: Any) -> Any:
+    """Return JSON data with null in place of NaN and infinity, which JSON does not have."""
+    match data:
+        case float():
+            return data if math.isfinite(data) else None
+        case Mapping():
+            return {name: finite(value) for name, value in data.items()}
+        case list() | tuple():
+            return [finite(value) for value in data]
+    return data

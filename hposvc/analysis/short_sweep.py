@@ -4,7 +4,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hposvc.backends.backend import Backend, Setting
@@ -19,16 +19,6 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
 from hposvc.state.sweep import SweepState
-
-
-@dataclass
-class Recording:
-    """A watcher that keeps all events."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
-        self.events += events
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,6 @@ def run(spec: SweepSpec, name: str, home: Home, address: str | None) -> ShortSwe
         OutOfReach: the cluster can never provide the resources.
         Interrupted: by Ctrl-C.
     """
-    recording = Recording()
     with tempfile.TemporaryDirectory(prefix="hposvc-") as folder, interruptible() as interrupted:
         place = Path(folder)
         setting = Setting(
@@ -74,9 +63,9 @@ def run(spec: SweepSpec, name: str, home: Home, address: str | None) -> ShortSwe
                 proposer=SyncProposer(spec, spec.searcher()),
                 journal=journal,
                 lease=Lease(journal.store, name),
-                watchers=[recording],
                 interrupted=interrupted.is_set,
             ).run(f"{socket.gethostname()}:{os.getpid()}")
+            events = [event for _, event in journal.read(name)]
         finally:
             journal.store.close()
-    return ShortSweep(state, recording.events, slots)
+    return ShortSweep(state, events, slots)

@@ -5,11 +5,13 @@ is a forecast says so, and what can't be known is said to be unknown. docs/verdi
 finding with its figures.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from hposvc.analysis import advice, devices, mattered
+import numpy as np
+
+from hposvc.analysis import devices
 from hposvc.analysis.amounts import (
     cost_of,
     cost_range_of,
@@ -20,90 +22,73 @@ from hposvc.analysis.amounts import (
     percent,
     share,
 )
-from hposvc.analysis.cut_short import cut_short
+from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
+from hposvc.analysis.explained import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding, Level, finite
-from hposvc.analysis.judged import Judged
-from hposvc.analysis.noise import Noise
-from hposvc.analysis.savings import CONFIDENCE
-from hposvc.analysis.shrinkage import LEVEL, Expected
-from hposvc.analysis.warnings import warnings
+from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
+from hposvc.analysis.prospects import LEVEL as PROSPECT_LEVEL
+from hposvc.analysis.prospects import Prospect
+from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.values import as_text
+from searchers.ranges import Float, Int
+from searchers.values import Value, as_text
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
 LUCKY = 0.25  # deviations of the noise by which a value must be too good to be called lucky
+MINOR = 0.03  # share of the differences below which a parameter does not matter
+WORTH = 0.5  # deviations of the noise that a gain must reach to be worth more trials
+TITLES = {
+    "best": "The best configuration",
+    "sure": "How sure that is",
+    "gain": "What it gained",
+    "cost": "What it cost",
+    "mattered": "What mattered",
+    "ruled out": "What was ruled out",
+    "stopped": "What was stopped",
+    "wrong": "What went wrong",
+    "next": "What to try next",
+    "reproduce": "How to reproduce it",
+}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Findings on what to believe of a sweep: ten, and warnings."""
-
-    findings: tuple[Finding, ...]  # ten, one for each topic, and the warnings
-
-    @property
-    def sentences(self) -> list[Finding]:
-        """The ten findings, in the order in which a person asks."""
-        return [finding for finding in self.findings if finding.topic != "warning"]
-
-    @property
-    def warnings(self) -> list[Finding]:
-        """Findings that warn."""
-        return [finding for finding in self.findings if finding.topic == "warning"]
-
-    def beside(self, topics: Sequence[str]) -> list[Finding]:
-        """Return the findings on other topics than these, which are shown elsewhere."""
-        return [finding for finding in self.findings if finding.topic not in topics]
-
-    def data(self) -> list[dict[str, Any]]:
-        """Return the findings as JSON."""
-        return [
-            {
-                "topic": finding.topic,
-                "level": finding.level,
-                "title": finding.title,
-                "sentence": finding.sentence,
-                "data": dict(finding.data),
-            }
-            for finding in self.findings
-        ]
-
-
-def verdict(sweep: str, state: SweepState, answers: Sequence[Explained] | None = None) -> Verdict:
-    """Return the verdict on a sweep as of its last event.
+def verdict(
+    sweep: str, state: SweepState, answers: Sequence[Explained] | None = None
+) -> list[Finding]:
+    """Return the verdict on a sweep as of its last event: a finding on each topic, and warnings.
 
     Args:
         sweep: the sweep's id, for the commands that sentences name.
         answers: what models said of the sweep's parameters; None: they are asked now.
     """
-    judged = Judged(state)
+    judged = judge(state)
     if answers is None:
         answers = explained(state.spec, [*state.history()])
-    minor = mattered.minor(answers)
+    minor = _minor(answers)
     mind = warnings(state, minor)
-    ten = (
+    return [
         _best(judged),
-        _with_choice_of_models(_sure(judged), judged, answers),
+        _sure(judged, answers),
         _gain(judged),
-        _cost(judged),
-        mattered.parameters(state, answers),
-        mattered.ruled_out(state, answers),
+        _cost(state),
+        _mattered(state, answers),
+        _ruled_out(state, answers),
         _stopped(judged),
         _wrong(mind),
-        advice.next_step(sweep, judged, minor),
+        _next(sweep, judged, minor),
         _reproduce(sweep, judged),
-    )
-    return Verdict((*ten, *mind))
+        *mind,
+    ]
 
 
 def sureness(state: SweepState) -> list[str]:
     """Return how sure the best trial is, what it gained, and whether devices differed."""
     if state.best is None:
         return []
-    judged, unlike = Judged(state), devices.describe([state])
+    judged, unlike = judge(state), devices.describe([state])
     return [_sure(judged).sentence, _gain(judged).sentence, *([unlike] if unlike else [])]
 
 
@@ -111,112 +96,122 @@ def worth(state: SweepState) -> list[str]:
     """Return what a sweep was worth in a few sentences; empty: it has no single best trial."""
     if state.best is None:
         return []
-    judged = Judged(state)
+    judged = judge(state)
     stopped = _stopped(judged)
-    saved = [stopped.sentence] if "trials" in stopped.data else []
-    return [_gain(judged).sentence, *saved, advice.more_trials(judged)]
+    saved = [stopped.sentence] if stopped.data else []
+    return [_gain(judged).sentence, *saved, _more_trials(judged)]
 
 
-def _best(judged: Judged) -> Finding:
+def _found(topic: str, sentence: str, level: Level = "info", **data: Any) -> Finding:
+    return Finding(topic, level, TITLES[topic], sentence, data)
+
+
+def _best(judged: Judgement) -> Finding:
     state, best = judged.state, judged.best
-    title = "The best configuration"
     if state.spec.several and state.front:
         names = " and ".join(metric.name for metric in state.spec.objectives)
         sentence = f"{count(len(state.front), 'trial')} can't be beaten in {names} at once."
-        return Finding("best", "good", title, sentence, {"front": list(state.front)})
+        return _found("best", sentence, "good", front=list(state.front))
+    if not state.trials:
+        return _found("best", "No trial has begun yet, so there is no best configuration.", "bad")
     if best is None or best.value is None:
         within = " within the limits" if state.spec.limits else ""
         nearest = nearest_to_limits(state)
         sentence = f"No trial has a value{within}, so there is no best configuration"
-        sentence += f"; {nearest}." if nearest else "."
-        if not state.trials:
-            sentence = "No trial has begun yet, so there is no best configuration."
-        return Finding("best", "bad", title, sentence)
+        return _found("best", sentence + (f"; {nearest}." if nearest else "."), "bad")
     searched = [name for name in state.spec.space.searched if name in best.reported_params]
     values = {name: best.reported_params[name] for name in searched}
-    words = ", ".join(
-        f"{name} {figure(value) if isinstance(value, float) else as_text(value)}"
-        for name, value in [*values.items()][:6]
-    )
+    words = ", ".join(f"{name} {_text(value)}" for name, value in [*values.items()][:6])
     more = f" and {len(values) - 6} more" if len(values) > 6 else ""
     config = f" with {words}{more}" if words else ""
     sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
-    data = {"trial": best.id, "params": values, "value": best.value}
-    return Finding("best", "good", title, sentence, data)
+    return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 
-def _sure(judged: Judged) -> Finding:
-    title, noise, best = "How sure that is", judged.noise, judged.best
+def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
+    noise, best, known = judged.noise, judged.best, judged.expectations
     if best is None:
-        words = "With several metrics it can't be told: noise is measured of one metric only."
+        sentence = "With several metrics it can't be told: noise is measured of one metric only."
         if not judged.state.front:
-            words = "Nothing can be said of how sure it is while there is no best trial."
-        return Finding("sure", "info", title, words)
-    data: dict[str, Any] = {"noise": _noise_data(judged), "runner_up": judged.runner_up}
-    expected, chance = judged.expected, judged.better_than(judged.runner_up)
-    equal = judged.as_good_as(judged.runner_up) or 0.0
-    data |= {"expected": _interval(judged, expected), "better_than_runner_up": chance}
+            sentence = "Nothing can be said of how sure it is while there is no best trial."
+        return _found("sure", sentence)
+    level: Level = "warning"
+    chance, expected = judged.better_than(judged.runner_up), None
+    if known is not None and judged.configuration is not None:
+        expected = known.of(judged.configuration)
     if noise is None:
         sentence = (
             "How sure that is can't be told: no configuration was trained twice, so the noise of "
             f"{best.metric.name} is not known; `baseline: {{seeds: 5}}` would measure it."
         )
-        return Finding("sure", "warning", title, sentence, data)
-    if noise.deviation == 0:
-        level: Level = "good" if noise.measured else "info"
-        return Finding("sure", level, title, _without_noise(judged, best, noise), data)
-    if expected is None:
+    elif noise.deviation == 0:
+        level, sentence = "good" if noise.measured else "info", _without_noise(judged, best, noise)
+    elif expected is None:
         runs = "Equal runs" if noise.measured else "The last steps of a curve"
         sentence = (
             f"{runs} differ by about {figure(noise.deviation)}, and too few trials came to their "
             "ends to say how lucky the best one was."
         )
-        return Finding("sure", "warning", title, sentence, data)
-    loss = best.metric.loss
-    low, high = sorted((loss(expected.low), loss(expected.high)))
-    least, middle, most = figures(low, loss(expected.mean), high)
-    sentence = f"Trained again, it should give {middle} "
-    sentence += f"({percent(LEVEL)} sure: {least} to {most})"
+    else:
+        sentence = _trained_again(judged, best, noise, expected)
+        level = "good" if noise.measured and (chance or 0) > 0.9 else "info"
+    words, preferred = _choice_of_models(judged, best, answers)
+    return _found(
+        "sure",
+        sentence + words,
+        level,
+        noise=_noise_data(noise),
+        runner_up=judged.runner_up,
+        expected=_value_data(best, expected),
+        better_than_runner_up=chance,
+        **preferred,
+    )
+
+
+def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: Expected) -> str:
+    """Say what the best trial would give again, and how probably it beats the next."""
+    low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
+    least, middle, most = figures(low, best.metric.loss(expected.mean), high)
+    sentence = f"Trained again, it should give {middle} ({percent(LEVEL)} sure: {least} to {most})"
     if expected.mean - best.loss > LUCKY * noise.deviation:
         sentence += ", for it was probably lucky"
+    chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
         sentence += share(chance)
-        if equal > UNLIKELY:
-            sentence += f", and just as good with {share(equal)}"
+        sentence += f", and just as good with {share(equal)}" if equal > UNLIKELY else ""
     if not noise.measured:
         sentence += ". That is a guess from its curves, as nothing was trained twice"
-    level = "good" if noise.measured and (chance or 0) > 0.9 else "info"
-    return Finding("sure", level, title, f"{sentence}.", data)
+    return f"{sentence}."
 
 
-def _with_choice_of_models(sure: Finding, judged: Judged, answers: Sequence[Explained]) -> Finding:
-    """Return how sure the best is, with the trial that the models prefer, if it is another one.
+def _choice_of_models(
+    judged: Judgement, best: TrialState, answers: Sequence[Explained]
+) -> tuple[str, dict[str, Any]]:
+    """Return the trial that the models prefer, in words and data; empty: it is the best.
 
     After finalists were trained again their means decide, and where there is no noise the values.
     """
-    state, best = judged.state, judged.best
-    known = judged.noise is not None and judged.noise.deviation == 0
-    if best is None or known or state.replicates.champion is not None or state.spec.limits:
-        return sure
+    state = judged.state
+    certain = judged.noise is not None and judged.noise.deviation == 0
     answer = next((each for each in answers if each.learnt), None)
-    first = judged.first(best.id)
-    if answer is None or first not in answer.predicted:
-        return sure
-    metric, predicted = best.metric, answer.predicted
-    choice = min(predicted, key=lambda name: metric.loss(predicted[name]))
+    if answer is None or certain or state.replicates.champion is not None or state.spec.limits:
+        return "", {}
+    first, predicted = judged.first(best.id), answer.predicted
+    if first not in predicted:
+        return "", {}
+    choice = min(predicted, key=lambda name: best.metric.loss(predicted[name]))
     extent = max(predicted.values()) - min(predicted.values())
     if abs(predicted[choice] - predicted[first]) <= SLIGHT * extent:
-        return sure
+        return "", {}
     here, there = figures(predicted[choice], predicted[first])
-    words = f"The models of gp would rather choose {choice}: of it they expect {here} on average, "
+    words = f" The models of gp would rather choose {choice}: of it they expect {here} on average, "
     words += f"of {first} {there}."
     data = {"trial": choice, "expected": predicted[choice], "of_best": predicted[first]}
-    sentence = f"{sure.sentence} {words}"
-    return replace(sure, sentence=sentence, data={**sure.data, "preferred": data})
+    return words, {"preferred": data}
 
 
-def _without_noise(judged: Judged, best: TrialState, noise: Noise) -> str:
+def _without_noise(judged: Judgement, best: TrialState, noise: Noise) -> str:
     what = "Equal runs gave equal values" if noise.measured else "The curves show no noise"
     trials = judged.state.trials.values()
     ties = len({judged.first(trial.id) for trial in trials if trial.value == best.value})
@@ -225,51 +220,57 @@ def _without_noise(judged: Judged, best: TrialState, noise: Noise) -> str:
     return f"{what}, so differences between trials are real as far as can be seen."
 
 
-def _gain(judged: Judged) -> Finding:
-    title, best, default = "What it gained", judged.best, judged.default
-    if best is None or default is None:
+def _gain(judged: Judgement) -> Finding:
+    best, default, known = judged.best, judged.default, judged.expectations
+    over_default = over_median = None
+    if known is not None and judged.configuration is not None:
+        over_median = known.lead_over_median(judged.configuration)
+        if default is not None:
+            over_default = known.lead(judged.configuration, default.id)
+    if best is None:
+        several = judged.state.spec.several and judged.state.front
+        why = "there are several metrics" if several else "there is no best trial"
+        return _found("gain", f"No gain is given, because {why}.")
+    if default is None:
         why = _why_no_default(judged.state)
-        if best is None:
-            several = judged.state.spec.several and judged.state.front
-            why = "there are several metrics" if several else "there is no best trial"
-        elif judged.expectations is not None and judged.best_runs is not None:
-            over = judged.expectations.lead_over_median(judged.best_runs)
-            sentence = "Over the median of the trials that came to their ends it gains about "
-            sentence += f"{figure(over.mean)}. It can't be compared with the first trial: {why}."
-            return Finding("gain", "info", title, sentence, {"over_median": _lead(over)})
-        return Finding("gain", "info", title, f"No gain is given, because {why}.")
+        if over_median is None:
+            return _found("gain", f"No gain is given, because {why}.")
+        sentence = "Over the median of the trials that came to their ends it gains about "
+        sentence += f"{figure(over_median.mean)}. It can't be compared with the first trial: {why}."
+        return _found("gain", sentence, over_median=_lead_data(over_median))
     chance, tested = judged.better_than(default.id), judged.gain
-    lead = over_median = None
-    if judged.expectations is not None and judged.best_runs is not None:
-        lead = judged.expectations.lead(judged.best_runs, default.id)
-        over_median = judged.expectations.lead_over_median(judged.best_runs)
-    data: dict[str, Any] = {
-        "default": default.id,
-        "seen": judged.runs[default.id][0] - best.loss,
-        "over_default": _lead(lead),
-        "over_median": _lead(over_median),
-        "better_than_default": chance,
-        "luck": None if tested is None else tested.luck,
-        "more_than_noise": None if tested is None else tested.claimed,
-    }
+    seen = judged.runs[default.id][0] - best.loss
     chosen = judged.state.spec.initial
     name = f"the default ({default.id})" if chosen else f"the first trial ({default.id})"
+    level: Level = "info"
     if judged.first(best.id) == default.id:
         sentence = f"It gained nothing: {name} is itself the best."
-        return Finding("gain", "info", title, sentence, data)
-    amount = f"Over {name} it gains {figure(data['seen'])} as seen"
-    if lead is not None:
-        least, middle, most = figures(lead.low, lead.mean, lead.high)
-        amount += f", and about {middle} if both were trained again "
-        sure = f"({percent(LEVEL)} sure: {least} to {most})"
-        amount += sure if judged.measured else "(a guess from curves)"
-    if over_median is not None:
-        amount += "; over the median of those that came to their ends it is about "
-        amount += figure(over_median.mean)
-    level: Level = "info"
-    if tested is not None:
-        level = "good" if tested.claimed else "warning"
-    return Finding("gain", level, title, f"{amount}; {_noise_or_not(judged, chance)}.", data)
+    else:
+        sentence = f"Over {name} it gains {figure(seen)} as seen"
+        if over_default is not None:
+            least, middle, most = figures(over_default.low, over_default.mean, over_default.high)
+            sure = f"({percent(LEVEL)} sure: {least} to {most})"
+            guess = "(a guess from curves)"
+            sentence += f", and about {middle} if both were trained again "
+            sentence += sure if judged.measured else guess
+        if over_median is not None:
+            sentence += "; over the median of those that came to their ends it is about "
+            sentence += figure(over_median.mean)
+        sentence += f"; {_noise_or_not(judged, chance)}."
+        if tested is not None:
+            level = "good" if tested.claimed else "warning"
+    return _found(
+        "gain",
+        sentence,
+        level,
+        default=default.id,
+        seen=seen,
+        over_default=_lead_data(over_default),
+        over_median=_lead_data(over_median),
+        better_than_default=chance,
+        luck=None if tested is None else tested.luck,
+        more_than_noise=None if tested is None else tested.claimed,
+    )
 
 
 def _why_no_default(state: SweepState) -> str:
@@ -288,7 +289,7 @@ def _why_no_default(state: SweepState) -> str:
     return "the first trial has not come to its end yet"
 
 
-def _noise_or_not(judged: Judged, chance: float | None) -> str:
+def _noise_or_not(judged: Judgement, chance: float | None) -> str:
     """Say whether a gain over the default is noise.
 
     Args:
@@ -300,114 +301,271 @@ def _noise_or_not(judged: Judged, chance: float | None) -> str:
         return f"whether that is more than noise can't be told, as {what} was trained twice"
     if tested.luck in (0.0, 1.0):
         return "that is no noise, since equal runs gave equal values"
-    answer = "more than noise" if tested.claimed else "perhaps only noise"
-    words = f"that is {answer}"
+    words = f"that is {'more than noise' if tested.claimed else 'perhaps only noise'}"
     return words if chance is None else f"{words} (it is better with probability {share(chance)})"
 
 
-def _cost(judged: Judged) -> Finding:
-    state = judged.state
+def _cost(state: SweepState) -> Finding:
     gpus = state.spec.resources.gpus_per_worker
     price = "" if state.money is None else f", or {state.spec.price.text(state.money)},"
-    sentence = (
-        f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
-        f"for {count(len(state.trials), 'trial')}{_and_replicates(state)}."
-    )
-    data = {
-        "rank_s": state.rank_s,
-        "gpu_hours": state.gpu_hours,
-        "money": state.money,
-        "currency": state.spec.price.currency,
-        "elapsed_s": state.worked_s,
-        "trials": len(state.trials),
-    }
-    return Finding("cost", "info", "What it cost", sentence, data)
-
-
-def _and_replicates(state: SweepState) -> str:
     runs = len(state.replicates.trials)
-    return f" and {count(runs, 'second run')} of them" if runs else ""
+    again = f" and {count(runs, 'second run')} of them" if runs else ""
+    return _found(
+        "cost",
+        f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
+        f"for {count(len(state.trials), 'trial')}{again}.",
+        rank_s=state.rank_s,
+        gpu_hours=state.gpu_hours,
+        money=state.money,
+        currency=state.spec.price.currency,
+        elapsed_s=state.worked_s,
+        trials=len(state.trials),
+    )
 
 
-def _stopped(judged: Judged) -> Finding:
-    title, found = "What was stopped", cut_short(judged.state)
-    if found is None:
-        return Finding("stopped", "info", title, "No trial was stopped early.")
+def _minor(answers: Sequence[Explained]) -> list[str]:
+    """Return the parameters that surely hardly matter for any metric."""
+    if not answers or not all(answer.learnt for answer in answers):
+        return []
+    most = [{each.name: each.high for each in answer.importance} for answer in answers]
+    return [name for name in most[0] if all(high.get(name, 1.0) < MINOR for high in most)]
+
+
+def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
+    if not state.spec.space.searched:
+        return _found("mattered", "No parameter was searched.")
+    learnt = [answer for answer in answers if answer.learnt and answer.importance]
+    if not learnt:
+        why = "too few trials gave different values"
+        if answers:
+            why = "models of half of the trials do not rank the other half better than chance"
+        return _found("mattered", f"Which parameter mattered can't be told: {why}.")
+    sentence = "; ".join(map(_shares, learnt))
+    metrics = {
+        answer.metric: {
+            each.name: {"share": each.total, "low": each.low, "high": each.high}
+            for each in answer.importance
+        }
+        for answer in learnt
+    }
+    sentence = f"{sentence[0].upper()}{sentence[1:]}."
+    return _found("mattered", sentence, metrics=metrics, confidence=SHARES_CONFIDENCE)
+
+
+def _shares(answer: Explained) -> str:
+    first, *others = answer.importance
+    seconds = [f"{each.name} {share(each.total)}" for each in others[:2] if each.total >= MINOR]
+    return (
+        f"alone or with others, {first.name} explains {share(first.total)} of the differences "
+        f"in {answer.metric} "
+        f"({percent(SHARES_CONFIDENCE)} sure: {percent(first.low)} to {percent(first.high)})"
+        + (f", {' and '.join(seconds)}" if seconds else "")
+    )
+
+
+def _ruled_out(state: SweepState, answers: Sequence[Explained]) -> Finding:
+    """Say which values of the most important parameter are worse for sure, as the model sees it."""
+    nothing = _found("ruled out", "Nothing can be ruled out yet.")
+    answer = answers[0] if len(answers) == 1 and answers[0].learnt else None
+    if answer is None or not answer.slices:
+        return nothing
+    top, metric = answer.slices[0], state.spec.objectives[0]
+    name, grid = top.names[0], top.grids[0]
+    loss_G = np.array([metric.loss(float(value)) for value in top.mean])
+    sure_G = np.isfinite(loss_G)
+    if not sure_G.any():
+        return nothing
+    low = int(np.nanargmin(loss_G))
+    margin_G = 2 * np.hypot(top.deviation, top.deviation[low])
+    out_G = sure_G & (loss_G - loss_G[low] > margin_G)
+    values = [grid[place] for place in np.flatnonzero(out_G)]
+    if not values:
+        sentence = f"Nothing is ruled out: the model is not sure of any value of {name}."
+        return _found("ruled out", sentence, parameter=name, values=values)
+    if isinstance(state.spec.space[name], Float | Int):
+        words, out_G = _ranges(name, grid, out_G)
+    else:
+        words = f"{name} {', '.join(map(str, values))}"
+    worst = float(np.nanmax(np.where(out_G, loss_G, -np.inf))) - float(loss_G[low])
+    sentence = f"By the model, {words} can be ruled out: it expects {metric.name} to be up to "
+    sentence += f"{figure(worst)} worse there"
+    sentence += "; of `limits` it knows nothing." if state.spec.limits else "."
+    return _found("ruled out", sentence, parameter=name, values=values)
+
+
+def _ranges(name: str, grid: Sequence[Value], out_G: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return which ends of a range are ruled out, in words and on the grid."""
+    kept, place_G = np.flatnonzero(~out_G), np.arange(len(grid))
+    below, above = kept.min(), kept.max()
+    words = []
+    if below > 0:
+        words.append(f"{name} up to {_text(grid[below - 1])}")
+    if above < len(grid) - 1:
+        words.append(f"{name} from {_text(grid[above + 1])}")
+    if not words:
+        return f"some values of {name} between those that are not", out_G
+    return " and ".join(words), (place_G < below) | (place_G > above)
+
+
+def _stopped(judged: Judgement) -> Finding:
+    saved = savings(judged.state)
+    if saved is None:
+        return _found("stopped", "No trial was stopped early.")
     gpus = judged.state.spec.resources.gpus_per_worker
-    saved = found.saved
     about = f"saved about {cost_of(saved.rank_s, gpus)}"
     if saved.low_rank_s is not None and saved.high_rank_s is not None:
         between = cost_range_of(saved.low_rank_s, saved.high_rank_s, gpus)
         about += f" ({percent(CONFIDENCE)} sure: {between})" if between else ""
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
-    if found.wrong is not None and judged.best is not None:
-        sentence += f"; by the curves' model, {_roughly(found.wrong)} would have beaten the best"
-        if found.suspect is not None and found.chance > 0.1:
-            sentence += f", most likely {found.suspect} ({share(found.chance)})"
-    data = {
-        "trials": saved.stopped,
-        "saved_rank_s": saved.rank_s,
-        "low_rank_s": saved.low_rank_s,
-        "high_rank_s": saved.high_rank_s,
-        "wrongly": found.wrong,
-        "suspect": found.suspect,
-        "chance": found.chance,
-    }
-    level: Level = "warning" if found.wrong is not None and found.wrong > 1 else "info"
-    return Finding("stopped", level, title, f"{sentence}.", data)
+    chances = chances_of_stopped(judged.state)
+    suspect = max(chances, key=chances.__getitem__, default=None)
+    wrong, chance = sum(chances.values()), chances[suspect] if suspect else 0.0
+    if chances and judged.best is not None:
+        number = "hardly any of them" if wrong < 0.5 else f"about {wrong:.0f} of them"
+        sentence += f"; by the curves' model, {number} would have beaten the best"
+        if chance > 0.1:
+            sentence += f", most likely {suspect} ({share(chance)})"
+    return _found(
+        "stopped",
+        f"{sentence}.",
+        "warning" if wrong > 1 else "info",
+        trials=saved.stopped,
+        saved_rank_s=saved.rank_s,
+        low_rank_s=saved.low_rank_s,
+        high_rank_s=saved.high_rank_s,
+        wrongly=wrong if chances else None,
+        suspect=suspect,
+        chance=chance,
+    )
 
 
-def _wrong(mind: list[Finding]) -> Finding:
-    title = "What went wrong"
-    data = {"warnings": [finding.title for finding in mind]}
+def _wrong(mind: Sequence[Finding]) -> Finding:
+    titles = [finding.title for finding in mind]
     if not mind:
-        return Finding("wrong", "good", title, "Nothing was found wrong.", data)
-    first = "; ".join(finding.title[0].lower() + finding.title[1:] for finding in mind[:3])
+        return _found("wrong", "Nothing was found wrong.", "good", warnings=titles)
+    first = "; ".join(title[0].lower() + title[1:] for title in titles[:3])
     more = f"; and {count(len(mind) - 3, 'warning')} more" if len(mind) > 3 else ""
     worst: Level = "bad" if any(finding.level == "bad" for finding in mind) else "warning"
-    return Finding("wrong", worst, title, f"Mind this: {first}{more}.", data)
+    return _found("wrong", f"Mind this: {first}{more}.", worst, warnings=titles)
 
 
-def _reproduce(sweep: str, judged: Judged) -> Finding:
-    best = judged.best
-    trial = best.id if best is not None else next(iter(judged.state.front), None)
-    sentence = f"`hposvc audit {sweep}` has every decision of the sweep."
-    commands = [f"hposvc audit {sweep}"]
-    if trial is not None:
-        commands = [f"hposvc repro {sweep} {trial}", f"hposvc audit {sweep} {trial}"]
-        sentence = f"`{commands[0]}` trains {trial} again as it was, and `{commands[1]}` explains"
-        sentence += " every decision about it."
-    data = {"commands": commands}
-    return Finding("reproduce", "info", "How to reproduce it", sentence, data)
+def _next(sweep: str, judged: Judgement, minor: Sequence[str]) -> Finding:
+    """Say what to try next, the most useful first.
+
+    Args:
+        minor: parameters that hardly matter.
+    """
+    state, best, plan, plateau = judged.state, judged.best, judged.prospect, _plateau(judged)
+    if not state.front:
+        return _found("next", _without_best(sweep, state))
+    hints = []
+    if best is not None:
+        ends = [(name, end) for name, end, _ in ends_of_range(best, state) if name not in minor]
+        for name, end in ends[:2]:
+            hints.append(f"widen {name} at its {'lower' if end == 'low' else 'upper'} end")
+        if not judged.measured:
+            hints.append("measure the noise (`baseline: {seeds: 5}` and `finalists: {seeds: 5}`)")
+    if minor:
+        what = "which hardly matter" if len(minor) > 1 else "which hardly matters"
+        hints.append(f"fix {' and '.join(minor[:3])}, {what}")
+    sentence = "; ".join(hints) or "nothing has to be changed"
+    sentence = f"{sentence[0].upper()}{sentence[1:]}."
+    if best is not None:
+        sentence += f" {_more_trials(judged)}"
+        if plan is not None and not plateau:
+            sentence += f" `hposvc extend {sweep} --trials {plan.trials}` adds them."
+    more = None
+    if plan is not None:
+        more = {**asdict(plan), "confidence": PROSPECT_LEVEL, "rank_s": _prospect_rank_s(judged)}
+    return _found("next", sentence, hints=hints, more=more, plateau=plateau)
 
 
-def _noise_data(judged: Judged) -> dict[str, Any] | None:
-    noise = judged.noise
+def _without_best(sweep: str, state: SweepState) -> str:
+    """Say what to do while no trial is the best."""
+    trials = state.trials.values()
+    if any(trial.diverged or trial.state == "FAILED" for trial in trials):
+        return f"Look into the failures first: `hposvc logs {sweep}` shows what trials wrote."
+    if any(trial.values for trial in trials):
+        return "No trial is within the limits: widen the ranges, or loosen `limits`."
+    if state.finished:
+        return "No trial reported a value; check what the code reports, and the metric's name."
+    return "Wait for the first value."
+
+
+def _plateau(judged: Judgement) -> bool | None:
+    """Return whether more trials gain too little to be worth it; None: it can't be told."""
+    plan, noise = judged.prospect, judged.noise
+    if plan is None:
+        return None
+    return plan.chance < 0.1 or (noise is not None and plan.high < WORTH * noise.deviation)
+
+
+def _more_trials(judged: Judgement) -> str:
+    """Say what more trials are expected to gain, and cost."""
+    plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)
+    if plan is None:
+        return "What more trials would gain can't be told from so few."
+    if plan.gain == 0:
+        return f"{plan.trials} more trials are not expected to gain anything."
+    sentence = _gained(plan, spec.objectives[0].name)
+    if rank_s is not None:
+        money = spec.money(rank_s)
+        price = "" if money is None else f", or {spec.price.text(money)}"
+        sentence += f" for about {cost_of(rank_s, spec.resources.gpus_per_worker)}{price}"
+    worth = ", which is not worth it: the sweep is on a plateau" if _plateau(judged) else ""
+    return f"{sentence}{worth}."
+
+
+def _gained(plan: Prospect, metric: str) -> str:
+    """Say what a forecast expects; few large gains may make a mean beyond the interval."""
+    who, any_gain = f"{plan.trials} more trials", f"any gain at all: {share(plan.chance)}"
+    low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
+    sure = f"{percent(PROSPECT_LEVEL)} sure"
+    if plan.gain <= plan.high:
+        between = f"{sure}: {low} to {high}; {any_gain}"
+        return f"{who} are expected to gain about {mean} in {metric} ({between})"
+    most = f"gain {high} in {metric} at most" if plan.high else f"gain nothing in {metric}"
+    return f"{who} {most} ({sure}; {any_gain}), or {mean} on average, as a few gain far more"
+
+
+def _prospect_rank_s(judged: Judgement) -> float | None:
+    """Return the rank-seconds of more trials, if they are like the others; None: no idea."""
+    ended = [trial.rank_s for trial in judged.state.trials.values() if trial.over]
+    if judged.prospect is None or not sum(ended):
+        return None
+    return judged.prospect.trials * sum(ended) / len(ended)
+
+
+def _reproduce(sweep: str, judged: Judgement) -> Finding:
+    front = judged.state.front
+    trial = judged.best.id if judged.best is not None else next(iter(front), None)
+    if trial is None:
+        sentence = f"`hposvc audit {sweep}` has every decision of the sweep."
+        return _found("reproduce", sentence, commands=[f"hposvc audit {sweep}"])
+    commands = [f"hposvc repro {sweep} {trial}", f"hposvc audit {sweep} {trial}"]
+    sentence = f"`{commands[0]}` trains {trial} again as it was, and `{commands[1]}` explains"
+    return _found("reproduce", f"{sentence} every decision about it.", commands=commands)
+
+
+def _text(value: Value) -> str:
+    return figure(value) if isinstance(value, float) else as_text(value)
+
+
+def _noise_data(noise: Noise | None) -> Mapping[str, Any] | None:
     if noise is None:
         return None
-    low, high = noise.interval
-    return {
-        "deviation": noise.deviation,
-        "low": finite(low),
-        "high": finite(high),
-        "source": noise.source,
-    }
+    low, high = map(finite, noise.interval)
+    return {"deviation": noise.deviation, "low": low, "high": high, "source": noise.source}
 
 
-def _interval(judged: Judged, expected: Expected | None) -> dict[str, float] | None:
+def _value_data(best: TrialState, expected: Expected | None) -> Mapping[str, float] | None:
     """Return an expected loss as a value in the metric's own sign."""
     if expected is None:
         return None
-    loss = judged.state.spec.objectives[0].loss
+    loss = best.metric.loss
     low, high = sorted((loss(expected.low), loss(expected.high)))
     return {"mean": loss(expected.mean), "low": low, "high": high, "confidence": LEVEL}
 
 
-def _lead(lead: Expected | None) -> dict[str, float] | None:
-    if lead is None:
-        return None
-    return {"mean": lead.mean, "low": lead.low, "high": lead.high, "confidence": LEVEL}
-
-
-def _roughly(number: float) -> str:
-    return "hardly any of them" if number < 0.5 else f"about {number:.0f} of them"
+def _lead_data(lead: Expected | None) -> Mapping[str, float] | None:
+    return None if lead is None else {**asdict(lead), "confidence": LEVEL}

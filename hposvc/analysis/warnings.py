@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 
@@ -28,13 +29,9 @@ def warnings(state: SweepState, minor: Collection[str] = ()) -> list[Finding]:
     Args:
         minor: parameters that hardly matter, so that the ends of their ranges don't either.
     """
-    found: list[Finding] = []
-    if state.best is not None:
-        best = state.trials[state.best]
-        found += [*_at_end_of_range(best, state, minor), *_not_to_the_end(best, state)]
-        found += [*_over_fitted(best), *_spikes(best)]
-    found += [*_unlike_devices(state), *_waits_for_data(state)]
-    return [*found, *_failures(state), *_few(state)]
+    best = None if state.best is None else state.trials[state.best]
+    of_best = [] if best is None else [*_of_best(best, state, minor)]
+    return [*of_best, *_of_sweep(state)]
 
 
 def _warn(title: str, sentence: str, **data: object) -> Finding:
@@ -59,24 +56,18 @@ def ends_of_range(best: TrialState, state: SweepState) -> list[tuple[str, str, f
     return found
 
 
-def _at_end_of_range(
-    best: TrialState, state: SweepState, minor: Collection[str]
-) -> Iterator[Finding]:
+def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Iterator[Finding]:
     for name, end, value in ends_of_range(best, state):
-        if name in minor:
-            continue
         which, word = ("lowest", "lower") if end == "low" else ("highest", "higher")
-        yield _warn(
-            f"{name} is at the end of its range",
-            f"The best {name}, {figure(value)}, is at the {which} end of its range: "
-            f"{word} values were not tried and may be better.",
-            parameter=name,
-            end=end,
-            value=value,
-        )
-
-
-def _not_to_the_end(best: TrialState, state: SweepState) -> Iterator[Finding]:
+        if name not in minor:
+            yield _warn(
+                f"{name} is at the end of its range",
+                f"The best {name}, {figure(value)}, is at the {which} end of its range: "
+                f"{word} values were not tried and may be better.",
+                parameter=name,
+                end=end,
+                value=value,
+            )
     last = state.spec.last_step
     if last is not None and best.step < last:
         unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
@@ -88,66 +79,54 @@ def _not_to_the_end(best: TrialState, state: SweepState) -> Iterator[Finding]:
             step=best.step,
             last=last,
         )
-
-
-def _unlike_devices(state: SweepState) -> Iterator[Finding]:
-    sentence = devices.describe([state])
-    if sentence:
-        cost = devices.normalised(devices.trials_on_devices([state]))
+    losses = [best.metric.loss(value) for _, value in best.curve if math.isfinite(value)]
+    usual = median([abs(b - a) for a, b in pairwise(losses)] or [0.0])  # step of the curve
+    yield from _over_fitted(best, usual)
+    skipped = sum(best.metrics.get(name, 0.0) for name in SKIPS)
+    jumps = sum(b - a > SPIKE * usual for a, b in pairwise(losses)) if usual > 0 else 0
+    jumped = jumps > 0 and len(losses) >= 8
+    if jumped or (math.isfinite(skipped) and skipped > 0):
+        seen = f"training of {best.id} skipped or undid {int(skipped)} updates after loss spikes"
+        if jumped:
+            seen = f"{best.metric.name} of {best.id} jumped to much worse values {jumps} times"
         yield _warn(
-            "Trials ran on unlike devices", sentence, **({} if cost is None else cost.data())
+            "The best trial's training is not smooth",
+            f"{seen[0].upper()}{seen[1:]}: another run of it may end elsewhere.",
+            trial=best.id,
+            jumps=jumps,
+            skipped=skipped if math.isfinite(skipped) else None,
         )
 
 
-def _over_fitted(best: TrialState) -> Iterator[Finding]:
-    """Compare the last report with that of the best step: training goes on, the metric falls."""
-    if best.best is None or len(best.curve) < 4:
+def _over_fitted(best: TrialState, usual: float) -> Iterator[Finding]:
+    """Compare the last report with that of the best step: training goes on, the metric falls.
+
+    Args:
+        usual: how far the metric moves from one report to the next.
+    """
+    if best.best is None or len(best.curve) < 4 or best.metric.name.startswith("train/"):
         return
     step, loss, at_best = best.best
-    name = best.metric.name
     lost = best.metric.loss(best.curve[-1][1]) - loss
-    usual = _usual_step(best)
     before, now = at_best.get("train/loss"), best.metrics.get("train/loss")
-    if name.startswith("train/") or before is None or now is None or lost <= 2 * usual:
-        return
-    if now < before:
+    if before is not None and now is not None and now < before and lost > 2 * usual:
         yield _warn(
             "The best trial over-fits",
-            f"After step {step} the training loss of {best.id} still fell, but {name} got worse "
-            f"by {figure(lost)}: it over-fits, so train it for fewer steps.",
+            f"After step {step} the training loss of {best.id} still fell, but {best.metric.name} "
+            f"got worse by {figure(lost)}: it over-fits, so train it for fewer steps.",
             trial=best.id,
             step=step,
             lost=lost,
         )
 
 
-def _usual_step(trial: TrialState) -> float:
-    """Return the median change of a curve from one report to the next."""
-    values = [value for _, value in trial.curve if math.isfinite(value)]
-    return median([abs(b - a) for a, b in pairwise(values)] or [0.0])
-
-
-def _spikes(best: TrialState) -> Iterator[Finding]:
-    skipped = sum(best.metrics.get(name, 0.0) for name in SKIPS)
-    losses = [best.metric.loss(value) for _, value in best.curve if math.isfinite(value)]
-    usual = _usual_step(best)
-    jumps = sum(b - a > SPIKE * usual for a, b in pairwise(losses)) if usual > 0 else 0
-    if not (jumps and len(losses) >= 8) and not (math.isfinite(skipped) and skipped > 0):
-        return
-    seen = f"{best.metric.name} of {best.id} jumped to much worse values {jumps} times"
-    if not jumps or len(losses) < 8:
-        seen = f"training of {best.id} skipped or undid {int(skipped)} updates after loss spikes"
-    yield _warn(
-        "The best trial's training is not smooth",
-        f"{seen[0].upper()}{seen[1:]}: another run of it may end elsewhere.",
-        trial=best.id,
-        jumps=jumps,
-        skipped=skipped if math.isfinite(skipped) else None,
-    )
-
-
-def _waits_for_data(state: SweepState) -> Iterator[Finding]:
-    waits = [trial.metrics[WAITS] for trial in state.trials.values() if WAITS in trial.metrics]
+def _of_sweep(state: SweepState) -> Iterator[Finding]:
+    trials = state.trials.values()
+    if unlike := devices.describe([state]):
+        cost = devices.normalised(devices.trials_on_devices([state]))
+        data = {} if cost is None else asdict(cost)
+        yield _warn("Trials ran on unlike devices", unlike, **data)
+    waits = [trial.metrics[WAITS] for trial in trials if WAITS in trial.metrics]
     waits = [wait for wait in waits if math.isfinite(wait)]
     if waits and median(waits) > WAIT:
         yield _warn(
@@ -157,29 +136,22 @@ def _waits_for_data(state: SweepState) -> Iterator[Finding]:
             share=median(waits),
             trials=len(waits),
         )
-
-
-def _failures(state: SweepState) -> Iterator[Finding]:
-    failed = Counter(t.reason for t in state.trials.values() if t.state == "FAILED")
-    failed += Counter("diverged" for t in state.trials.values() if t.diverged)
-    if not failed:
-        return
-    number = sum(failed.values())
-    causes = "; ".join(
-        f"{MEANINGS.get(cause, cause) or 'unknown'}: {many}" for cause, many in failed.most_common()
-    )
-    yield Finding(
-        "warning",
-        "bad" if number > len(state.trials) / 2 else "warning",
-        "Trials failed" if "diverged" not in failed else "Trials failed or diverged",
-        f"{number} of {count(len(state.trials), 'trial')} failed or diverged ({causes}); "
-        "the search knows little of the configurations that they had.",
-        {"failed": dict(failed), "trials": len(state.trials)},
-    )
-
-
-def _few(state: SweepState) -> Iterator[Finding]:
-    ended = sum(bool(trial.values) for trial in state.trials.values())
+    failed = Counter(trial.reason for trial in trials if trial.state == "FAILED")
+    failed += Counter("diverged" for trial in trials if trial.diverged)
+    if number := sum(failed.values()):
+        causes = "; ".join(
+            f"{MEANINGS.get(cause, cause) or 'unknown'}: {many}"
+            for cause, many in failed.most_common()
+        )
+        yield Finding(
+            "warning",
+            "bad" if number > len(trials) / 2 else "warning",
+            "Trials failed" if "diverged" not in failed else "Trials failed or diverged",
+            f"{number} of {count(len(trials), 'trial')} failed or diverged ({causes}); "
+            "the search knows little of the configurations that they had.",
+            {"failed": dict(failed), "trials": len(trials)},
+        )
+    ended = sum(bool(trial.values) for trial in trials)
     if 0 < ended < FEW:
         yield _warn(
             "Too few trials to conclude much",

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from hposvc import spec as specs
 from hposvc.analysis.amounts import cost_text, count, duration
 from hposvc.analysis.comparison import Run
-from hposvc.analysis.noise import HUGE
+from hposvc.analysis.judgement import HUGE
 from hposvc.api import OpenSweep
 from hposvc.errors import fail, no_such
 from hposvc.journal.journal import SweepRow
@@ -20,6 +20,7 @@ from hposvc.state import summary
 Cost = Literal["hours", "trials", "time"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
 UNEQUAL = 1.1  # ratio of costs that is worth a warning
+HARDWARE = "costs are of unlike hardware"
 NAMED = 3  # sweeps that a message names
 USUAL = ("search.method", "scheduler.type")
 # Keys that make repeats of a sweep, name it, or do not change what it finds.
@@ -94,6 +95,21 @@ class Entry:
         return max(0.0, time - self.history.start - away)
 
 
+# Keys of which each value should be the same in all sweeps: what has it, and what it means if not.
+CONDITIONS: dict[str, tuple[Callable[[Entry], Any], str]] = {
+    "metric.select": (
+        lambda each: each.spec.objectives[0].select,
+        "values are chosen in different ways",
+    ),
+    "trainable": (lambda each: each.spec.runnable, "the tasks differ"),
+    "fidelity.max": (lambda each: each.spec.last_step, "trials are not equally long"),
+    "engine.type": (lambda each: each.spec.engine.type, HARDWARE),
+    "resources.accelerator": (lambda each: each.spec.resources.accelerator, HARDWARE),
+    "resources.gpus_per_worker": (lambda each: each.spec.resources.gpus_per_worker, HARDWARE),
+    "resources.workers": (lambda each: each.spec.resources.max_workers, HARDWARE),
+}
+
+
 def check(entries: Sequence[Entry], cost: Cost) -> None:
     """Refuse sweeps that can't be compared.
 
@@ -131,19 +147,16 @@ def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
     columns = [_labels(dumped, key) for key in by]
     names = [", ".join(labels) for labels in zip(*columns, strict=True)]
     if len(set(names)) < 2:
-        raise fail(f"{' and '.join(by)} is {names[0]} in every sweep; {_differing(dumped)}", "--by")
+        keys = ", ".join(_differing(dumped)[:8])
+        hint = f"keys that differ: {keys}" if keys else "no key differs"
+        raise fail(f"{' and '.join(by)} is {names[0]} in every sweep; {hint}", "--by")
     return names
 
 
 def differing_keys(entries: Sequence[Entry]) -> list[str]:
     """Return the keys of the specs whose values differ, but for those that tell repeats apart."""
-    dumped = [flat(specs.dump(entry.spec)) for entry in entries]
-    keys = dict.fromkeys(key for spec in dumped for key in spec)
-    return [
-        key
-        for key in keys
-        if key.split(".")[0] not in OWN and len({repr(spec.get(key)) for spec in dumped}) > 1
-    ]
+    keys = _differing([specs.dump(entry.spec) for entry in entries])
+    return [key for key in keys if key.split(".")[0] not in OWN]
 
 
 def usual_groups(entries: Sequence[Entry]) -> list[str]:
@@ -164,45 +177,13 @@ def doubts(entries: Sequence[Entry], by: Sequence[str], cost: Cost) -> list[str]
     Args:
         by: keys of the spec that are compared, so they may differ.
     """
-    checks: dict[str, Callable[[Entry], Any]] = {
-        "metric.select": lambda each: each.spec.objectives[0].select,
-        "trainable": lambda each: each.spec.runnable,
-        "fidelity.max": lambda each: each.spec.last_step,
-        "engine.type": lambda each: each.spec.engine.type,
-        "resources.accelerator": lambda each: each.spec.resources.accelerator,
-        "resources.gpus_per_worker": lambda each: each.spec.resources.gpus_per_worker,
-        "resources.workers": lambda each: each.spec.resources.max_workers,
-    }
-    meaning = {
-        "metric.select": "values are chosen in different ways",
-        "trainable": "the tasks differ",
-        "fidelity.max": "trials are not equally long",
-    }
-    warnings = []
-    for key, value in checks.items():
-        groups = _by(entries, value)
-        if len(groups) > 1 and not any(_covers(each, key) for each in by):
-            why = meaning.get(key, "costs are of unlike hardware")
-            warnings.append(f"{key} differs ({_listed(groups)}), so {why}.")
-    spaces = _by(entries, lambda each: json.dumps(specs.dump(each.spec)["parameters"]))
-    if len(spaces) > 1 and not any(_covers(each, "parameters") for each in by):
-        warnings.append(f"Search spaces differ: there are {len(spaces)} of them.")
-    reported = [*checks, "command", "parameters", "warm_start"]
-    rest = [
-        key for key in differing_keys(entries) if not any(_covers(each, key) for each in reported)
+    return [
+        *_unlike_conditions(entries, by),
+        *_other_differences(entries, by),
+        *_changed_code(entries),
+        *_unlike_ends(entries, by),
+        *_unequal_costs(entries, cost),
     ]
-    warnings += _other_differences(rest, by)
-    warnings += _changed_code(entries)
-    running = [entry.id for entry in entries if not entry.history.state.finished]
-    if running:
-        verb = "has" if len(running) == 1 else "have"
-        warnings.append(f"{_named(running)} {verb} not ended, so this may change.")
-    learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
-    if learned and not any(_covers(each, "warm_start") for each in by):
-        warnings.append(
-            f"{_named(learned)} learned from earlier sweeps, whose cost is not counted."
-        )
-    return [*warnings, *_unequal_costs(entries, cost)]
 
 
 def shown(amount: float, cost: Cost, unit: str) -> str:
@@ -216,18 +197,30 @@ def shown(amount: float, cost: Cost, unit: str) -> str:
     return duration(amount) if cost == "time" else cost_text(amount, unit)
 
 
-def _other_differences(keys: Sequence[str], by: Sequence[str]) -> list[str]:
-    """Say what else may be why the groups differ, of keys that differ.
+def _unlike_conditions(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+    warnings = []
+    for key, (value, why) in CONDITIONS.items():
+        groups = _by(entries, value)
+        if len(groups) > 1 and not _covered(key, by):
+            warnings.append(f"{key} differs ({_listed(groups)}), so {why}.")
+    spaces = _by(entries, lambda each: json.dumps(specs.dump(each.spec)["parameters"]))
+    if len(spaces) > 1 and not _covered("parameters", by):
+        warnings.append(f"Search spaces differ: there are {len(spaces)} of them.")
+    return warnings
+
+
+def _other_differences(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+    """Say what else may be why the groups differ.
 
     Args:
         by: what is compared; empty: each sweep is a group, and one difference is what is compared.
     """
     own = {f"{section}.{name}": section for section, name in NAME_KEYS.items()}
-    compared = [own.get(key, key) for key in by]
-    rest = [key for key in keys if not any(_covers(key_compared, key) for key_compared in compared)]
+    told = [*CONDITIONS, "command", "parameters", "warm_start", *(own.get(key, key) for key in by)]
+    rest = [key for key in differing_keys(entries) if not _covered(key, told)]
     if not rest or (not by and len({key.split(".")[0] for key in rest}) == 1):
         return []
-    names = ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if rest[NAMED:] else "")
+    names = _named(rest)
     if by:
         return [f"Beside {' and '.join(by)}, {names} differ too, and may be why."]
     return [f"The sweeps differ in {names}; the comparison can't tell which of them is why."]
@@ -245,6 +238,21 @@ def _changed_code(entries: Sequence[Entry]) -> list[str]:
                 f"The code of {runnable} changed between {_named(first)} and {_named(second)}."
             )
     return changes
+
+
+def _unlike_ends(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+    """Say which sweeps may still change, and which began with what others had found."""
+    warnings = []
+    running = [entry.id for entry in entries if not entry.history.state.finished]
+    if running:
+        verb = "has" if len(running) == 1 else "have"
+        warnings.append(f"{_named(running)} {verb} not ended, so this may change.")
+    learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
+    if learned and not _covered("warm_start", by):
+        warnings.append(
+            f"{_named(learned)} learned from earlier sweeps, whose cost is not counted."
+        )
+    return warnings
 
 
 def _unequal_costs(entries: Sequence[Entry], cost: Cost) -> list[str]:
@@ -267,8 +275,7 @@ def _labels(dumped: Sequence[Mapping[str, Any]], key: str) -> list[str]:
         known = dict.fromkeys(name for spec in dumped for name in (*spec, *flat(spec)))
         raise fail(f"{key}: {no_such('key', key, known)}", "--by")
     sections = [flat(value) if isinstance(value, Mapping) else {} for value in values]
-    names = dict.fromkeys(name for section in sections for name in section)
-    differ = [name for name in names if len({repr(each.get(name)) for each in sections}) > 1]
+    differ = _differing(sections)
     first = NAME_KEYS.get(key)
     labels = []
     for value, section in zip(values, sections, strict=True):
@@ -293,19 +300,16 @@ def _lookup(spec: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _differing(dumped: Sequence[Mapping[str, Any]]) -> str:
-    specs_flat = [flat(spec) for spec in dumped]
-    keys = [
-        key
-        for key in dict.fromkeys(name for each in specs_flat for name in each)
-        if len({repr(each.get(key)) for each in specs_flat}) > 1
-    ]
-    return f"keys that differ: {', '.join(keys[:8])}" if keys else "no key differs"
+def _differing(sections: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the dotted keys whose values differ between specs, or between sections of them."""
+    flats = [flat(section) for section in sections]
+    keys = dict.fromkeys(key for each in flats for key in each)
+    return [key for key in keys if len({repr(each.get(key)) for each in flats}) > 1]
 
 
-def _covers(key: str, other: str) -> bool:
-    """Return whether a key is another one, or its section, or within it."""
-    return f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}.")
+def _covered(key: str, by: Sequence[str]) -> bool:
+    """Return whether a key is one of others, or its section, or within it."""
+    return any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in by)
 
 
 def _by(entries: Sequence[Entry], of: Callable[[Entry], Any]) -> dict[Any, list[str]]:

@@ -195,7 +195,8 @@ class Section:
         answers = verdict(self.id, self.state, self.history.explained())
         return [
             {"level": finding.level, "title": finding.title, "sentence": finding.sentence}
-            for finding in answers.beside(SHOWN_ELSEWHERE)
+            for finding in answers
+            if finding.topic not in SHOWN_ELSEWHERE
         ]
 
     @property
@@ -224,7 +225,7 @@ class Section:
 
     def _planned(self, figure: str, show: Callable[[float], str]) -> str:
         """Return the forecast of a figure beside what it came to; empty: there was none."""
-        planned = None if self.forecast is None else self.forecast.of(figure)
+        planned = None if self.forecast is None else self.forecast.figures.get(figure)
         if planned is None:
             return ""
         made = planned.forecast

@@ -98,11 +98,13 @@ def _comparison(sections: Sequence[Section]) -> list[str]:
 
 
 def _at_equal_cost(comparison: Compared, picture: str) -> list[str]:
-    names = [name for name, _ in comparison.columns]
-    head = [escape(title) for _, title in comparison.columns]
-    rows = [[escape(getattr(row, name)) for name in names] for row in comparison.rows]
+    rows = [[*map(escape, row)] for row in comparison.rows]
     lines = [line for sentence in comparison.sentences for line in (escape(sentence), "")]
-    lines += [*table(head, rows), f"![{escape(comparison.chart.title)}]({picture})", ""]
+    lines += [
+        *table([*map(escape, comparison.head)], rows),
+        f"![{escape(comparison.chart.title)}]({picture})",
+        "",
+    ]
     warnings = [f"- **warning:** {escape(warning)}" for warning in comparison.warnings]
     return [*lines, *warnings, ""]
 

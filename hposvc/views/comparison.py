@@ -9,10 +9,10 @@ from hposvc.views.tables import make_table
 
 def table(compared: Compared) -> Table:
     """Return the table of the groups, the first one first."""
-    made = make_table(*(title for _, title in compared.columns))
+    made = make_table(*compared.head)
     for row, standing in zip(compared.rows, compared.figures.standings, strict=True):
         style = {"better": "bold green", "worse": "red", "open": ""}[standing.verdict]
-        made.add_row(*(Text(getattr(row, name), style) for name, _ in compared.columns))
+        made.add_row(*(Text(cell, style) for cell in row))
     return made
 
 

@@ -7,16 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis.finding import Finding, Level
-from hposvc.analysis.verdict import Verdict
 
 STYLES: dict[Level, str] = {"good": "green", "info": "", "warning": "yellow", "bad": "red"}
 
 
-def sentences(found: Verdict) -> RenderableType:
+def sentences(findings: Sequence[Finding]) -> RenderableType:
     """Return the ten sentences with their topics, and the warnings below."""
-    parts: list[RenderableType] = [_table(found.sentences)]
-    if found.warnings:
-        parts += [Text(), Text("Mind", style="bold yellow"), _table(found.warnings)]
+    warnings = [finding for finding in findings if finding.topic == "warning"]
+    parts: list[RenderableType] = [_table([each for each in findings if each.topic != "warning"])]
+    if warnings:
+        parts += [Text(), Text("Mind", style="bold yellow"), _table(warnings)]
     return Group(*parts)
 
 

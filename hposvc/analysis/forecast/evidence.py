@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Any, Literal
@@ -75,60 +75,69 @@ class Evidence:
 
 
 @dataclass
+class _Run:
+    """An order of an earlier sweep."""
+
+    order: Order
+    began: float
+    cold: bool  # whether it is the first order of its slot
+    reports: list[tuple[float, int]] = field(default_factory=list)  # time and step
+    ended: float | None = None
+    failure: Failed | None = None
+    lost: bool = False  # with its driver
+
+
+@dataclass
 class _Reading:
     """Times and failures of the orders so far."""
 
-    orders: dict[int, Order] = field(default_factory=dict)
-    began: dict[int, float] = field(default_factory=dict)
-    reports: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    ended: dict[int, float] = field(default_factory=dict)
+    spec: SweepSpec
+    runs: dict[int, _Run] = field(default_factory=dict)
+    under_way: dict[int, _Run] = field(default_factory=dict)
     freed: list[float] = field(default_factory=list)  # when slots were, and no order came since
-    cold: set[int] = field(default_factory=set)  # first orders of their slots
     pauses_s: list[float] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
     closes_s: list[float] = field(default_factory=list)
     attached: float | None = None
-    most: int = 0
-    slots: int = 0  # that have had an order of this driver
-    failures: dict[int, Failed] = field(default_factory=dict)
+    most: int = 0  # orders at once
     curves: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     largest: int = 0
 
-    def apply(self, event: Event, spec: SweepSpec) -> None:
+    def apply(self, event: Event) -> None:
         match event:
             case Attached():
-                self.attached, self.slots = event.time, 0
+                self.attached = event.time
                 self.freed.clear()
-                self.began = {name: at for name, at in self.began.items() if name in self.ended}
-            case Ordered(order=order):
-                self._begin(order, event.time)
+                for run in self.under_way.values():
+                    run.lost = True
+                self.under_way.clear()
+            case Ordered():
+                self._begin(event)
             case Checkpointed():
                 self.largest = max(self.largest, event.saved.size)
             case Reported():
-                self.reports[event.order].append((event.time, event.step))
-                metric = spec.objectives[0]
+                if event.order in self.runs:
+                    self.runs[event.order].reports.append((event.time, event.step))
+                metric = self.spec.objectives[0]
                 if metric.name in event.metrics:
                     loss = metric.loss(event.metrics[metric.name])
                     self.curves[event.trial].setdefault(event.step, loss)
-            case Ended() | Failed() if event.order in self.began:
-                if isinstance(event, Failed):
-                    self.failures[event.order] = event
-                self.ended[event.order] = event.time
+            case Ended() | Failed() if event.order in self.under_way:
+                run = self.under_way.pop(event.order)
+                run.ended, run.failure = event.time, event if isinstance(event, Failed) else None
                 self.freed.append(event.time)
             case Finished() | Suspended() if self.freed:
                 self.closes_s.append(event.time - max(self.freed))
 
-    def _begin(self, order: Order, time: float) -> None:
-        self.orders[order.id], self.began[order.id] = order, time
+    def _begin(self, event: Ordered) -> None:
         if self.attached is not None:
-            self.starts_s.append(time - self.attached)
+            self.starts_s.append(event.time - self.attached)
             self.attached = None
+        run = _Run(event.order, event.time, cold=not self.freed)
+        self.runs[event.order.id] = self.under_way[event.order.id] = run
         if self.freed:
-            self.pauses_s.append(time - self.freed.pop())
-        else:
-            self.slots += 1
-            self.cold.add(order.id)
-        self.most = max(self.most, len(self.began) - len(self.ended))
+            self.pauses_s.append(event.time - self.freed.pop())
+        self.most = max(self.most, len(self.under_way))
 
 
 def read(
@@ -140,34 +149,38 @@ def read(
         spec: the sweep's own.
         name: its id.
     """
-    seen = _Reading()
+    seen = _Reading(spec)
     for event in events:
-        seen.apply(event, spec)
-    times = _trial_times(seen, spec.last_step is None)
+        seen.apply(event)
+    runs = [run for run in seen.runs.values() if not run.lost]
+    times = _trial_times(runs, spec.last_step is None)
     if not times:
         return None
-    first_s, later_s = _overheads(seen, times)
-    own = [failure for failure in seen.failures.values() if failure.cause in OWN]
-    begun = {order.trial for order in seen.orders.values()}
+    overheads: dict[bool, list[float]] = {True: [], False: []}  # seconds beyond steps, by cold
+    for run in runs:
+        if run.ended is not None and run.reports and run.failure is None:
+            steps_s = times.get(run.order.trial, math.nan) * _steps(run, run.reports[-1])
+            if math.isfinite(steps_s):
+                overheads[run.cold].append(run.ended - run.began - steps_s)
+    failures = [run.failure for run in seen.runs.values() if run.failure is not None]
+    own = {failure.trial for failure in failures if failure.cause in OWN}
     curves = [curve for curve in seen.curves.values() if any(map(math.isfinite, curve.values()))]
-    speed_rank, pairs = _speed_and_loss(seen, times)
+    speed_rank, pairs = _speed_and_loss(seen.curves, times)
     return Evidence(
         origin,
         (name,) if name else (),
         tuple(times.values()),
-        first_s,
-        later_s,
+        tuple(overheads[True]),
+        tuple(overheads[False]),
         tuple(seen.pauses_s),
         tuple(seen.starts_s),
         tuple(seen.closes_s),
-        trials=len(begun),
-        orders=len(seen.orders),
+        trials=len({run.order.trial for run in seen.runs.values()}),
+        orders=len(seen.runs),
         steps=sum(len(curve) for curve in seen.curves.values()),
-        lost=len(seen.failures) - len(own),
-        failed_at_once=len({failure.trial for failure in own} - seen.curves.keys()),
-        failed_later=len({failure.trial for failure in own} & seen.curves.keys())
-        + len(seen.curves)
-        - len(curves),
+        lost=sum(failure.cause not in OWN for failure in failures),
+        failed_at_once=len(own - seen.curves.keys()),
+        failed_later=len(own & seen.curves.keys()) + len(seen.curves) - len(curves),
         slots=seen.most or None,
         checkpoint=seen.largest or None,
         curves=_curves(curves),
@@ -178,37 +191,28 @@ def read(
 
 def join(parts: Sequence[Evidence]) -> Evidence:
     """Return the evidence of several sweeps as that of one, the newest first."""
-    newest = parts[0]
-
-    def all_of(name: str) -> tuple[Any, ...]:
-        return tuple(value for part in parts for value in getattr(part, name))
-
-    def total(name: str) -> int:
-        return sum(getattr(part, name) for part in parts)
-
-    sizes = [part.checkpoint for part in parts if part.checkpoint is not None]
+    joined: dict[str, Any] = {
+        name: sum(getattr(part, name) for part in parts)
+        for name in ("trials", "orders", "steps", "lost", "failed_at_once", "failed_later")
+    }
+    for name, value in vars(parts[0]).items():
+        if isinstance(value, tuple):
+            joined[name] = tuple(each for part in parts for each in getattr(part, name))
     return replace(
-        newest,
-        names=all_of("names"),
-        step_s=all_of("step_s"),
-        first_s=all_of("first_s"),
-        later_s=all_of("later_s"),
-        pauses_s=all_of("pauses_s"),
-        start_s=all_of("start_s"),
-        close_s=all_of("close_s"),
-        trials=total("trials"),
-        orders=total("orders"),
-        steps=total("steps"),
-        lost=total("lost"),
-        failed_at_once=total("failed_at_once"),
-        failed_later=total("failed_later"),
-        checkpoint=max(sizes, default=None),
+        parts[0],
+        **joined,
+        checkpoint=max((part.checkpoint or 0 for part in parts), default=0) or None,
         curves=next((part.curves for part in parts if part.curves is not None), None),
         other_setup=any(part.other_setup for part in parts),
     )
 
 
-def _trial_times(seen: _Reading, whole: bool) -> dict[str, float]:
+def _steps(run: _Run, report: tuple[float, int]) -> int:
+    """Return how many steps an order had done at a report."""
+    return report[1] - run.order.first + 1
+
+
+def _trial_times(runs: Sequence[_Run], whole: bool) -> dict[str, float]:
     """Return the seconds per step of each trial; of whole trials, those of the completed orders.
 
     The first report of an order contains its start; it counts only for trials that show no other.
@@ -216,50 +220,28 @@ def _trial_times(seen: _Reading, whole: bool) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     steps: dict[str, int] = defaultdict(int)
     short: dict[str, list[float]] = defaultdict(list)
-    for number, began in seen.began.items():
-        trial, reports = seen.orders[number].trial, seen.reports.get(number, [])
-        ended = seen.ended.get(number)
+    for run in runs:
+        trial, reports = run.order.trial, run.reports
         if whole:
-            if ended is not None and number not in seen.failures:
-                short[trial].append(ended - began)
-            continue
-        if len(reports) > 1:
+            if run.ended is not None and run.failure is None:
+                short[trial].append(run.ended - run.began)
+        elif len(reports) > 1:
             seconds[trial] += reports[-1][0] - reports[0][0]
             steps[trial] += reports[-1][1] - reports[0][1]
         elif reports:
-            done = reports[0][1] - seen.orders[number].first + 1
-            short[trial].append((reports[0][0] - began) / max(done, 1))
+            done = max(_steps(run, reports[0]), 1)
+            short[trial].append((reports[0][0] - run.began) / done)
     times = {trial: seconds[trial] / steps[trial] for trial in steps if steps[trial]}
-    start_s = _start_within(seen, times)
+    starts_s = [  # how much longer first reports take than their steps
+        run.reports[0][0] - run.began - times[run.order.trial] * _steps(run, run.reports[0])
+        for run in runs
+        if run.reports and run.order.trial in times
+    ]
+    start_s = max(median(starts_s), 0.0) if starts_s and not whole else 0.0
     for trial, values in short.items():
         if trial not in times:
-            times[trial] = max(mean(values) - (0.0 if whole else start_s), 0.05 * mean(values))
+            times[trial] = max(mean(values) - start_s, 0.05 * mean(values))
     return {trial: value for trial, value in times.items() if value > 0}
-
-
-def _start_within(seen: _Reading, times: dict[str, float]) -> float:
-    """Return how much longer an order's first report takes than its steps, at the median."""
-    extra = [
-        reports[0][0] - seen.began[number] - times[order.trial] * (reports[0][1] - order.first + 1)
-        for number, order in seen.orders.items()
-        if number in seen.began and (reports := seen.reports.get(number)) and order.trial in times
-    ]
-    return max(median(extra), 0.0) if extra else 0.0
-
-
-def _overheads(
-    seen: _Reading, times: dict[str, float]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the seconds of orders beyond their steps: of first orders on a slot, and of others."""
-    first: list[float] = []
-    later: list[float] = []
-    for number, ended in seen.ended.items():
-        order, reports = seen.orders[number], seen.reports.get(number)
-        if reports and order.trial in times and number not in seen.failures:
-            done = reports[-1][1] - order.first + 1
-            taken = ended - seen.began[number] - times[order.trial] * done
-            (first if number in seen.cold else later).append(taken)
-    return tuple(first), tuple(later)
 
 
 def _curves(curves: Sequence[dict[int, float]]) -> Curves | None:
@@ -283,12 +265,13 @@ def _curves(curves: Sequence[dict[int, float]]) -> Curves | None:
     return Curves(-float(np.median(slopes)) / spread, noise / spread, len(slopes), spread)
 
 
-def _speed_and_loss(seen: _Reading, times: dict[str, float]) -> tuple[float, int]:
-    """Return the rank correlation of seconds per step and the loss at the first common step."""
-    losses = {trial: curve[min(curve)] for trial, curve in seen.curves.items() if trial in times}
+def _speed_and_loss(
+    curves: Mapping[str, Mapping[int, float]], times: Mapping[str, float]
+) -> tuple[float, int]:
+    """Return the rank correlation of seconds per step and the first loss, and of how many."""
+    losses = {trial: curve[min(curve)] for trial, curve in curves.items() if trial in times}
     pairs = [(times[trial], loss) for trial, loss in losses.items() if math.isfinite(loss)]
-    if len(pairs) < FEW or len({time for time, _ in pairs}) < 2 or len({y for _, y in pairs}) < 2:
+    if len(pairs) < FEW or any(len({*column}) < 2 for column in zip(*pairs, strict=True)):
         return 0.0, 0
-    seconds, values = zip(*pairs, strict=True)
-    ranks = np.array([np.argsort(np.argsort(each)) for each in (seconds, values)], dtype=float)
+    ranks = np.array([np.argsort(np.argsort(each)) for each in zip(*pairs, strict=True)])
     return float(np.corrcoef(ranks)[0, 1]), len(pairs)

@@ -1,8 +1,8 @@
 """The forecast of a sweep: what many simulated sweeps come to, each in another possible world."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from hposvc.analysis.forecast.simulation import LARGEST, Outcome
 from hposvc.errors import SpecError
 from hposvc.spec import SweepSpec
 
-WORK = 6_000  # trials and steps of all simulated sweeps together
-FEWEST, MOST = 12, 60  # simulated sweeps
-FEW_WORK, FEW, SEVERAL = 3_000, 8, 20  # likewise, of a variant of the spec
+# Trials and steps of all simulated sweeps together, and the fewest and the most sweeps; likewise of
+# a variant of the spec, whose worlds are those of the spec.
+MANY, FEW = (6_000, 12, 60), (3_000, 8, 20)
 SMALL = 100  # trials of a variant that are simulated
 SHOWN = 10  # steps that a forecast tells of
 
@@ -72,7 +72,7 @@ def forecast(
         slots: orders at once; None: nobody knows, so there is no wall time.
         checkpoint: bytes of one; None: nobody knows.
     """
-    outcomes = _outcomes(spec, evidence, slots or 1, _draws)
+    outcomes = _outcomes(spec, evidence, slots or 1, MANY)
     resources = spec.resources
 
     def of(name: str) -> Interval:
@@ -80,6 +80,9 @@ def forecast(
 
     hours = None if evidence is None else of("rank_s").times(1 / 3600)
     gpus, cpus = resources.gpus_per_worker, resources.cpus_per_worker
+    disk = None if checkpoint is None else of("disk").times(checkpoint)
+    if disk is not None and (quota := spec.checkpoints.quota) is not None:
+        disk = Interval(*(min(size, float(quota)) for size in astuple(disk)))
     return Forecast(
         trials=of("trials"),
         rungs=_rungs(outcomes),
@@ -89,7 +92,7 @@ def forecast(
         gpu_hours=hours.times(gpus) if hours is not None and gpus else None,
         cpu_hours=None if hours is None else hours.times(cpus),
         wall_s=None if evidence is None or slots is None else of("wall_s"),
-        disk=None if checkpoint is None else _disk(spec, of("disk").times(checkpoint)),
+        disk=disk,
         slots=slots or 1,
         sweeps=len(outcomes),
     )
@@ -116,7 +119,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
     """Return the changes that make a sweep cheaper or shorter, the most effective first."""
-    before = _outcomes(spec, evidence, slots or 1, _few_draws, SMALL)
+    before = _outcomes(spec, evidence, slots or 1, FEW, SMALL)
     found = []
     for change, values in _changes(spec):
         try:
@@ -125,7 +128,7 @@ def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> li
             continue
         at_once = changed.trials.parallel if "trials.parallel" in values else slots or 1
         assert isinstance(at_once, int)
-        after = _outcomes(changed, evidence, at_once, _few_draws, SMALL)
+        after = _outcomes(changed, evidence, at_once, FEW, SMALL)
         shares = [_ratio(before, after, name) for name in ("steps", "rank_s", "wall_s")]
         found.append(Saving(change, values, *shares))
     worth = [saving for saving in found if min(saving.steps, saving.hours, saving.wall) < 0.95]
@@ -136,32 +139,23 @@ def _outcomes(
     spec: SweepSpec,
     evidence: Evidence | None,
     slots: int,
-    draws: Callable[[int], int],
+    draws: tuple[int, int, int],
     largest: int = LARGEST,
 ) -> list[Outcome]:
     """Return what simulated sweeps come to; the same worlds for each variant of a spec."""
     prepared = simulation.prepare(spec)
     if evidence is None:
         prepared = simulation.without_times(prepared)
+    work, fewest, most = draws
     outcomes: list[Outcome] = []
-    most = 1
-    while len(outcomes) < most:
+    sweeps = 1
+    while len(outcomes) < sweeps:
         rng = np.random.default_rng([spec.seed, len(outcomes)])
         world = beliefs.draw(spec, evidence, rng)
         outcomes.append(simulation.simulate(prepared, world, slots, largest))
         if len(outcomes) == 1:
-            most = draws(outcomes[0].work)
+            sweeps = min(max(work // max(outcomes[0].work, 1), fewest), most)
     return outcomes
-
-
-def _draws(work: int) -> int:
-    """Return how many sweeps to simulate, each with this many trials and steps."""
-    return min(max(WORK // max(work, 1), FEWEST), MOST)
-
-
-def _few_draws(work: int) -> int:
-    """Return how many sweeps to simulate for a variant: the worlds are those of the spec."""
-    return min(max(FEW_WORK // max(work, 1), FEW), SEVERAL)
 
 
 def _rungs(outcomes: Sequence[Outcome]) -> tuple[Rung, ...]:
@@ -174,14 +168,6 @@ def _rungs(outcomes: Sequence[Outcome]) -> tuple[Rung, ...]:
         Rung(step, interval([outcome.reached.get(step, 0.0) for outcome in outcomes]))
         for step in steps
     )
-
-
-def _disk(spec: SweepSpec, size: Interval) -> Interval:
-    """Return the bytes of checkpoints at most, within the quota."""
-    quota = spec.checkpoints.quota
-    if quota is None:
-        return size
-    return replace(size, **{name: min(value, float(quota)) for name, value in asdict(size).items()})
 
 
 def _ratio(before: Sequence[Outcome], after: Sequence[Outcome], name: str) -> float:

@@ -30,10 +30,9 @@ FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Figure:
     """A forecast number, and what it came to."""
 
-    figure: str  # one of FIGURES
     forecast: Interval
     came_to: float
 
@@ -42,15 +41,6 @@ class Comparison:
         """Whether the 80 % interval holds the truth."""
         return self.forecast.holds(self.came_to)
 
-    def data(self) -> dict[str, Any]:
-        """Return the comparison for JSON."""
-        return {
-            "figure": self.figure,
-            **vars(self.forecast),
-            "came_to": self.came_to,
-            "held": self.held,
-        }
-
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -58,16 +48,15 @@ class Accuracy:
 
     made: float  # when the plan was, in seconds of the epoch
     source: str  # pilot, earlier or stated
-    comparisons: tuple[Comparison, ...]
+    figures: Mapping[str, Figure]  # those of FIGURES that were forecast
 
     def data(self) -> dict[str, Any]:
         """Return the accuracy for JSON."""
-        compared = [each.data() for each in self.comparisons]
-        return {"made": self.made, "source": self.source, "figures": compared}
-
-    def of(self, figure: str) -> Comparison | None:
-        """Return the comparison of a figure; None: it was not forecast."""
-        return next((each for each in self.comparisons if each.figure == figure), None)
+        figures = [
+            {"figure": name, **vars(each.forecast), "came_to": each.came_to, "held": each.held}
+            for name, each in self.figures.items()
+        ]
+        return {"made": self.made, "source": self.source, "figures": figures}
 
 
 def fingerprint(frozen: Mapping[str, Any]) -> str:
@@ -136,44 +125,26 @@ def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
     }
     if state.spec.last_step is None:
         came_to["steps"] = float(sum(trial.returned for trial in trials))
-    return Accuracy(
-        plan["made"],
-        plan["source"]["origin"],
-        tuple(
-            Comparison(figure, Interval(**plan[figure]), came_to[figure])
-            for figure in FIGURES
-            if plan[figure] is not None
-        ),
-    )
+    figures = {
+        name: Figure(Interval(**plan[name]), came_to[name])
+        for name in FIGURES
+        if plan[name] is not None
+    }
+    return Accuracy(plan["made"], plan["source"]["origin"], figures)
 
 
 def sentence(found: Accuracy) -> str:
     """Return how good a forecast was, in a sentence."""
-    hours = found.of("gpu_hours") or found.of("cpu_hours")
-    assert hours is not None  # every plan with a source has CPU-hours
-    wall = found.of("wall_s")
-    name = "GPU-hours" if hours.figure == "gpu_hours" else "CPU-hours"
-    parts = [
-        f"{name}: forecast {_text(hours, 1)}, came to {_number(hours.came_to)}",
-        *(
-            []
-            if wall is None
-            else [
-                f"hours of wall time: forecast {_text(wall, 3600)}, came to "
-                f"{_number(wall.came_to / 3600)}"
-            ]
-        ),
-    ]
-    missed = [each for each in (hours, wall) if each is not None and not each.held]
-    verdict = f"within its {SHARE:.0%} interval" if not missed else "outside its interval"
+    cost = "gpu_hours" if "gpu_hours" in found.figures else "cpu_hours"
+    units = {cost: (f"{cost[:3].upper()}-hours", 1), "wall_s": ("hours of wall time", 3600)}
+    parts, held = [], True
+    for name, (words, unit) in units.items():
+        if name in found.figures:
+            figure = found.figures[name]
+            made, held = figure.forecast.times(1 / unit), held and figure.held
+            parts.append(
+                f"{words}: forecast {made.expected:.3g} ({made.low:.3g} to {made.high:.3g}), "
+                f"came to {figure.came_to / unit:.3g}"
+            )
+    verdict = f"within its {SHARE:.0%} interval" if held else "outside its interval"
     return f"{'; '.join(parts)}: {verdict}"
-
-
-def _text(comparison: Comparison, unit: float) -> str:
-    """Return a forecast with its interval, divided by a unit."""
-    one = comparison.forecast.times(1 / unit)
-    return f"{_number(one.expected)} ({_number(one.low)} to {_number(one.high)})"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -102,7 +103,14 @@ def plan(
         NotFound: there is no such earlier sweep.
         OutOfReach, Interrupted: see `pilot.run`.
     """
-    _check(question)
+    given = {
+        "--pilot": question.run_pilot,
+        "--from": bool(question.sources),
+        "--seconds-per-step": question.seconds_per_step is not None,
+    }
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise fail(f"is given with {names[1]}; choose one source of times", names[0])
     evidence, slots, notes = _source(spec, question, home, earlier, address)
     memory = own_memory(spec, question.gpu_memory)
     checkpoint = None if evidence is None else evidence.checkpoint
@@ -114,14 +122,7 @@ def plan(
         found = [saving for saving in found if saving.steps < 0.95]
     unknown = _unknown(spec, evidence, slots, checkpoint, question)
     answer = Plan(
-        spec,
-        made,
-        evidence,
-        tuple(notes),
-        tuple(unknown),
-        memory,
-        checkpoint,
-        tuple(found),
+        spec, made, evidence, tuple(notes), tuple(unknown), memory, checkpoint, tuple(found)
     )
     kept.keep(home, spec, answer.data(), time.time())
     return answer
@@ -134,17 +135,6 @@ def same_code(frozen: Mapping[str, Any], spec: SweepSpec) -> bool:
         return all(frozen.get(key) == data[key] for key in CODE)
     engine = frozen.get("engine") or {}
     return spec.engine.curve is not None and engine.get("curve") == spec.engine.curve
-
-
-def _check(question: Question) -> None:
-    given = {
-        "--pilot": question.run_pilot,
-        "--from": bool(question.sources),
-        "--seconds-per-step": question.seconds_per_step is not None,
-    }
-    names = [name for name, is_given in given.items() if is_given]
-    if len(names) > 1:
-        raise fail(f"is given with {names[1]}; choose one source of times", names[0])
 
 
 def _source(
@@ -160,13 +150,8 @@ def _source(
     return _earlier(spec, question.sources, earlier)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The evidence of an earlier sweep, and how that differs from the new one."""
-
-    evidence: Evidence
-    slots: int | None
-    notes: list[str]
+# The evidence of an earlier sweep, its trials at once if known, and how it differs from ours.
+_Source = tuple[Evidence, int | None, list[str]]
 
 
 def _earlier(
@@ -186,15 +171,14 @@ def _earlier(
             raise fail(message, "--from")
         if len(found) == MOST and not named:
             break
-    alike = [source for source in found if not source.evidence.other_setup]
-    used = alike if alike and not named else found
-    if not used:
+    alike = [source for source in found if not source[0].other_setup]
+    if not named:
+        found = alike or found
+    if not found:
         return None, _slots(spec, None), []
-    return (
-        join([source.evidence for source in used]),
-        next((source.slots for source in used if source.slots is not None), None),
-        [note for source in used for note in source.notes],
-    )
+    evidence, slots, notes = zip(*found, strict=True)
+    known = (at_once for at_once in slots if at_once is not None)
+    return join(evidence), next(known, None), [note for each in notes for note in each]
 
 
 def _read(spec: SweepSpec, name: str, earlier: Earlier) -> _Source | None:
@@ -204,13 +188,15 @@ def _read(spec: SweepSpec, name: str, earlier: Earlier) -> _Source | None:
     evidence = read(before, events, "earlier", row.id)
     if evidence is None:
         return None
-    notes = []
-    if differing := _differing(row.spec, spec):
-        notes.append(f"{row.id} ran with other {', '.join(differing)}")
-    if _code_changed(row.code, spec):
-        notes.append(f"the code has changed since {row.id}")
+    now, then = specs.dump(spec), specs.dump(before)
+    differing = [section for section in SETUP if now.get(section) != then.get(section)]
+    notes = [f"{row.id} ran with other {', '.join(differing)}"] if differing else []
+    with suppress(SpecError):  # a file that is only there when it runs
+        code = fingerprint.describe(spec)
+        if row.code and code and dict(row.code) != code:
+            notes.append(f"the code has changed since {row.id}")
     evidence = replace(evidence, other_setup=bool(differing))
-    return _Source(evidence, _slots(spec, before, evidence), notes)
+    return evidence, _slots(spec, before, evidence), notes
 
 
 def _slots(
@@ -231,20 +217,6 @@ def _slots(
     if before is None or evidence is None or before.resources != spec.resources:
         return None
     return evidence.slots if before.trials.parallel == "auto" else None
-
-
-def _differing(frozen: Mapping[str, Any], spec: SweepSpec) -> list[str]:
-    """Return the sections that say how trials run, and differ from those of a recorded spec."""
-    now, then = specs.dump(spec), specs.dump(specs.restore(frozen))
-    return [section for section in SETUP if now.get(section) != then.get(section)]
-
-
-def _code_changed(code: Mapping[str, Any], spec: SweepSpec) -> bool:
-    try:
-        now = fingerprint.describe(spec)
-    except SpecError:  # a file that is only there when it runs
-        return False
-    return bool(code) and bool(now) and dict(code) != now
 
 
 def _unknown(

@@ -17,7 +17,6 @@ from hposvc.controller import stopping
 from hposvc.controller.controller import Controller
 from hposvc.events import (
     Attached,
-    BackendEvent,
     Checkpointed,
     Decided,
     Ended,
@@ -33,8 +32,6 @@ from hposvc.state.trial import trial_name
 from searchers.grid import Grid
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved
-
-Move = Order | NewTrial | Wait | SearchDone
 
 LARGEST = 200  # trials of a simulated sweep; a larger one goes on as its later half did
 SHARED = ("interval", "mutate", "quantile")  # options of pb2 that pbt has, too
@@ -56,8 +53,7 @@ class Outcome:
     wall_s: float
     disk: float  # most bytes of checkpoints at once, with checkpoints of one byte
     failed: float
-    ended: str  # why proposals ended, or the sweep
-    work: int = 0  # events that were simulated
+    work: int  # events that were simulated
 
     def plus(self, other: "Outcome", factor: float) -> "Outcome":
         """Return the outcome with a multiple of another added."""
@@ -86,7 +82,6 @@ class _Run:
     time: float  # at which it was done
     version: int = 0  # of its entry in the agenda: an older one is void
     failure: Failed | None = None  # that comes next, in place of the next step
-    replicate: bool = False
 
 
 def prepare(spec: SweepSpec) -> SweepSpec:
@@ -179,7 +174,7 @@ class _Sweep:
     decided_steps: set[int] = field(default_factory=set)
     tops: Counter[str] = field(default_factory=Counter)  # the last step of each trial
     qualities: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    copied: dict[str, int] = field(default_factory=dict)  # configurations of trials that copied
+    kinds: dict[str, int] = field(default_factory=dict)  # which of the world's configurations
     middle: Outcome | None = None  # when half of its trials had begun
     full: Outcome | None = None  # when all had
 
@@ -213,7 +208,6 @@ class _Sweep:
             self.now + close_s,
             float(self.most_disk),
             float(self.state.trials.counts.get("FAILED", 0)),
-            str(self.state.closed or ""),
             next(self.numbers),
         )
 
@@ -223,7 +217,6 @@ class _Sweep:
         due_s = self.due()
         if due_s < next_s:
             self.now = max(self.now, due_s)
-            self.expire()
         elif self.agenda:
             time, _, number, version = heapq.heappop(self.agenda)
             self.now = max(self.now, time)
@@ -236,14 +229,10 @@ class _Sweep:
         else:  # the controller waits for what never comes
             self.apply(self.controller.finish(self.now))
             return
-        if self.timed:  # a limit may be reached at the very moment of another event
-            self.expire()
+        if self.timed or due_s < next_s:  # a limit may be reached at the moment of another event
+            for event in self.controller.expire(self.now):
+                self.apply(event)
         self.fill()
-
-    def expire(self) -> None:
-        """Apply what is due now."""
-        for event in self.controller.expire(self.now):
-            self.apply(event)
 
     def due(self) -> float:
         """Return the time at which the next retry, timeout or limit of the budget comes."""
@@ -301,12 +290,13 @@ class _Sweep:
         if not self.runs and isinstance(self.controller.next(), SearchDone):
             self.apply(self.controller.finish(self.now))
 
-    def propose(self, move: NewTrial) -> Move:
+    def propose(self, move: NewTrial) -> Order | NewTrial | Wait | SearchDone:
         """Begin a new trial, and return the controller's next move: its first order."""
         name = trial_name(len(self.state.trials) + 1)
         changes = self.controller.scheduler.copies  # values matter only where they are changed
         params = self.spec.space.sample(self.world.rng) if changes else {}
         self.apply(Proposed(self.now, name, params, {}, move.until, move.milestones))
+        self.kinds[name] = self.state.trials[name].number % len(self.world.times_N)
         trials, most = len(self.state.trials), self.spec.trials.max or 0
         if trials == most // 2:
             self.middle = self.outcome()
@@ -324,17 +314,16 @@ class _Sweep:
             stops = [step for step in order.milestones if order.first <= step < until] + [until]
         self.decided_steps |= {*stops} if not self.every_step else {until, *order.milestones}
         if order.parent is not None:  # it goes on as a copy of another trial, as slow and as good
-            self.copied[order.trial] = self.kind(order.parent)
+            self.kinds[order.trial] = self.kinds[order.parent]
             self.qualities[order.trial] = self.qualities[order.parent]
         begin_s = world.first_s if self.used < self.slots else world.later_s
         self.used += 1
         run = _Run(
             order,
             stops[::-1],
-            float(world.times_N[self.kind(order.trial)]),
+            float(world.times_N[self.kinds[order.trial]]),
             order.first - 1,
             self.now + begin_s,
-            replicate=order.replicate > 0,
         )
         self.runs[order.id] = run
         length = until - order.first + 1
@@ -361,13 +350,13 @@ class _Sweep:
         """Do the next step of a run, or end it."""
         order = run.order
         if not run.stops:
-            self.end(run, Ended(self.now, order.id, order.trial, self.how()))
+            self.end(run)
             return
         step = run.stops.pop()
         if run.failure is not None and not run.stops:
-            self.end(run, replace(run.failure, time=self.now))
+            self.end(run, run.failure)
             return
-        if not run.replicate:
+        if not order.replicate:
             self.tops[order.trial] = max(self.tops[order.trial], step)
         self.steps += step - run.step
         run.step, run.time = step, self.now
@@ -381,20 +370,15 @@ class _Sweep:
         if run.stops:
             self.push_next(run)
         elif run.version == 0:
-            self.end(run, Ended(self.now, order.id, order.trial, self.how()))
+            self.end(run)
 
-    def kind(self, trial: str) -> int:
-        """Return which of the world's configurations a trial has."""
-        number = self.state.trials[trial].number % len(self.world.times_N)
-        return self.copied.get(trial, number)
-
-    def how(self) -> Literal["", "returned"]:
-        return "returned" if self.spec.last_step is None else ""
-
-    def end(self, run: _Run, event: BackendEvent) -> None:
+    def end(self, run: _Run, failure: Failed | None = None) -> None:
         """End an order; its slot is free after a pause."""
-        del self.runs[run.order.id]
-        self.apply(event)
+        order = run.order
+        del self.runs[order.id]
+        how: Literal["", "returned"] = "returned" if self.spec.last_step is None else ""
+        ended = Ended(self.now, order.id, order.trial, how)
+        self.apply(ended if failure is None else replace(failure, time=self.now))
         if self.world.pause_s > 0:
             self.resetting += 1
             heapq.heappush(self.agenda, (self.now + self.world.pause_s, next(self.numbers), 0, 0))
@@ -404,7 +388,7 @@ class _Sweep:
         rng, world = self.world.rng, self.world
         if order.trial not in self.qualities:
             number = self.state.trials[order.trial].number
-            speed = float(world.speeds_N[self.kind(order.trial)])
+            speed = float(world.speeds_N[self.kinds[order.trial]])
             share = world.speed_loss
             own = rng.standard_normal(len(self.spec.objectives))
             better = world.gain * number / max(self.spec.trials.max or LARGEST, 1)

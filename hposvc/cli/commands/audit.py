@@ -1,5 +1,7 @@
 """Verbs that explain a sweep (`why`) and a trial (`audit`), and train it again (`repro`)."""
 
+from dataclasses import asdict
+
 import click
 
 from hposvc.cli.app import home_of, open_place, open_sweep, verb
@@ -38,7 +40,7 @@ def why(shared: Shared, sweep: str) -> None:
 
     record = open_sweep(shared, sweep).record()
     findings = verdict(record.row.id, record.state)
-    if not shared.json(findings.data()):
+    if not shared.json([asdict(finding) for finding in findings]):
         show(sentences(findings))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hposvc.analysis.amounts import cost_range, cost_text, count
-from hposvc.analysis.savings import CONFIDENCE, savings
+from hposvc.analysis.early_stopping import CONFIDENCE, savings
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import (

@@ -17,7 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.explained import Explained, explained
-from hposvc.analysis.verdict import Verdict, verdict
+from hposvc.analysis.finding import Finding
+from hposvc.analysis.verdict import verdict
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting import charts
 from hposvc.reporting.chart import Chart
@@ -62,7 +63,7 @@ class Entry:
     seq: int = 0
     drawn: dict[str, Drawn] = field(default_factory=dict)
     fitted: Fitted | None = None
-    judged: tuple[int, Verdict] | None = None  # by the number of the event behind the answers
+    judged: tuple[int, list[Finding]] | None = None  # by the number of the event behind the answers
 
     @property
     def weight(self) -> int:
@@ -77,7 +78,7 @@ class ReadHistory:
     entry: Entry
     history: History
 
-    def judge(self) -> Verdict:
+    def judge(self) -> list[Finding]:
         """Return the verdict on the sweep as of the models' last answers."""
         entry, fitted = self.entry, self.entry.fitted
         if entry.judged is None or fitted is None or entry.judged[0] != fitted.seq:

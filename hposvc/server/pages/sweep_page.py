@@ -128,7 +128,7 @@ async def show_findings(
 
     def show() -> Response:
         with service.histories.open(row) as history:
-            findings = history.judge().beside(SHOWN_ABOVE)
+            findings = [each for each in history.judge() if each.topic not in SHOWN_ABOVE]
             over = history.history.state.finished
         return page(request, "findings.html", sweep=row.id, row=row, findings=findings, over=over)
 

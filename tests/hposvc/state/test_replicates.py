@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
-from hposvc.analysis.judged import Judged
+from hposvc.analysis.judgement import judge
 from hposvc.events import Attached, Ordered, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -67,7 +67,7 @@ def test_finalists_are_different_configurations_where_trials_repeat_others(lab):
     assert again.value in values[:3]
     finalists = [state.trials[name] for name in state.replicates.finalists]
     assert [trial.value for trial in finalists] == values[:3]
-    judged = Judged(state)
+    judged = judge(state)
     assert len(judged.runs[again.repeat_of]) == 2 + FINALISTS["seeds"]
 
 

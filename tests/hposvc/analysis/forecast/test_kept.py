@@ -32,14 +32,14 @@ def test_a_plan_is_compared_with_what_its_sweep_came_to(tmp_path, ended):
     kept.keep(home, make_spec(name="another"), PLAN, now=900.0)
     found = kept.accuracy(home, row, state)
     assert found.source == "pilot"
-    assert found.of("steps").came_to == 108
-    assert found.of("cpu_hours").held
-    assert not found.of("wall_s").held
-    assert found.of("gpu_hours") is None
+    assert found.figures["steps"].came_to == 108
+    assert found.figures["cpu_hours"].held
+    assert not found.figures["wall_s"].held
+    assert "gpu_hours" not in found.figures
     text = kept.sentence(found)
     assert text.startswith("CPU-hours: forecast 0.03 (0.02 to 0.04), came to 0.030")
     assert text.endswith("outside its interval")
-    assert found.of("steps").data()["held"] is True
+    assert found.figures["steps"].held
 
 
 def test_the_last_plan_before_the_sweep_counts(tmp_path, ended):

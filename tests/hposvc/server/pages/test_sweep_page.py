@@ -41,9 +41,10 @@ def test_charts_come_one_by_one_and_as_data(server):
 def test_findings_are_those_of_why(server, recorded):
     page = server.get("/sweeps/ended/findings").text
     state = api.load(recorded, "ended").state
-    for finding in verdict("ended", state).beside(SHOWN_ABOVE):
-        assert finding.title in page
-        assert prose(finding.sentence) in page
+    for finding in verdict("ended", state):
+        if finding.topic not in SHOWN_ABOVE:
+            assert finding.title in page
+            assert prose(finding.sentence) in page
     assert 'hx-get="/sweeps/ended/findings"' in server.get("/sweeps/ended").text
 
 

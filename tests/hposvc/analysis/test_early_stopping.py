@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hposvc.analysis.savings import forecast
+from hposvc.analysis.early_stopping import forecast
 
 
 def trial(rng, last: int, steps: int) -> list[tuple[int, float]]:
