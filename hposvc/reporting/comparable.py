@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hposvc import spec as specs
-from hposvc.analysis.amounts import cost_text, count, duration
+from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.comparison import Run
 from hposvc.analysis.noise import HUGE
 from hposvc.api import OpenSweep
@@ -16,6 +16,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
 from hposvc.state import summary
+from hposvc.text import duration
 
 Cost = Literal["hours", "trials", "time"]
 COSTS: tuple[Cost, ...] = get_args(Cost)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import amount, duration, share
+from hposvc.analysis.amounts import amount, share
 from hposvc.analysis.best_configurations import BestConfigurations, compare_bests
 from hposvc.analysis.comparison import (
     FRACTIONS,
@@ -21,7 +21,6 @@ from hposvc.analysis.comparison import (
     Standing,
 )
 from hposvc.analysis.comparison import compare as compare_runs
-from hposvc.analysis.finding import finite
 from hposvc.api import OpenSweep
 from hposvc.errors import SpecError, fail
 from hposvc.reporting.chart import Chart
@@ -36,10 +35,9 @@ from hposvc.reporting.comparable import (
     shown,
     usual_groups,
 )
-from hposvc.reporting.svg import number
 from hposvc.spec import Metric
+from hposvc.text import NONE, duration, finite, number
 
-NONE = "–"
 PROBABLY = 0.8  # probability from which a group is called probably better
 
 
@@ -132,9 +130,9 @@ class Compared:
                 cost=self._spent(sum(entry.end(self.cost) for entry in self._of(standing.name))),
                 best=number(self._best(standing.name)),
                 value=NONE if self._several else number(self.metric.loss(standing.loss.value)),
-                rank=_with_ends(standing.rank, 2),
+                rank=_with_ends(standing.rank),
                 better=NONE if standing.better is None else share(standing.better),
-                ratio="1" if standing.name == first else _with_ends(standing.cost_ratio, 2),
+                ratio="1" if standing.name == first else _with_ends(standing.cost_ratio),
             )
             for standing in self.figures.standings
         ]
@@ -310,7 +308,7 @@ class Compared:
             elif not math.isfinite(first.target_cost):
                 parts.append(f"{standing.name} got there and {first.name} did not")
             else:
-                needs = _with_ends(ratio, 2)
+                needs = _with_ends(ratio)
                 parts.append(f"{standing.name} needs {needs} times what {first.name} needs")
         has_interval = any(standing.cost_ratio.low is not None for standing in others)
         sure = f" ({LEVEL * 100:.0f} % sure)" if has_interval else ""
@@ -318,7 +316,7 @@ class Compared:
 
     def _ranks(self) -> str:
         ordered = sorted(self.figures.standings, key=lambda each: each.rank.value)
-        ranks = ", ".join(f"{each.name} {_with_ends(each.rank, 2)}" for each in ordered)
+        ranks = ", ".join(f"{each.name} {_with_ends(each.rank)}" for each in ordered)
         return f"Mean ranks, 1 is the best: {ranks}."
 
     def _needed(self) -> list[str]:
@@ -443,23 +441,19 @@ def _grouped(entries: Sequence[Entry], groups: Mapping[str, str]) -> dict[str, l
     return found
 
 
-def _with_ends(interval: Interval, digits: int) -> str:
+def _with_ends(interval: Interval) -> str:
     """Return `1.2 (1 to 1.8)`."""
     low, high = interval.low, interval.high
-    text = _short(interval.value, digits)
-    return (
-        text
-        if low is None or high is None
-        else (f"{text} ({_short(low, digits)} to {_short(high, digits)})")
-    )
+    text = _short(interval.value)
+    return text if low is None or high is None else f"{text} ({_short(low)} to {_short(high)})"
 
 
-def _short(value: float, digits: int) -> str:
+def _short(value: float) -> str:
     if math.isnan(value):
         return NONE
     if 0 < value < 0.001:
         return "<0.001"
-    return f"{value:.{digits}g}" if value <= 999 else ">999" if math.isfinite(value) else "∞"
+    return ">999" if 999 < value < math.inf else number(value, digits=2)
 
 
 def _data(interval: Interval) -> dict[str, float | None]:

@@ -27,7 +27,7 @@ from hposvc import api
 from hposvc.errors import Problem, shorten
 from hposvc.journal.home import PRIVATE, as_store_errors, sign
 from hposvc.server.problems import ApiError, PathOutside
-from hposvc.spec.types import format_bytes
+from hposvc.text import format_bytes
 
 MAX_BYTES = 64 * 2**20  # of an archive
 END, END_64 = struct.Struct("<4s4H2LH"), b"PK\x06\x07"  # a zip's end, and what zip64 has before it

@@ -17,6 +17,7 @@ from pydantic import (
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCES, is_reference
+from hposvc.text import SECONDS
 from searchers.syntax import check_count, read_declared
 from searchers.values import SpaceError, Value, is_value, refusal
 from trainables.load import PICKLE
@@ -24,7 +25,6 @@ from trainables.storage.checkpoint import Every, Period
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
@@ -66,16 +66,6 @@ def read_bytes(value: object) -> int:
     if not 1 <= size <= MAX_BYTES:
         raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
     return int(size)
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes: `512 B`, `3.4 MiB`, `20 GiB`."""
-    amount, unit = float(count), "B"
-    for larger_unit in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger_unit
-    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def read_interval(value: object) -> Every:
