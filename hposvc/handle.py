@@ -259,8 +259,9 @@ class Handle:
     def _check_here(self, verb: str) -> None:
         if self._address is not None:
             raise OutOfReach(
-                f"{self.id}: its journal is on {self._address}, and {verb} works where the journal "
-                "is; submit the spec again to go on there"
+                f"{self.id}: its journal is on {self._address}, and {verb} works where "
+                "the journal is",
+                fix="submit the spec again to go on there",
             )
 
     @property

@@ -208,7 +208,8 @@ class Sweep:
         """
         if server is not None:
             if address is not None or ephemeral:
-                raise fail("are Ray's, which a server has; leave them out", "address, ephemeral")
+                fix = "leave them out"
+                raise fail("are Ray's, which a server has", "address, ephemeral", fix=fix)
             connected = connect(server, home=home) if isinstance(server, str) else server
             return connected.submit(self, id=id, new=new)
         sweeps = api.Sweeps.open(None if home is None else Path(home))

@@ -415,7 +415,7 @@ def compared(entries: Sequence[Entry], by: Sequence[str] = (), cost: Cost = "hou
     valued, counted = {run.group for run in runs}, {run.sweep for run in runs}
     if len(valued) < 2:
         empty = ", ".join(entry.id for entry in unique if not entry.history.improvements)
-        raise fail(f"no value in {empty} yet; compare takes two groups that have values")
+        raise fail(f"no value in {empty} yet", fix="compare takes two groups that have values")
     figures = compare_runs(runs)
     bests = None
     if all(len(entries) == 1 for entries in _grouped(unique, groups).values()):

@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, fail, no_such, shorten, shown
+from hposvc.errors import Problem, SpecError, fail, shorten, shown
 from hposvc.events import MomentKind
 from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.sections import Metric
 from hposvc.spec.stopping import Budget, read_share
 from hposvc.spec.types import CLOSED, read_seconds
+from searchers.names import nearest
 
 MOMENTS: tuple[MomentKind, ...] = ("done", "failed", *get_args(get_args(MomentKind)[1]))
 VARIABLE = re.compile(rf"\$\{{({NAME.pattern})\}}", re.ASCII)
@@ -70,7 +71,7 @@ def read_moments(items: object) -> tuple[Moment, ...]:
     """
     entries = [items] if isinstance(items, str | Mapping) else items
     if not isinstance(entries, list | tuple) or not entries:
-        raise fail(f"is {shown(items)}; give a list of {', '.join(MOMENTS)}")
+        raise fail(f"is {shown(items)}", fix=f"give a list of {', '.join(MOMENTS)}")
     return tuple(
         dict.fromkeys(
             moment
@@ -94,13 +95,12 @@ def _read_entry(entry: object, number: int, alone: bool) -> Iterator[Moment]:
 
 def _moments(what: object, thresholds: object, path: tuple[str | int, ...]) -> Iterator[Moment]:
     if what not in MOMENTS:
-        raise fail(no_such("moment", f"{what}", MOMENTS), *path)
+        raise fail("no such moment", *path, fix=nearest(f"{what}", MOMENTS))
     kind: MomentKind = what
     if kind not in THRESHOLDS:
         if thresholds is not None:
-            raise fail(
-                f"is {shown(thresholds)}, but {kind} has no threshold; write it alone", *path
-            )
+            fix = "write it alone"
+            raise fail(f"is {shown(thresholds)}, but {kind} has no threshold", *path, fix=fix)
         yield Moment(kind)
         return
     read, usual = THRESHOLDS[kind]
@@ -111,7 +111,7 @@ def _moments(what: object, thresholds: object, path: tuple[str | int, ...]) -> I
         try:
             yield Moment(kind, read(value))
         except ValueError as error:
-            raise fail(f"{error}", *path) from error
+            raise fail(error, *path) from error
 
 
 def _check_on(value: object) -> tuple[object, ...]:
@@ -220,12 +220,13 @@ class Channel:
     def __post_init__(self) -> None:
         places = [key for key in ("webhook", "slack", "email") if getattr(self, key) is not None]
         if not places:
-            raise fail("is missing; give one of webhook, slack and email", "webhook", at_key=True)
+            fix = "give one of webhook, slack and email"
+            raise fail("is missing", "webhook", fix=fix, at_key=True)
         if len(places) > 1:
-            message = f"stands beside {places[0]}; give each an entry of its own"
-            raise fail(message, places[1], at_key=True)
+            fix = "give each an entry of its own"
+            raise fail(f"stands beside {places[0]}", places[1], fix=fix, at_key=True)
         if self.secret is not None and self.webhook is None:
-            raise fail("is for a webhook; remove it", "secret", at_key=True)
+            raise fail("is for a webhook", "secret", fix="remove it", at_key=True)
 
     @property
     def moments(self) -> tuple[Moment, ...]:
@@ -267,7 +268,7 @@ def read_channels(data: object) -> tuple[Channel, ...]:
         path = () if entries is not data else (number,)
         try:
             if not isinstance(entry, Mapping):
-                raise fail(f"is {shown(entry)}; give a mapping with webhook, slack or email")
+                raise fail(f"is {shown(entry)}", fix="give a mapping with webhook, slack or email")
             channels.append(fill(Channel, entry))
         except SpecError as error:
             problems += [problem.under(*path) for problem in error.problems]
@@ -291,8 +292,8 @@ def notify_problems(
     for number, channel in enumerate(channels):
         moments = {moment.what for moment in channel.moments}
         if "budget" in moments and not budget.limited:
-            message = "names budget, and the sweep has none; give `budget`, or remove the word"
-            yield Problem(("notify", number, "on"), message)
+            fix = "give `budget`, or remove the word"
+            yield Problem(("notify", number, "on"), "names budget, and the sweep has none", fix)
         if "plateau" in moments and len(objectives) > 1:
             message = f"names plateau, which is of one metric, and there are {len(objectives)}"
-            yield Problem(("notify", number, "on"), f"{message}; remove the word")
+            yield Problem(("notify", number, "on"), message, "remove the word")

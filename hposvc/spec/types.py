@@ -137,13 +137,13 @@ def check_parameters(declared: dict[str, object]) -> dict[str, object]:
     try:
         check_count(declared)
     except SpaceError as error:
-        raise SpecError([Problem((), error.message)]) from error
+        raise SpecError([Problem.of_text(error.message)]) from error
     problems = []
     for name, domain in declared.items():
         try:
             read_declared(name, domain)
         except SpaceError as error:
-            problems.append(Problem((name, *error.path), error.message))
+            problems.append(Problem.of_text(error.message, name, *error.path))
     if problems:
         raise SpecError(problems)
     return declared
@@ -158,11 +158,11 @@ def read_labels(value: object) -> dict[str, str]:
     for name, selector in value.items():
         text = f"in({', '.join(map(str, selector))})" if isinstance(selector, list) else selector
         if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
-            message = "is no name of a label; use letters, digits, '.', '_', '-' and one '/'"
-            problems.append(Problem((str(name),), message, at_key=True))
+            fix = "use letters, digits, '.', '_', '-' and one '/'"
+            problems.append(Problem((str(name),), "is no name of a label", fix, at_key=True))
         elif not isinstance(text, str) or not SELECTOR.fullmatch(text):
-            message = f"is {shown(selector)}; give text, a list of texts, or a text after '!'"
-            problems.append(Problem((name,), message))
+            fix = "give text, a list of texts, or a text after '!'"
+            problems.append(Problem((name,), f"is {shown(selector)}", fix))
         else:
             selectors[name] = text
     if problems:
