@@ -56,7 +56,10 @@ LAYERS: tuple[dict[str, str], ...] = (
         "journal": "database, events, requests, leases: what is durable",
     },
     {"events": "what can happen in a sweep", "errors": "what can be wrong, said to users"},
-    {"versions": "the journal's version; how what earlier ones wrote is read"},
+    {
+        "versions": "the journal's version; how what earlier ones wrote is read",
+        "text": "numbers and durations for people, data as JSON",
+    },
     {
         "searchers": "which configuration is tried next",
         "trainables": "train one configuration on several ranks",

@@ -389,13 +389,14 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
         try:
             check_id(identifier)
         except ValueError as error:
-            raise fail(str(error), "--id") from error
+            raise fail(error, "--id") from error
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
-    message = (
-        f"there is a sweep {name} already; `hposvc resume {name}` goes on with it, with its own"
-        f" settings, as run does with --resume; for new ones: hposvc fork {name} --set ..."
+    id_taken = fail(
+        f"there is a sweep {name} already",
+        "--id",
+        fix=f"`hposvc resume {name}` goes on with it, with its own settings, as run "
+        f"does with --resume; for new ones: hposvc fork {name} --set ...",
     )
-    id_taken = fail(message, "--id")
     if sweeps.journal.find(name) is not None:
         raise id_taken
     row = prepare(sweeps, spec, name, fingerprint.describe(spec))
@@ -451,7 +452,7 @@ def claim_store(sweeps: Sweeps, row: SweepRow) -> None:
     except StoreFailed as error:
         raise StoreError(f"{error}") from error
     if conflict:
-        raise fail(f"{url}: {conflict}; give another --id, or another storage", "storage")
+        raise fail(f"{url}: {conflict}", "storage", fix="give another --id, or another storage")
 
 
 def drive(
@@ -582,7 +583,7 @@ def check_trial(record: Record, trial: str) -> None:
     """
     if trial not in record.state.trials:
         sweep = record.row.id
-        raise NotFound(f"{sweep} has no trial {trial}; `hposvc trials {sweep}` lists them")
+        raise NotFound(f"{sweep} has no trial {trial}", f"`hposvc trials {sweep}` lists them")
 
 
 def _read_state(sweeps: Sweeps, row: SweepRow) -> SweepState:

@@ -14,26 +14,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from searchers.names import nearest
-
 Path = tuple[str | int, ...]
 SHOWN = 20  # problems in a message; a longer list hides the first mistake from its reader
 RESUME = "nothing is lost: mend it, and `hposvc resume` goes on"
 BUILT_IN = ("searchers", "hposvc")  # packages of plug-ins
 WIDTH = 60  # characters of a value in a message
 PLACE = re.compile(r"(?P<file>.*):(?P<line>[0-9]+):(?P<column>[0-9]+)", re.DOTALL)
-NEAREST = re.compile(r"did you mean (?P<quote>['\"])(?P<name>.*?)(?P=quote)")
 BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake: its path and, in a few words, the value and what is allowed instead."""
+    """A mistake: its path, in a few words what is wrong there, and what to do about it."""
 
     path: Path
     message: str
+    fix: str = ""  # empty: the message says all
     at_key: bool = False  # the key itself is wrong: a position points at it, not at its value
     place: str = ""  # "sweep.yaml:7:14", "spec", "--set"; empty while the document is not known
+
+    @classmethod
+    def of_text(cls, text: str, *path: str | int, at_key: bool = False) -> "Problem":
+        """Return the problem in the text of a ValueError: `what is wrong; what to do`.
+
+        The packages below, and plug-ins, can raise no problems of ours.
+        """
+        message, _, fix = text.partition("; ")
+        return cls(path, message, fix, at_key)
 
     def under(self, *path: str | int) -> "Problem":
         """Return the problem as seen from a document that holds this document at `path`."""
@@ -45,17 +52,23 @@ class Problem:
         return entry(
             code,
             f"{self}",
+            fix=self.fix,
             file=place["file"] if place else self.place or None,
             line=int(place["line"]) if place else None,
             column=int(place["column"]) if place else None,
             key=dotted(self.path) or None,
         )
 
+    @property
+    def text(self) -> str:
+        """The message and the fix, without the path."""
+        return "; ".join(filter(None, (self.message, self.fix)))
+
     def __str__(self) -> str:
         path = dotted(self.path)
         if self.place == "--set":
-            return f"--set {path}: {self.message}"
-        return ": ".join(part for part in (self.place, path, self.message) if part)
+            return f"--set {path}: {self.text}"
+        return ": ".join(part for part in (self.place, path, self.text) if part)
 
 
 class SpecError(ValueError):
@@ -78,13 +91,24 @@ class SpecError(ValueError):
         return "\n".join(lines)
 
 
-class NotFound(Exception):
+class Failure(Exception):
+    """An error that is no mistake in a document; the text is `what is wrong; what to do`."""
+
+    def __init__(self, message: str = "", fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), self.fix)))
+
+
+class NotFound(Failure):
     """There is no such sweep, or no such trial of it."""
 
     exit_code = NOT_FOUND
 
 
-class StoreError(Exception):
+class StoreError(Failure):
     """The store is out of reach, or is no database that can hold a journal."""
 
     exit_code = OUT_OF_REACH
@@ -104,13 +128,13 @@ class Unwritable(StoreError):
     exit_code = USAGE
 
 
-class OutOfReach(Exception):
+class OutOfReach(Failure):
     """The cluster can't be reached, or can never give what the spec asks for."""
 
     exit_code = OUT_OF_REACH
 
 
-class Busy(Exception):
+class Busy(Failure):
     """Another driver is at work on the sweep."""
 
     exit_code = USAGE
@@ -124,25 +148,25 @@ class SweepOver(Busy):
     """A sweep has ended, and gives out no more trials."""
 
 
-class Denied(Exception):
+class Denied(Failure):
     """The server does not know the caller's token, or does not let the caller do this."""
 
     exit_code = USAGE
 
 
-class Fenced(Exception):
+class Fenced(Failure):
     """Another driver, or another recorder, wrote to the sweep."""
 
     exit_code = USAGE
 
 
-class Interrupted(Exception):
+class Interrupted(Failure):
     """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
 
     exit_code = INTERRUPTED
 
 
-class Left(Exception):
+class Left(Failure):
     """The user left a sweep that goes on without this process."""
 
     exit_code = INTERRUPTED
@@ -167,9 +191,22 @@ def save_traceback(error: BaseException, home: FilePath | None) -> FilePath:
     return file
 
 
-def fail(message: str, *path: str | int, place: str = "", at_key: bool = False) -> SpecError:
-    """Return a SpecError with a single problem; the caller raises it."""
-    return SpecError([Problem(path, message, at_key, place)])
+def fail(
+    message: str | Exception,
+    *path: str | int,
+    fix: str = "",
+    place: str = "",
+    at_key: bool = False,
+) -> SpecError:
+    """Return a SpecError with a single problem; the caller raises it.
+
+    Args:
+        message: or the error of a package below, whose text has the fix too.
+    """
+    if isinstance(message, Exception):
+        problem = Problem.of_text(f"{message}", *path, at_key=at_key)
+        return SpecError([replace(problem, place=place)])
+    return SpecError([Problem(path, message, fix, at_key, place)])
 
 
 def dotted(path: Sequence[str | int]) -> str:
@@ -193,25 +230,12 @@ def entry(
 ) -> dict[str, Any]:
     """Return an error as JSON, as a server answers it and the record of an operation has it."""
     values = {"code": code, "message": message, "file": file, "line": line, "column": column}
-    values |= {"key": key, "fix": fix or _remedy(message)}
+    values |= {"key": key, "fix": fix or None}
     # Half of a surrogate pair, which JSON can hold, can't be sent as UTF-8.
     return {
         name: value.encode(errors="replace").decode() if isinstance(value, str) else value
         for name, value in values.items()
     }
-
-
-def _remedy(message: str) -> str | None:
-    """Return the remedy in one of our messages, `what is wrong; what to do`; None: it has none."""
-    near = NEAREST.search(message)
-    if near:
-        return f"write {near['name']}"
-    return message.partition("; ")[2] or None
-
-
-def no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return `no such key; did you mean 'lr'?`, or all names if none is near."""
-    return f"no such {kind}; {nearest(name, known)}"
 
 
 def shorten(text: str) -> str:
@@ -237,7 +261,7 @@ def shown(value: object) -> str:
             return shorten(str(value))
 
 
-class PlugInFailed(Exception):
+class PlugInFailed(Failure):
     """A user's own plug-in raised, or gave a wrong answer; the message says what, and where."""
 
     exit_code = 2  # of the command line: bad usage
@@ -254,7 +278,7 @@ def plug_in_raised(name: str, plug_in: object, error: BaseException) -> PlugInFa
     Args:
         name: the key of the spec and what it names, as `search.method my_module:Mine`.
     """
-    return PlugInFailed(f"{name} raised {with_place(plug_in, error)}; {RESUME}")
+    return PlugInFailed(f"{name} raised {with_place(plug_in, error)}", RESUME)
 
 
 def with_place(plug_in: object, error: BaseException) -> str:
@@ -274,7 +298,7 @@ def wrong_plug_in_answer(name: str, plug_in: object, problem: str) -> PlugInFail
     """
     file, line = source_place(plug_in)
     place = f" ({file}:{line})" if file else ""
-    return PlugInFailed(f"{name} {problem}{place}; {RESUME}")
+    return PlugInFailed(f"{name} {problem}{place}", RESUME)
 
 
 def source_place(plug_in: object) -> tuple[str, int]:

@@ -6,7 +6,6 @@ the start on a simulated clock. Changes that readers must know of need a new ver
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -381,18 +380,6 @@ def from_json(kind: str, time: float, body: str) -> Event:
     if isinstance(event, Attached) and event.version > versions.VERSION:
         raise UnknownEvent(_unknown(f"version {event.version}"))
     return event
-
-
-def finite(data: Any) -> Any:
-    """Return an event's data with texts in place of numbers that JSON does not have."""
-    match data:
-        case float() if not math.isfinite(data):
-            return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
-        case dict():
-            return {key: finite(value) for key, value in data.items()}
-        case list():
-            return [finite(value) for value in data]
-    return data
 
 
 def _unknown(what: str) -> str:

@@ -210,7 +210,7 @@ class Sweep:
             place = Home.of(None if home is None else Path(home))
             connected = Server(cluster_server.find_or_start(place, address, log.info))
         elif address is not None:
-            raise fail("is Ray's, which a server has; leave it out", "address")
+            raise fail("is Ray's, which a server has", "address", fix="leave it out")
         else:
             connected = connect(server, home=home) if isinstance(server, str) else server
         return connected.submit(self, id=id, new=new)

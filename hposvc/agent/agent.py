@@ -127,7 +127,7 @@ class Agent:
             while (count is None or ended < count) and (work := self._next_work()):
                 ended += self._carry_out(work)
         if self._left_by == signal.SIGINT:
-            raise Interrupted("interrupted; the server gives the trial to another agent")
+            raise Interrupted("interrupted", "the server gives the trial to another agent")
         return ended
 
     def _next_work(self) -> Work | None:
@@ -301,8 +301,9 @@ class Agent:
         """
         if work.foreign:
             raise OutOfReach(
-                f"{work.order.trial} goes on from {work.foreign}, which a worker of another kind "
-                "wrote; let only such workers take this sweep's trials, or only `hposvc agent`"
+                f"{work.order.trial} goes on from {work.foreign}, which a worker of "
+                "another kind wrote",
+                fix="let only such workers take this sweep's trials, or only `hposvc agent`",
             )
         spec, config = self._prepare(work)
         ranks = work.order.workers or config.world_size

@@ -1,6 +1,5 @@
 """The agent's side of the exchange with a server: ask, report, heartbeat, tell."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,6 +8,7 @@ from typing import Any, Literal
 from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.events import Failed
 from hposvc.remote.http import Http
+from hposvc.text import spelled
 from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
@@ -83,7 +83,7 @@ class Exchange:
 
     def report(self, report: Report, trial: str) -> Verdict:
         """Send a report; at a milestone, return once the sweep has decided."""
-        body: dict[str, object] = {"step": report.step, "metrics": _jsonable(report.metrics)}
+        body: dict[str, object] = {"step": report.step, "metrics": spelled(report.metrics)}
         if report.left_out:
             body["left_out"] = report.left_out
         if report.checkpoint is not None:
@@ -161,16 +161,3 @@ class Exchange:
             else:
                 self._heard_at = time.monotonic()
                 return answer
-
-
-def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Return metrics with words for what JSON has no numbers for."""
-    return {
-        name: value if math.isfinite(value) else _word(value) for name, value in metrics.items()
-    }
-
-
-def _word(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

@@ -47,8 +47,9 @@ class SlurmLauncher:
     def commands(self, world_size: int) -> list[tuple[str, ...]]:
         if world_size > self.tasks:
             raise OutOfReach(
-                f"a trial has {world_size} ranks (resources.workers), and this Slurm job has "
-                f"{self.tasks} tasks; submit it with --ntasks={world_size}"
+                f"a trial has {world_size} ranks (resources.workers), and this Slurm "
+                f"job has {self.tasks} tasks",
+                fix=f"submit it with --ntasks={world_size}",
             )
         cpus = () if self.cpus_per_task is None else (f"--cpus-per-task={self.cpus_per_task}",)
         # --overlap: the agent may itself be a step of the job.

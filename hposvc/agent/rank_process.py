@@ -106,9 +106,9 @@ def own_devices(devices: Sequence[str], gpus: float, position: Position) -> Sequ
     own = ceil(gpus)
     if len(devices) < needed and len(devices) != own:
         raise OutOfReach(
-            f"resources.gpus_per_worker is {gpus:g} for {position.local_size} ranks on this node, "
-            f"and {len(devices)} devices are visible; ask Slurm for {needed} (--gpus-per-node), or "
-            f"name as many in {DEVICES}"
+            f"resources.gpus_per_worker is {gpus:g} for {position.local_size} ranks "
+            f"on this node, and {len(devices)} devices are visible",
+            fix=f"ask Slurm for {needed} (--gpus-per-node), or name as many in {DEVICES}",
         )
     if len(devices) == own:
         return devices

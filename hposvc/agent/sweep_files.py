@@ -62,9 +62,8 @@ class RecordedSweep:
             archive = http.content(f"sweeps/{self.id}/archive")
         except NotFound as error:
             message = f"{spec.folder} is not here as the sweep has it, and {error}"
-            raise fail(
-                f"{message}; mount it here, or submit the sweep to the server", "folder"
-            ) from error
+            fix = "mount it here, or submit the sweep to the server"
+            raise fail(message, "folder", fix=fix) from error
         unpack(archive, top)
         return specs.restore(relocated(self.spec, spec.folder, f"{top}"))
 
@@ -133,7 +132,7 @@ def folder_here(folder: Path, storage: str | None, stack: ExitStack, say: Say) -
     if problem is None:
         return folder
     if storage is None:
-        raise OutOfReach(f"storage {folder} {problem}: checkpoints would be lost; {REMEDY}")
+        raise OutOfReach(f"storage {folder} {problem}: checkpoints would be lost", REMEDY)
     private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hposvc-agent-")))
     say(f"{folder} {problem}: logs of ranks stay in {private}, and go with this agent")
     return private

@@ -25,7 +25,7 @@ from hposvc.analysis.amounts import (
 from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
 from hposvc.analysis.explained import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.explained import Explained, explained
-from hposvc.analysis.finding import Finding, Level, finite
+from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
 from hposvc.analysis.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.analysis.prospects import Prospect
@@ -33,6 +33,7 @@ from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import finite
 from searchers.ranges import Float, Int
 from searchers.values import Value, as_text
 

@@ -40,8 +40,7 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
         with LiveView(sweep, console(sys.stderr)) as view:
             yield [view]
     except (Interrupted, KeyboardInterrupt) as error:
-        message = f"interrupted; go on with: hposvc resume {sweep}"
-        raise Interrupted(message) from error
+        raise Interrupted("interrupted", f"go on with: hposvc resume {sweep}") from error
     finally:
         sys.stdout.flush()
         os.dup2(saved_stdout, 1)

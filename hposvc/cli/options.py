@@ -1,8 +1,7 @@
 """Options and arguments shared by several verbs."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from hposvc.cli.completion import complete_key, complete_sweep, complete_trial
+from hposvc.text import finite
 from hposvc.views.console import emit
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,7 @@ class Shared:
     def json(self, data: object) -> bool:
         """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
         if self.output == "json":
-            text = json.dumps(_finite(data), indent=2, allow_nan=False)  # ASCII without controls,
+            text = json.dumps(finite(data), indent=2)  # ASCII without controls,
             emit(text.replace("\x7f", "\\u007f") + "\n")  # but for this one
         return self.output == "json"
 
@@ -87,12 +87,3 @@ def share(command: F) -> F:
         "cluster's; by default HPOSVC_SERVER.",
     )
     return output(home(server(command)))
-
-
-def _finite(data: object) -> object:
-    """Return the data with None in place of each number that JSON cannot hold."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data

@@ -10,6 +10,7 @@ from hposvc.controller.stopping import spending
 from hposvc.events import Alerted, MomentKind, error_line
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import duration, number
 
 EVERY_S = 60.0  # seconds between two alerts of a kind that comes often; the latest counts
 SHOWN = 5  # trials named in a message
@@ -42,7 +43,9 @@ def _new_best(state: SweepState, now: float) -> Iterator[Alerted]:
             yield Alerted(now, "new_best", text, trial=new[-1].id)
     elif best and state.alerts.is_better(best[0], state.trials):
         trial = best[0]
-        text = f"new best {trial.metric.name} {trial.value:.5g}, {trial.id} at step {trial.step}"
+        text = (
+            f"new best {trial.metric.name} {number(trial.value)}, {trial.id} at step {trial.step}"
+        )
         yield Alerted(now, "new_best", text, trial=trial.id, value=trial.value)
 
 
@@ -74,7 +77,7 @@ def _measure(state: SweepState, what: MomentKind, now: float) -> tuple[float, st
         share = max((spent / limit for spent, limit in spending(state, now)), default=0.0)
         return share, f"{share:.0%} of the budget is used"
     stalled_s = max(0.0, now - state.alerts.progressed)
-    since = f"{stalled_s / 60:.0f} min" if stalled_s >= 120 else f"{stalled_s:.0f} s"
+    since = duration(round(stalled_s))
     running = state.running()
     if not running:
         return (

@@ -19,8 +19,9 @@ from hposvc.drafts.source import (
     read_object,
     read_script,
 )
-from hposvc.errors import fail, no_such
+from hposvc.errors import fail
 from hposvc.spec.parsing.document import read_text
+from searchers.names import nearest
 
 HIGH: tuple[str, ...] = (
     "acc",
@@ -78,8 +79,9 @@ class Draft:
         known = {argument.name for argument in self.program.arguments}
         for name in names:
             if name not in self.domains:
-                problem = f"nothing tells a range of {name}; write it into the spec"
-                raise fail(problem if name in known else no_such("argument", name, self.domains))
+                if name not in known:
+                    raise fail("no such argument", fix=nearest(name, self.domains))
+                raise fail(f"nothing tells a range of {name}", fix="write it into the spec")
         return replace(self, domains={name: self.domains[name] for name in names})
 
     def about(self, metric: str) -> "Draft":
@@ -234,7 +236,7 @@ def propose(target: str, program: Program) -> Draft:
         and not (script and _twisted(argument, program))
     }
     if not domains:
-        raise fail(f"nothing to search was found; {_advice(target, program)}", place=target)
+        raise fail("nothing to search was found", fix=f"{_advice(target, program)}", place=target)
     metric = _metric(program.metrics)
     lengths = [argument for argument in program.arguments if unit_of(argument)]
     length = lengths[0].default if lengths and program.metrics else None

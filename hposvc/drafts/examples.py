@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 import hposvc
-from hposvc.errors import fail, no_such
+from hposvc.errors import fail
+from searchers.names import nearest
 
 INSTALLED = "share/hposvc/examples"  # in the environment that the package is installed in
 COMMENT = re.compile(r"# ?(.*)")
@@ -74,11 +75,11 @@ def copy(name: str, into: Path) -> list[Path]:
     examples = {example.name: example for example in listed()}
     matches = [examples[full] for full in (name, f"{name}.yaml", f"{name}.py") if full in examples]
     if not matches:
-        raise fail(no_such("example", name, examples))
+        raise fail("no such example", fix=nearest(name, examples))
     pairs = [(file, into / file.relative_to(folder())) for file in matches[0].files()]
     for file, target in pairs:
         if target.exists() and target.read_bytes() != file.read_bytes():
-            raise fail(f"{target} exists and differs; remove it, or copy into another folder")
+            raise fail(f"{target} exists and differs", fix="remove it, or copy into another folder")
     for file, target in pairs:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
@@ -103,7 +104,7 @@ def folder() -> Path:
     for file in files:
         if file.match(f"{INSTALLED}/digits.yaml"):
             return Path(str(file.locate())).resolve().parent
-    raise fail("this hposvc was installed without its examples; install its wheel by pip")
+    raise fail("this hposvc was installed without its examples", fix="install its wheel by pip")
 
 
 def _named_in(file: Path) -> Iterator[Path]:

@@ -150,7 +150,8 @@ def read_object(reference: str) -> Program:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return _program(node, tree)
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    raise fail(f"{path} has no class or function {name!r}; it has {', '.join(names) or 'none'}")
+    fix = f"it has {', '.join(names) or 'none'}"
+    raise fail(f"{path} has no class or function {name!r}", fix=fix)
 
 
 def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
@@ -185,7 +186,7 @@ def _source_of(module: str) -> Path:
     except (ImportError, ValueError):
         module_spec = None
     if module_spec is None or module_spec.origin is None:
-        raise fail(f"there is no module {module}; give a file, or path/to/file.py:Name")
+        raise fail(f"there is no module {module}", fix="give a file, or path/to/file.py:Name")
     return Path(module_spec.origin)
 
 

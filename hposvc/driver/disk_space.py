@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hposvc.spec.types import format_bytes
+from hposvc.text import format_bytes
 
 CHECK_S = 5.0  # seconds between checks
 # Kept free for logs and the journal, on disks of at least 100 times that; on smaller disks a share.

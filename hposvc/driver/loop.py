@@ -37,9 +37,9 @@ from hposvc.journal.database import retry_until_answered
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial, SearchDone
-from hposvc.spec.types import format_bytes
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
+from hposvc.text import format_bytes
 from searchers.searcher import Observation
 from trainables.order import Order
 

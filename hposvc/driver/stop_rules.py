@@ -39,7 +39,7 @@ class StopRules:
             try:
                 rules[name] = registry.resolve_function(name)
             except ValueError as error:
-                raise fail(str(error), "stop", "rules", number) from error
+                raise fail(error, "stop", "rules", number) from error
         return cls(rules)
 
     def is_due(self, state: SweepState) -> bool:

@@ -328,6 +328,6 @@ def _check_metrics(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
     for metric in ours.objectives:
         if metric.name not in their_metrics:
             message = f"is {sweep}, which has no results of {metric.name}, the metric of this sweep"
-            message = f"{message}; it optimised {', '.join(their_metrics)}"
+            fix = f"it optimised {', '.join(their_metrics)}"
             place = ours.warm_start.place if ours.warm_start else ""
-            raise fail(message, "warm_start", "from", place=place)
+            raise fail(message, "warm_start", "from", fix=fix, place=place)

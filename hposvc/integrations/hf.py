@@ -194,11 +194,12 @@ def search(
         NoValue: no trial has an objective.
     """
     if trainer.model_init is None:
-        problem = (
-            "has no model_init, so it can't begin anew: give Trainer(model_init=...); where the "
-            "trainer takes none, as TRL's, make it in a function with hposvc.hf.Report()"
+        raise fail(
+            "has no model_init, so it can't begin anew: give Trainer(model_init=...)",
+            "trainer",
+            fix="where the trainer takes none, as TRL's, make it in a function with "
+            "hposvc.hf.Report()",
         )
-        raise fail(problem, "trainer")
     space = hp_space or default_hp_space_optuna
     directions = [direction] if isinstance(direction, str) else list(direction)
     several = len(directions) > 1

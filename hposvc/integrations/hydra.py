@@ -30,12 +30,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from hposvc import api
 from hposvc.errors import Path as KeyPath
-from hposvc.errors import Problem, SpecError, fail, no_such, shown
+from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.result import NoValue, Result
 from hposvc.spec.sections import Tracking
 from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.sweep import Sweep
 from hposvc.tracking.hydra_results import MULTIRUN
+from searchers.names import nearest
 
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
 # Overrides of the sweep, which are not those of its jobs.
@@ -82,17 +83,17 @@ class Options:
         """
         known = [field.name for field in fields(cls)]
         problems = [
-            Problem((*SWEEPER, name), no_such("option", name, known), at_key=True)
+            Problem((*SWEEPER, name), "no such option", nearest(name, known), at_key=True)
             for name in given
             if name not in known
         ]
         problems += [
-            Problem((*SWEEPER, name), f"is {shown(given[name])}; give a mapping")
+            Problem((*SWEEPER, name), f"is {shown(given[name])}", "give a mapping")
             for name in ("params", "options")
             if not isinstance(given.get(name), Mapping | None)
         ]
         problems += [
-            Problem((*SWEEPER, name), f"is {shown(given[name])}; give a text, or a list of texts")
+            Problem((*SWEEPER, name), f"is {shown(given[name])}", "give a text, or a list of texts")
             for name in ("metric", "direction")
             if not isinstance(given.get(name, ""), str | Sequence)
         ]
@@ -112,8 +113,8 @@ class Options:
             for value in (self.metric, self.direction)
         )
         if len(names) != len(goals):
-            message = f"has {len(names)} names and direction {len(goals)}; give as many of both"
-            raise fail(message, *SWEEPER, "metric")
+            message = f"has {len(names)} names and direction {len(goals)}"
+            raise fail(message, *SWEEPER, "metric", fix="give as many of both")
         return [{"name": name, "goal": goal} for name, goal in zip(names, goals, strict=True)]
 
 
@@ -148,8 +149,8 @@ def sweep(
     overrides = _parse([*_ranges(options.params or {}), *arguments], loader)
     parameters = _parameters([item for item in overrides if item.is_sweep_override()])
     if not parameters:
-        message = "there is no range; give one, such as lr='tag(log, interval(1e-4, 1e-1))'"
-        raise fail(message, *SWEEPER, "params")
+        fix = "give one, such as lr='tag(log, interval(1e-4, 1e-1))'"
+        raise fail("there is no range", *SWEEPER, "params", fix=fix)
     fixed = [_text(item) for item in overrides if not item.is_sweep_override()]
     _check_job(fixed, parameters, config, loader)
     folder = Path(config.hydra.sweep.dir).absolute()
@@ -248,8 +249,8 @@ def _check_job(
         known = set(_keys({name: value for name, value in plain.items() if name != "hydra"}))
         for key in (parameter.key for parameter in parameters):
             if re.fullmatch(r"[\w.]+", key) and key not in known:
-                message = f"{no_such('key of the config', key, known)} (+{key} adds a key)"
-                raise fail(message, key) from error
+                fix = f"{nearest(key, known)} (+{key} adds a key)"
+                raise fail("no such key of the config", key, fix=fix) from error
         raise fail(_one_line(error), "overrides") from error
 
 
@@ -300,7 +301,7 @@ def _parameters(overrides: Sequence[Override]) -> list[Parameter]:
         key = override.get_key_element()
         name = re.sub(r"[^\w.-]+", ".", key).strip(".")
         if name in parameters:
-            raise fail(f"is called {name} here, as {parameters[name].key} is; keep one", key)
+            raise fail(f"is called {name} here, as {parameters[name].key} is", key, fix="keep one")
         parameters[name] = Parameter(key, name, _declare(override))
     return list(parameters.values())
 
@@ -314,8 +315,8 @@ def _declare(override: Override) -> dict[str, Any]:
     value = override.value()
     tags: set[str] = getattr(value, "tags", set())
     if tags - TAGS:
-        message = f"has the tag {', '.join(sorted(tags - TAGS))}; there is only `log`"
-        raise fail(message, override.get_key_element())
+        message = f"has the tag {', '.join(sorted(tags - TAGS))}"
+        raise fail(message, override.get_key_element(), fix="there is only `log`")
     if isinstance(value, IntervalSweep):
         kind = "int" if isinstance(value.start, int) and isinstance(value.end, int) else "float"
         return {"min": value.start, "max": value.end, "type": kind, "log": "log" in tags}

@@ -388,10 +388,8 @@ class Store:
         self._checked = True
 
     def _damaged(self, what: str) -> DamagedJournal:
-        return DamagedJournal(
-            f"journal {self} is damaged: {what}; nothing more is written into it: hposvc doctor "
-            "says what is whole, and how to go on"
-        )
+        fix = "nothing more is written into it: hposvc doctor says what is whole, and how to go on"
+        return DamagedJournal(f"journal {self} is damaged: {what}", fix)
 
     def vacuum(self) -> None:
         """Return the space of deleted rows to the disk; Postgres does so by itself.
@@ -445,9 +443,8 @@ class Store:
         """
         # SQLite would go on writing to the deleted file.
         if self._file is not None and not self._file.exists():
-            raise StoreError(
-                f"journal {self}: its file was deleted; what is written now would be lost"
-            )
+            fix = "what is written now would be lost"
+            raise StoreError(f"journal {self}: its file was deleted", fix)
         with (
             self._translated_errors(),
             self._engine.execution_options(writing=True).connect() as connection,
@@ -483,11 +480,12 @@ class Store:
         """Return the error for a write that a full disk, or a lack of rights, does not let in."""
         if reason in DISK_FULL_ERRNOS:
             return StoreError(
-                f"no room: journal {self}: {text or os.strerror(reason)}; what is written there is "
-                "whole: free some (hposvc gc, hposvc rm ID), then hposvc resume goes on"
+                f"no room: journal {self}: {text or os.strerror(reason)}",
+                fix="what is written there is whole: free some (hposvc gc, hposvc rm ID), "
+                "then hposvc resume goes on",
             )
         remedy = "set HPOSVC_HOME to a folder that you can write"
-        return Unwritable(f"journal {self} can't be written: {os.strerror(reason)}; {remedy}")
+        return Unwritable(f"journal {self} can't be written: {os.strerror(reason)}", remedy)
 
 
 def _reason(error: DBAPIError, file: Path | None) -> int | None:
@@ -571,9 +569,9 @@ def _engine(url: str) -> Engine:
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # `from None`, since the cause may quote the password.
         raise StoreError(
-            "journal: HPOSVC_DB is not a database URL that this installation can open "
-            f"({type(error).__name__}); use sqlite:///FILE or postgresql+psycopg://… "
-            "(pip install 'hposvc[postgres]')"
+            "journal: HPOSVC_DB is not a database URL that this installation can "
+            f"open ({type(error).__name__})",
+            fix="use sqlite:///FILE or postgresql+psycopg://… (pip install 'hposvc[postgres]')",
         ) from None
     file = parsed.database or ""
     if (
@@ -581,11 +579,12 @@ def _engine(url: str) -> Engine:
     ):  # may set locks and mode that we don't see
         plain = unquote(file.removeprefix("file:")).replace("///", "/")
         raise StoreError(
-            f"journal {parsed.set(query={})}: a URI of SQLite's own (file:...?uri=true) is not "
-            f"taken; write sqlite:///{plain}"
+            f"journal {parsed.set(query={})}: a URI of SQLite's own "
+            "(file:...?uri=true) is not taken",
+            fix=f"write sqlite:///{plain}",
         )
     if file in ("", ":memory:"):
-        raise StoreError(f"journal {parsed}: it would vanish with this process; name a file")
+        raise StoreError(f"journal {parsed}: it would vanish with this process", "name a file")
     path = Path(file).absolute()
     _refuse_network(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -627,9 +626,9 @@ def _connect_to_read(path: Path, reason: int, options: dict[str, Any]) -> sqlite
     log_file = path.with_name(f"{path.name}-wal")
     if log_file.exists() and log_file.stat().st_size:
         raise StoreError(
-            f"journal {path}: what a driver wrote last is in {log_file.name}, which can't be read "
-            f"where nothing can be written ({os.strerror(reason)}); copy both files to a folder "
-            "that you can write, and set HPOSVC_HOME to it"
+            f"journal {path}: what a driver wrote last is in {log_file.name}, which "
+            f"can't be read where nothing can be written ({os.strerror(reason)})",
+            fix="copy both files to a folder that you can write, and set HPOSVC_HOME to it",
         )
     place = f"{path.as_uri()}?immutable=1"
     unchanging: sqlite3.Connection = sqlite3.connect(
@@ -674,7 +673,7 @@ def _refuse_network(path: Path) -> None:
             if mounts[str(folder)] in NETWORK_FILE_SYSTEMS:
                 raise StoreError(
                     f"journal {path}: {folder} is a network file system ({mounts[str(folder)]}), "
-                    "where SQLite can lose data; set HPOSVC_HOME to a local disk, "
-                    "or HPOSVC_DB to a Postgres URL"
+                    "where SQLite can lose data",
+                    fix="set HPOSVC_HOME to a local disk, or HPOSVC_DB to a Postgres URL",
                 )
             return

@@ -88,7 +88,7 @@ class Home:
             return Journal(Store(self.database))
         except OSError as error:
             remedy = "set HPOSVC_HOME to a folder that you can write"
-            raise Unwritable(f"home {self.path}: {error.strerror}; {remedy}") from error
+            raise Unwritable(f"home {self.path}: {error.strerror}", remedy) from error
 
     def _check_not_lost(self) -> None:
         """Check that no new journal would take the place, and the folders, of one that was lost.
@@ -110,9 +110,9 @@ class Home:
             what = "is empty" if file.exists() else "is gone"
             names = ", ".join([*lost[:NAMED], *(["..."] if lost[NAMED:] else [])])
             raise DamagedJournal(
-                f"journal {file} {what}, but not the folders of its sweeps ({names}); put back a "
-                "copy of the file, or begin in another home (HPOSVC_HOME). If nobody needs these "
-                f"sweeps, move {self.path / 'sweeps'} away"
+                f"journal {file} {what}, but not the folders of its sweeps ({names})",
+                fix="put back a copy of the file, or begin in another home (HPOSVC_HOME). "
+                f"If nobody needs these sweeps, move {self.path / 'sweeps'} away",
             )
 
     def snapshot(self, sweep: str) -> Path:
@@ -138,7 +138,7 @@ def find(
         NotFound: no sweep matches, or several do.
     """
     if not name:  # every id begins with it: `hposvc rm "$UNSET"` must not delete the only sweep
-        raise NotFound("the sweep's id is empty; `hposvc ls` lists all sweeps")
+        raise NotFound("the sweep's id is empty", "`hposvc ls` lists all sweeps")
     exact = journal.find(name)
     if exact is not None and visible(exact):
         return exact
@@ -150,10 +150,11 @@ def find(
         return matches[0]
     if matches:
         some = ", ".join(sweep.id for sweep in matches[:5])
-        raise NotFound(f"{name}: {len(matches)} sweeps begin so ({some}); give more of the id")
+        raise NotFound(f"{name}: {len(matches)} sweeps begin so ({some})", "give more of the id")
     if not sweeps:
-        raise NotFound(f"{name}: no such sweep; there is none yet, `hposvc run SPEC` starts one")
-    raise NotFound(f"{name}: no such sweep; the newest is {sweeps[0].id}, `hposvc ls` lists them")
+        raise NotFound(f"{name}: no such sweep", "there is none yet, `hposvc run SPEC` starts one")
+    fix = f"the newest is {sweeps[0].id}, `hposvc ls` lists them"
+    raise NotFound(f"{name}: no such sweep", fix)
 
 
 def _database(folder: Path, environment: Mapping[str, str]) -> str:
@@ -187,8 +188,9 @@ def as_store_errors(*folders: Path) -> Iterator[None]:
         if not ours and not is_disk_full(error):
             raise
         raise StoreError(
-            f"{file or 'a file'}: {error.strerror}; nothing on record is lost: see that "
-            f"{' and '.join(map(str, folders))} can be written and have room, then resume the sweep"
+            f"{file or 'a file'}: {error.strerror}",
+            fix=f"nothing on record is lost: see that {' and '.join(map(str, folders))} "
+            "can be written and have room, then resume the sweep",
         ) from error
 
 
@@ -215,7 +217,7 @@ def claim(folder: Path, journal: str) -> None:
     remedy = "give another --id, or another storage"
     try:
         if folder.is_symlink():
-            raise fail(f"{folder} is a link; {remedy}", "storage")
+            raise fail(f"{folder} is a link", "storage", fix=remedy)
         folder.mkdir(parents=True, exist_ok=True)
         # In this order: another thread may claim the folder for the same sweep, and begin it.
         names = sorted(entry.name for entry in folder.iterdir() if entry.name != SIGNATURE)
@@ -223,14 +225,14 @@ def claim(folder: Path, journal: str) -> None:
         if owner != journal and (names or owner):
             # Their names are not told: a server makes folders for whoever may submit.
             message = f"{folder} is there already, with files that are not this journal's"
-            raise fail(f"{message}; they stay as they are: {remedy}", "storage")
+            raise fail(message, "storage", fix=f"they stay as they are: {remedy}")
         sign(folder, journal)
     except OSError as error:
         if is_disk_full(error):
-            message = f"no room: {folder}: {error.strerror}; free some: hposvc gc, hposvc rm ID"
-            raise StoreError(message) from error
+            fix = "free some: hposvc gc, hposvc rm ID"
+            raise StoreError(f"no room: {folder}: {error.strerror}", fix) from error
         message = f"{folder} can't be written: {error.strerror}"
-        raise fail(f"{message}; give a storage where you may write", "storage") from error
+        raise fail(message, "storage", fix="give a storage where you may write") from error
 
 
 def find_ours(folder: Path) -> Iterator[Path]:

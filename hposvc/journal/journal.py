@@ -465,10 +465,8 @@ def _select_cursor(sweep: str, sink: str) -> Select[Any]:
 
 
 def _fenced(sweep: str, after: int) -> Fenced:
-    return Fenced(
-        f"{sweep}: another driver wrote event {after + 1}; this one stops here. "
-        f"`hposvc status {sweep}` tells how the sweep goes on"
-    )
+    fix = f"this one stops here. `hposvc status {sweep}` tells how the sweep goes on"
+    return Fenced(f"{sweep}: another driver wrote event {after + 1}", fix)
 
 
 def add_request(

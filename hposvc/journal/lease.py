@@ -200,11 +200,9 @@ def busy(sweep: str, which: str, work: str = "") -> Busy:
         work: the verb that has the lease in place of a driver.
     """
     if work:
-        return Busy(f"{sweep}: `{work}` is at work on it ({which}), for a moment; try again")
-    return Busy(
-        f"{sweep}: a driver is at work on it ({which}); "
-        f"watch it with `hposvc status {sweep}`, end it with `hposvc stop {sweep}`"
-    )
+        return Busy(f"{sweep}: `{work}` is at work on it ({which}), for a moment", "try again")
+    fix = f"watch it with `hposvc status {sweep}`, end it with `hposvc stop {sweep}`"
+    return Busy(f"{sweep}: a driver is at work on it ({which})", fix)
 
 
 @dataclass(frozen=True)

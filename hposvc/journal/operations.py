@@ -112,7 +112,7 @@ def find(store: Store, operation: str) -> Operation:
 
 def no_such(operation: str) -> NotFound:
     """Return the error for an operation that does not exist."""
-    return NotFound(f"{operation}: no such operation; GET /api/v1/operations lists them")
+    return NotFound(f"{operation}: no such operation", "GET /api/v1/operations lists them")
 
 
 def newest(store: Store, sweep: str | None = None, limit: int = SHOWN) -> list[Operation]:

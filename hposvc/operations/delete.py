@@ -61,7 +61,7 @@ def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
             _disown_runs(sweeps, row, spec)
         except Exception as error:
             message = f"{row.id} is not removed: {type(error).__name__}: {error}"
-            raise StoreError(f"{message}; fix that and run the command again") from error
+            raise StoreError(message, "fix that and run the command again") from error
         sweeps.journal.remove(row.id)
         submitted_secrets.delete(sweeps.home, row.id)
         deleted = entry("not_found", f"{row.id} was deleted before its driver began")

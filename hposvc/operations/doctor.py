@@ -27,6 +27,7 @@ from hposvc.errors import DamagedJournal, StoreError
 from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.lease import driver_state
+from hposvc.text import format_bytes
 from hposvc.tracking.mlflow_server import hide_passwords
 
 Level = Literal["ok", "warn", "fail"]
@@ -115,7 +116,7 @@ def _shared_memory() -> Check:
     if not folder.exists():
         return Check("shared memory", "ok", "this system has no /dev/shm")
     size = shutil.disk_usage(folder).total
-    size_text = f"{size / GIB:.1f} GiB"
+    size_text = format_bytes(size)
     if size < MIN_SHM:
         return Check("shared memory", "warn", size_text, "in a container: --shm-size=2g")
     return Check("shared memory", "ok", size_text)
@@ -157,7 +158,7 @@ def _home_checks(home: Home) -> Iterator[Check]:
         if not home.path.is_dir():
             return
     else:
-        summary = f"{home.path}, {free / GIB:.1f} GiB free"
+        summary = f"{home.path}, {format_bytes(free)} free"
         if free < MIN_DISK:
             yield Check("home", "warn", summary, "make room: checkpoints go there")
         else:

@@ -5,7 +5,8 @@ import time
 from typing import Any
 
 from hposvc import api
-from hposvc.events import finite, to_json
+from hposvc.events import to_json
+from hposvc.text import spelled
 
 POLL_S = 0.2  # between two looks into the journal
 
@@ -38,7 +39,7 @@ def events(sweeps: api.Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) 
             "seq": seq,
             "kind": event.kind,
             "time": event.time,
-            "data": finite(json.loads(to_json(event))),
+            "data": spelled(json.loads(to_json(event))),
         }
         for seq, event in sweeps.journal.read(record.row.id, since)
     ]

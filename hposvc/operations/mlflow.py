@@ -55,7 +55,7 @@ def promote(
     try:
         improvement = read_gate(gate)
     except ValueError as error:
-        raise fail(f"{error}", "--gate") from error
+        raise fail(error, "--gate") from error
     register = Register(model, alias, improvement)
     record = api.load(sweeps, sweep)
     name, spec = record.row.id, record.state.spec

@@ -17,6 +17,11 @@ def redacted_output(secrets: Collection[str]) -> Iterator[None]:
             yield
     except SpecError as error:
         redacted = (
-            replace(problem, message=redact(problem.message, secrets)) for problem in error.problems
+            replace(
+                problem,
+                message=redact(problem.message, secrets),
+                fix=redact(problem.fix, secrets),
+            )
+            for problem in error.problems
         )
         raise SpecError(redacted) from None

@@ -204,25 +204,25 @@ def _check_failed(record: api.Record, trial: str | None) -> None:
     """Check that there is a failed trial to retry."""
     row, state = record.row, record.state
     if trial is None and not (record.failures() or state.replicates.failed()):
-        raise NotFound(f"{row.id} has no failed trial; `hposvc trials {row.id}` lists them all")
+        raise NotFound(f"{row.id} has no failed trial", f"`hposvc trials {row.id}` lists them all")
     if trial is not None and not (trial in record.failures() or state.replicates.failed(trial)):
         phase = state.trials[trial].state
-        raise NotFound(f"{trial} of {row.id} is {phase}; only trials that failed are tried again")
+        raise NotFound(f"{trial} of {row.id} is {phase}", "only trials that failed are tried again")
 
 
 def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]:
     """Return the changes, with `trials` more than the sweep has or was to have."""
     if trials < 1:
-        raise fail(f"is {trials}; give 1 or more", "--trials")
+        raise fail(f"is {trials}", "--trials", fix="give 1 or more")
     if "trials.max" in changes:
-        raise fail("is given, and so is --set trials.max; leave one of them out", "--trials")
+        raise fail("is given, and so is --set trials.max", "--trials", fix="leave one of them out")
     return {**changes, "trials.max": trials_increment(trials)}
 
 
 def _check_changes(record: api.Record, changes: Mapping[str, object]) -> None:
     if not changes:
-        message = f"is missing; give --trials N, or --set of one of {', '.join(LIMITS)}"
-        raise fail(message, "what to extend", at_key=True)
+        fix = f"give --trials N, or --set of one of {', '.join(LIMITS)}"
+        raise fail("is missing", "what to extend", fix=fix, at_key=True)
     accepted(record.state.spec, changes, len(record.state.trials))
     if "fidelity.max" in changes and record.driver == "alive":
         sweep = record.row.id

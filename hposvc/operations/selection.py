@@ -113,7 +113,7 @@ def plain_cell(value: object) -> object:
 def _filter(rows: Sequence[Row], spec: SweepSpec, condition: str) -> list[Row]:
     parsed = CONDITION.fullmatch(condition)
     if parsed is None:
-        raise fail(f"is {condition!r}; write state=FAILED or lr>0.01", "--where")
+        raise fail(f"is {condition!r}", "--where", fix="write state=FAILED or lr>0.01")
     name, wanted_text = parsed["name"].strip(), parsed["value"].strip()
     _check(spec, name, "--where")
     holds = COMPARISONS[parsed["sign"]]
@@ -156,7 +156,7 @@ def _sorted(rows: Sequence[Row], spec: SweepSpec, sort: str) -> list[Row]:
 def _check(spec: SweepSpec, name: str, option: str) -> None:
     columns = [*OWN_COLUMNS, *(metric.name for metric in spec.objectives), *spec.space]
     if name not in columns:
-        raise fail(f"there is no column {name!r}; {nearest(name, columns)}", option)
+        raise fail(f"there is no column {name!r}", option, fix=nearest(name, columns))
 
 
 def _column(row: Row, spec: SweepSpec, name: str) -> Any:

@@ -104,7 +104,7 @@ def _run(row: SweepRow, watchers: Sequence[Watcher], run: Drive) -> SweepState:
     try:
         return run(row, watchers)
     except PlugInFailed as error:
-        raise SpecError([Problem((), f"{error}")]) from error
+        raise SpecError([Problem.of_text(f"{error}")]) from error
 
 
 class _Begun:
@@ -152,7 +152,7 @@ def _claim_store(sweeps: api.Sweeps, row: SweepRow) -> None:
     try:
         api.claim_store(sweeps, row)
     except StoreError as error:
-        raise fail(f"{error}; mend that and submit the sweep again", "storage") from error
+        raise fail(f"{error}", "storage", fix="mend that and submit the sweep again") from error
 
 
 def _conclude(sweeps: api.Sweeps, asked: Supervised, row: SweepRow, state: SweepState) -> None:

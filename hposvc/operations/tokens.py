@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from hposvc.api import Sweeps
-from hposvc.errors import NotFound, Problem, SpecError, fail, no_such, shown
+from hposvc.errors import NotFound, Problem, SpecError, fail, shown
 from hposvc.journal.home import find
 from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens
 from hposvc.operations.requests import asker
 from hposvc.spec.types import read_seconds
+from searchers.names import nearest
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}", re.ASCII)
 NEVER = "never"
@@ -34,9 +35,9 @@ def create_token(
     now = time.time()
     if not OWNER.fullmatch(owner):
         message = "use letters, digits, '.', '_', '@', '+' and '-', 200 at most"
-        raise fail(f"is {shown(owner)}; {message}", "owner")
+        raise fail(f"is {shown(owner)}", "owner", fix=message)
     if not 0 < len(scopes) <= MAX_SCOPES:
-        raise fail(f"are {len(scopes)}; give 1 to {MAX_SCOPES}", "scopes")
+        raise fail(f"are {len(scopes)}", "scopes", fix=f"give 1 to {MAX_SCOPES}")
     checked = [_check_scope(sweeps, scope) for scope in dict.fromkeys(scopes)]
     token, secret = Tokens(sweeps.journal.store).create(
         owner, checked, _read_end(expires, now), by or asker(), now
@@ -57,7 +58,7 @@ def revoke_token(sweeps: Sweeps, token: str) -> dict[str, Any]:
         NotFound: there is no such token.
     """
     if not Tokens(sweeps.journal.store).revoke(token, time.time()):
-        raise NotFound(f"{token}: no such token; `hposvc token list` shows their ids")
+        raise NotFound(f"{token}: no such token", "`hposvc token list` shows their ids")
     return {"revoked": token}
 
 
@@ -71,7 +72,9 @@ def _check_scope(sweeps: Sweeps, scope: str) -> str:
     if scope.startswith(AGENT):
         return AGENT + find(sweeps.journal, scope.removeprefix(AGENT)).id
     if scope not in SCOPES:
-        raise SpecError([Problem(("scopes",), no_such("scope", scope, (*SCOPES, "agent:SWEEP")))])
+        raise SpecError(
+            [Problem(("scopes",), "no such scope", nearest(scope, (*SCOPES, "agent:SWEEP")))]
+        )
     return scope
 
 
@@ -83,5 +86,5 @@ def _read_end(expires: str, now: float) -> float | None:
     except ValueError as error:
         raise fail(f"{error}, or {NEVER}", "expires") from None
     if seconds == 0:
-        raise fail("is 0; give a duration like 30d", "expires")
+        raise fail("is 0", "expires", fix="give a duration like 30d")
     return now + seconds

@@ -239,8 +239,10 @@ def _limits(wait_s: float) -> "httpx.Timeout":
 def _problem(entry: Mapping[str, Any]) -> Problem:
     """Return the problem that an entry describes, with the text of its message."""
     text, key, file = str(entry["message"]), entry.get("key"), entry.get("file") or ""
+    fix = str(entry.get("fix") or "")
     position = [file, entry.get("line"), entry.get("column")]
     place = ":".join(f"{part}" for part in position if part not in (None, ""))
     begin = f"--set {key}: " if file == "--set" else "".join(f"{it}: " for it in (place, key) if it)
-    problem = Problem((key,) if key else (), text.removeprefix(begin), place=place)
+    message = text.removeprefix(begin).removesuffix(f"; {fix}")
+    problem = Problem((key,) if key else (), message, fix, place=place)
     return problem if f"{problem}" == text else Problem((), text)

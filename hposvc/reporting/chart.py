@@ -1,9 +1,10 @@
 """A chart: data that a program can read, and what they say in a sentence."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from hposvc.text import finite
 
 DIGITS = 6  # significant digits of a number in a chart's data
 
@@ -18,7 +19,7 @@ class Chart:
     data: Mapping[str, Any]  # JSON: floats are short, and those that are not finite are None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", finite(self.data))
+        object.__setattr__(self, "data", finite(self.data, DIGITS))
 
     def json(self) -> dict[str, Any]:
         """Return the chart for JSON."""
@@ -28,17 +29,3 @@ class Chart:
             "message": self.message,
             "data": self.data,
         }
-
-
-def finite(data: Any) -> Any:
-    """Return JSON data with short floats, and null in place of numbers that JSON does not have."""
-    match data:
-        case float():
-            return float(f"{data:.{DIGITS}g}") if math.isfinite(data) else None
-        case Mapping():
-            return {key: finite(value) for key, value in data.items()}
-        case str():
-            return data
-        case Sequence():
-            return [finite(value) for value in data]
-    return data

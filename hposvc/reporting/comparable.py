@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hposvc import spec as specs
-from hposvc.analysis.amounts import cost_text, count, duration
+from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.comparison import Run
 from hposvc.analysis.judgement import HUGE
 from hposvc.api import OpenSweep
-from hposvc.errors import fail, no_such
+from hposvc.errors import fail
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
 from hposvc.state import summary
+from hposvc.text import duration
+from searchers.names import nearest
 
 Cost = Literal["hours", "trials", "time"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
@@ -117,19 +119,21 @@ def check(entries: Sequence[Entry], cost: Cost) -> None:
         SpecError: there is one sweep only, or their metrics or their units of cost differ.
     """
     if len({entry.id for entry in entries}) < 2:
-        raise fail(f"found one sweep, {entries[0].id}; name two or more")
+        raise fail(f"found one sweep, {entries[0].id}", fix="name two or more")
     for entry in entries:
         if entry.spec.several:
             names = " and ".join(metric.name for metric in entry.spec.objectives)
-            raise fail(f"{entry.id} has several metrics, {names}; compare takes sweeps of one")
+            fix = "compare takes sweeps of one"
+            raise fail(f"{entry.id} has several metrics, {names}", fix=fix)
     metrics = _by(
         entries, lambda each: f"{each.spec.objectives[0].name}, {each.spec.objectives[0].goal}d"
     )
     if len(metrics) > 1:
-        raise fail(f"metrics differ: {_listed(metrics)}; compare sweeps of one metric and goal")
+        fix = "compare sweeps of one metric and goal"
+        raise fail(f"metrics differ: {_listed(metrics)}", fix=fix)
     units = _by(entries, lambda each: each.history.cost_unit)
     if cost == "hours" and len(units) > 1:
-        raise fail(f"costs differ: {_listed(units)}; compare by trials or time", "--cost")
+        raise fail(f"costs differ: {_listed(units)}", "--cost", fix="compare by trials or time")
 
 
 def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
@@ -148,8 +152,8 @@ def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
     names = [", ".join(labels) for labels in zip(*columns, strict=True)]
     if len(set(names)) < 2:
         keys = ", ".join(_differing(dumped)[:8])
-        hint = f"keys that differ: {keys}" if keys else "no key differs"
-        raise fail(f"{' and '.join(by)} is {names[0]} in every sweep; {hint}", "--by")
+        fix = f"keys that differ: {keys}" if keys else "no key differs"
+        raise fail(f"{' and '.join(by)} is {names[0]} in every sweep", "--by", fix=fix)
     return names
 
 
@@ -273,7 +277,7 @@ def _labels(dumped: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     values = [_lookup(spec, key) for spec in dumped]
     if all(value is ... for value in values):
         known = dict.fromkeys(name for spec in dumped for name in (*spec, *flat(spec)))
-        raise fail(f"{key}: {no_such('key', key, known)}", "--by")
+        raise fail(f"{key}: no such key", "--by", fix=nearest(key, known))
     sections = [flat(value) if isinstance(value, Mapping) else {} for value in values]
     differ = _differing(sections)
     first = NAME_KEYS.get(key)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import amount, duration, share
+from hposvc.analysis.amounts import amount, share
 from hposvc.analysis.comparison import (
     FRACTIONS,
     LEVEL,
@@ -22,7 +22,6 @@ from hposvc.analysis.comparison import (
     compare_bests,
 )
 from hposvc.analysis.comparison import compare as compare_runs
-from hposvc.analysis.finding import finite
 from hposvc.api import OpenSweep
 from hposvc.errors import SpecError, fail
 from hposvc.reporting.chart import Chart
@@ -37,10 +36,9 @@ from hposvc.reporting.comparable import (
     shown,
     usual_groups,
 )
-from hposvc.reporting.svg import number
 from hposvc.spec import Metric
+from hposvc.text import NONE, duration, finite, number
 
-NONE = "–"
 PROBABLY = 0.8  # probability from which a group is called probably better
 
 
@@ -357,7 +355,7 @@ def compared(entries: Sequence[Entry], by: Sequence[str] = (), cost: Cost = "hou
     valued, counted = {run.group for run in runs}, {run.sweep for run in runs}
     if len(valued) < 2:
         empty = ", ".join(entry.id for entry in unique if not entry.history.improvements)
-        raise fail(f"no value in {empty} yet; compare takes two groups that have values")
+        raise fail(f"no value in {empty} yet", fix="compare takes two groups that have values")
     figures = compare_runs(runs)
     bests = None
     if len({*groups.values()}) == len(unique):

@@ -7,7 +7,6 @@ many trials are compressed; the page unpacks them where it shows them.
 import base64
 import gzip
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,14 +20,13 @@ from markupsafe import Markup
 from ruamel.yaml import YAML
 
 from hposvc import spec as specs
-from hposvc.analysis.amounts import amount, duration
+from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
 from hposvc.analysis.verdict import verdict
 from hposvc.api import OpenSweep
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.reporting import svg
-from hposvc.reporting.chart import Chart, finite
+from hposvc.reporting.chart import DIGITS, Chart
 from hposvc.reporting.charts import charts, draw
 from hposvc.reporting.comparable import Entry
 from hposvc.reporting.comparison import Compared, side_by_side
@@ -37,10 +35,9 @@ from hposvc.reporting.prose import prose
 from hposvc.spec import Metric
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
+from hposvc.text import duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
-from searchers.values import as_text
 
-NONE = "–"
 STILL = 20  # trials in the table that needs no JavaScript
 PLAIN = 4096  # characters of JSON that are not worth compressing
 REAL_TIME = 1e8  # seconds; smaller times are those of a simulated clock
@@ -407,7 +404,7 @@ def asset(name: str) -> Markup:
 
 def packed(data: Any) -> Markup:
     """Return a script element with JSON, compressed if it is long."""
-    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite(data, DIGITS), separators=(",", ":"))
     if len(text) < PLAIN:
         # No text of a user may end the element.
         return Markup('<script type="application/json">{}</script>').format(
@@ -417,23 +414,9 @@ def packed(data: Any) -> Markup:
     return Markup('<script type="application/json" data-encoding="gzip">{}</script>').format(body)
 
 
-def number(value: Any) -> str:
-    """Return a number for people; a dash for None."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NONE
-    return svg.number(value) if math.isfinite(value) else "∞"
-
-
 def cell(value: Any) -> str:
     """Return a cell of the table of trials for people; empty for None."""
     return "" if value is None else number(value) if isinstance(value, float) else f"{value}"
-
-
-def value_text(value: Any) -> str:
-    """Return a parameter's value, or a cell, for people."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower().replace("none", "null")
-    return number(value) if isinstance(value, float) else as_text(value)
 
 
 def _cell(value: Any) -> Any:

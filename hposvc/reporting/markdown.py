@@ -7,11 +7,11 @@ from pathlib import Path
 
 import resvg_py
 
-from hposvc.analysis.amounts import duration
 from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import Compared
-from hposvc.reporting.document import Section, compare, number, value_text
+from hposvc.reporting.document import Section, compare
 from hposvc.reporting.svg import flat
+from hposvc.text import duration, number, value_text
 
 ZOOM = 2  # pixels of a PNG for each of its picture
 CODE = re.compile(r"(`[^`|]+`)")

@@ -50,7 +50,7 @@ def hand_on(sweep: OpenSweep, to: str) -> list[str]:
         else:
             shutil.copytree(folder, to, dirs_exist_ok=True)
     except ModuleNotFoundError as error:  # safetensors; it names the remedy
-        raise fail(f"{error}") from error
+        raise fail(error) from error
     except (CheckpointDamaged, OSError) as error:
         raise StoreError(f"{error}") from error
     return sorted(
@@ -97,8 +97,8 @@ def _best_checkpoint(section: Section) -> Saved:
     saved = trial.checkpoint_at(best["step"])
     if saved is None or best["checkpoint"] is None:
         raise NotFound(
-            f"{section.id}: {trial.id}, the best trial, has no checkpoint of step {best['step']}; "
-            "`checkpoints: {keep_best: 1}` keeps it, if the code saves any"
+            f"{section.id}: {trial.id}, the best trial, has no checkpoint of step {best['step']}",
+            fix="`checkpoints: {keep_best: 1}` keeps it, if the code saves any",
         )
     return saved
 
@@ -108,9 +108,9 @@ def _check_free(to: str) -> None:
         try:
             stores.check_url(to)
         except ValueError as error:
-            raise fail(f"{error}") from error
+            raise fail(error) from error
     elif Path(to).exists() and (not Path(to).is_dir() or any(Path(to).iterdir())):
-        raise fail(f"{to} exists and is not an empty folder; give another")
+        raise fail(f"{to} exists and is not an empty folder", fix="give another")
 
 
 def _copy_weights(source: Path, folder: Path) -> None:

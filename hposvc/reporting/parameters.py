@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hposvc.reporting.history import History
-from hposvc.reporting.svg import Categories, Linear, Log, Scale, number
+from hposvc.reporting.svg import Categories, Linear, Log, Scale
 from hposvc.state.trial import TrialState
+from hposvc.text import value_text
 from searchers.space import Choice, Domain
-from searchers.values import Value, as_text
+from searchers.values import Value
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def describe(name: str, domain: Domain) -> dict[str, Any]:
 def axis(parameter: Mapping[str, Any], start: float, end: float, count: int = 5) -> Axis:
     """Return the axis of a parameter that `describe` returned."""
     if parameter["scale"] == "category":
-        names = [words(value) for value in parameter["categories"]]
+        names = [value_text(value) for value in parameter["categories"]]
         index = {json.dumps(value): place for place, value in enumerate(parameter["categories"])}
         bands = Categories(names, start, end)
         return Axis(bands, lambda value: bands(index[json.dumps(value)]))
@@ -43,16 +44,9 @@ def axis(parameter: Mapping[str, Any], start: float, end: float, count: int = 5)
     return Axis(numbers, lambda value: numbers(float(value)))
 
 
-def words(value: Value) -> str:
-    """Return a value as people read it."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return number(value) if isinstance(value, float) else as_text(value)
-
-
 def rounded(value: Value) -> str:
     """Return a value for a sentence: two digits of a number are enough there."""
-    return number(float(f"{value:.2g}")) if isinstance(value, float) else words(value)
+    return value_text(value, digits=2)
 
 
 def value_of(trial: TrialState, place: int) -> float | None:

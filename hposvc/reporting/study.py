@@ -58,7 +58,7 @@ def export(sweep: OpenSweep, file: Path) -> None:
         to_study(record, sweep.history()[1], _storage(file), record.row.id)
     except DuplicatedStudyError as error:
         message = f"{file} has a study {record.row.id} already, which is left as it is"
-        raise fail(f"{message}; give another file", "--out") from error
+        raise fail(message, "--out", fix="give another file") from error
 
 
 def to_study(

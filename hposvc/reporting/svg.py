@@ -14,6 +14,8 @@ from itertools import pairwise
 from typing import Literal, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
+from hposvc.text import number
+
 INK = "var(--ink,#1b2430)"
 MUTED = "var(--muted,#5b6675)"
 GRID = "var(--grid,#e3e7ec)"
@@ -46,12 +48,6 @@ Mark = Literal["box", "line", "dashes", "dot", "ring", "cross"]
 def flat(svg: str) -> str:
     """Return a picture with the light colours in place of the variables."""
     return VARIABLE.sub(r"\1", svg)
-
-
-def number(value: float) -> str:
-    """Return a number as people read it, with at most five significant digits."""
-    text = f"{value:.5g}"
-    return text.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
 def text_width(text: str, size: float = SIZE) -> float:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hposvc.api import OpenSweep
-from hposvc.errors import fail, no_such
+from hposvc.errors import fail
 from hposvc.operations.selection import plain_cell
 from hposvc.result import Result
+from searchers.names import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,8 @@ def format_of(file: Path) -> str:
         return file.suffix[1:]
     if file.suffix in STUDIES:
         return "optuna"
-    ending = no_such("format", file.suffix[1:], (*FORMATS, *(name[1:] for name in STUDIES)))
-    raise fail(f"{file}: {ending}; or give --format")
+    hint = nearest(file.suffix[1:], (*FORMATS, *(name[1:] for name in STUDIES)))
+    raise fail(f"{file}: no such format", fix=f"{hint}; or give --format")
 
 
 def written(frame: "pd.DataFrame", form: str) -> bytes:

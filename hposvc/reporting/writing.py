@@ -82,9 +82,8 @@ def write(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
     except OSError as error:
         where = error.filename or folder
         remedy = "give another --out"
-        raise StoreError(
-            f"{where} can't be written: {os.strerror(error.errno or 0)}; {remedy}"
-        ) from error
+        message = f"{where} can't be written: {os.strerror(error.errno or 0)}"
+        raise StoreError(message, remedy) from error
     return written
 
 
@@ -97,5 +96,5 @@ def _format_of(out: Path | None) -> Format:
     chosen = next((form for form in FORMATS if form == ending), None)
     if chosen is None:
         problem = f"the ending of {out.name!r} says no format"
-        raise fail(f"{problem}; end it in .html, .md or .json, or give --format", "--out")
+        raise fail(problem, "--out", fix="end it in .html, .md or .json, or give --format")
     return chosen

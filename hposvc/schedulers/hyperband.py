@@ -89,7 +89,7 @@ class Hyperband:
             )
             most = plan.last // self.eta
             remedy = f"give {most} or less, or a longer max" if most else "give a longer max"
-            yield Problem(("fidelity", "min"), f"{message}; {remedy}, or scheduler fifo")
+            yield Problem(("fidelity", "min"), message, f"{remedy}, or scheduler fifo")
 
     def _shapes(self, plan: Plan) -> tuple[BracketShape, ...]:
         s_max = 0

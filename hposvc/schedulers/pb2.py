@@ -75,10 +75,10 @@ class Pb2(Pbt):
             if is_number(self.mutate[name]) and _is_number(space[name]):
                 message = f"is a factor of {self.mutate[name]}, but pb2 chooses among all values"
                 remedy = "give a range {min, max}, {} for all of its own, or a list"
-                yield Problem(("scheduler", "mutate", name), f"{message}; {remedy}")
+                yield Problem(("scheduler", "mutate", name), message, remedy)
         if names and not any(_is_number(space[name]) for name in names):
             message = f"names no number ({', '.join(names)}), and pb2 models only those"
-            yield Problem(("scheduler", "mutate"), f"{message}; add one, or use pbt")
+            yield Problem(("scheduler", "mutate"), message, "add one, or use pbt")
 
 
 @dataclass(frozen=True)

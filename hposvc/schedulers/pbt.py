@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from hposvc.errors import Problem, no_such
+from hposvc.errors import Problem
 from hposvc.schedulers.pbt_mutation import explore, read_move
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -51,6 +51,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
     judgement_problems,
 )
+from searchers.names import nearest
 from searchers.space import Space
 from searchers.values import Params, SpaceError
 
@@ -98,27 +99,25 @@ class Pbt:
                 f"is {self.name}, which ranks members by one metric, and there are {plan.metrics}"
             )
             remedy = "choose asha, hyperband, median or fifo"
-            yield Problem(("scheduler", "type"), f"{message}; {remedy}")
+            yield Problem(("scheduler", "type"), message, remedy)
         if plan.trials is None or plan.trials < 2:
             value = "is missing" if plan.trials is None else f"is {plan.trials}"
-            message = (
-                f"{value}; scheduler {self.name} takes it for the population, so give 2 or more"
-            )
-            yield Problem(("trials", "max"), message, at_key=plan.trials is None)
+            fix = f"scheduler {self.name} takes it for the population, so give 2 or more"
+            yield Problem(("trials", "max"), f"{value}", fix, at_key=plan.trials is None)
         if not self.steps(plan):
             steps = f"steps {plan.first} to {plan.last - 1}, where members are ranked"
-            message = f"is {self.interval}, and no multiple of it is among {steps}; give fewer"
-            yield Problem(("scheduler", "interval"), message)
+            message = f"is {self.interval}, and no multiple of it is among {steps}"
+            yield Problem(("scheduler", "interval"), message, "give fewer")
         yield from judgement_problems(self.interval, plan)
         for name, declared in self.mutate.items():
             path = ("scheduler", "mutate", name)
             if name not in space:
-                yield Problem(path, no_such("parameter", name, space), at_key=True)
+                yield Problem(path, "no such parameter", nearest(name, space), at_key=True)
                 continue
             try:
                 read_move(space[name], declared)
             except SpaceError as error:
-                yield Problem((*path, *error.path), error.message)
+                yield Problem.of_text(error.message, *path, *error.path)
 
 
 @dataclass(frozen=True)

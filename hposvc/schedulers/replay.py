@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from hposvc.errors import Problem, no_such, shown
+from hposvc.errors import Problem, shown
 from hposvc.schedulers.scheduler import (
     Advance,
     Decision,
@@ -30,6 +30,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
 )
 from searchers.domains import has_lists
+from searchers.names import nearest
 from searchers.space import Space
 from searchers.values import Params, Value, is_structured, is_value
 
@@ -68,23 +69,23 @@ class Replay:
         """Yield the options that do not fit the sweep; paths start at the top of the spec."""
         if plan.trials != 1:
             value = "is missing" if plan.trials is None else f"is {plan.trials}"
-            message = f"{value}, but scheduler replay trains a single trial; set it to 1"
-            yield Problem(("trials", "max"), message, at_key=plan.trials is None)
+            message = f"{value}, but scheduler replay trains a single trial"
+            yield Problem(("trials", "max"), message, "set it to 1", at_key=plan.trials is None)
         if self.until is not None and not 1 <= self.until <= plan.last:
-            message = f"is {self.until}; give a step from 1 to {plan.last}, the end"
-            yield Problem(("scheduler", "until"), message)
+            fix = f"give a step from 1 to {plan.last}, the end"
+            yield Problem(("scheduler", "until"), f"is {self.until}", fix)
         steps = [0, *(shift.after for shift in self.schedule)]
         for index, (before, after) in enumerate(pairwise(steps)):
             if not before < after < plan.last:
-                message = f"is {after}; give a step after {before} and below {plan.last}, the end"
-                yield Problem(("scheduler", "schedule", index, "after"), message)
+                fix = f"give a step after {before} and below {plan.last}, the end"
+                yield Problem(("scheduler", "schedule", index, "after"), f"is {after}", fix)
         for index, shift in enumerate(self.schedule):
             for name, new in shift.values.items():
                 path = ("scheduler", "schedule", index, "values", name)
                 if name not in space:
-                    yield Problem(path, no_such("parameter", name, space), at_key=True)
+                    yield Problem(path, "no such parameter", nearest(name, space), at_key=True)
                 elif not is_value(new) or (is_structured(new) and not has_lists(space[name])):
-                    yield Problem(path, f"is {shown(new)}; give one value")
+                    yield Problem(path, f"is {shown(new)}", "give one value")
 
 
 @dataclass(frozen=True)

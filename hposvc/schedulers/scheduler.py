@@ -210,7 +210,7 @@ def judgement_problems(interval: int, plan: Plan) -> Iterable[Problem]:
     if length > MOST_JUDGEMENTS * interval:
         message = f"is {interval}, so a trial is judged {length // interval:,} times"
         least = -(-length // MOST_JUDGEMENTS)
-        yield Problem(("scheduler", "interval"), f"{message}; give {least:,} or more")
+        yield Problem(("scheduler", "interval"), message, f"give {least:,} or more")
 
 
 @runtime_checkable

@@ -55,7 +55,7 @@ async def check_sweep(request: Request, service: Serving) -> frozenset[str]:
     if name is None:
         return principal.scopes
     if not NAME.fullmatch(name):  # a database may refuse such a text
-        raise NotFound(f"{shown(name)}: no such sweep; no id looks like this")
+        raise NotFound(f"{shown(name)}: no such sweep", "no id looks like this")
     row = service.exchange.known(name)
     if row is None or not principal.scopes_on(row):
         row = await run_in_threadpool(service.find, principal, name)

@@ -40,7 +40,7 @@ def find(connection: Connection, sweep: str, client: str, trial: str, order: int
 def lost(client: str, trial: str) -> ApiError:
     """Return the error of a client that no longer has a trial."""
     message = f"{client} does not have {trial}: it was told of its end, or its lease ran out"
-    return ApiError(409, "lease_lost", f"{message}; let go of the trial, and ask for another")
+    return ApiError(409, "lease_lost", message, fix="let go of the trial, and ask for another")
 
 
 def verdict_of(row: Row, step: int) -> Verdict | None:

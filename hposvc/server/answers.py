@@ -69,7 +69,6 @@ def from_cursor(
             if not isinstance(item, kind) or isinstance(item, bool):
                 raise ValueError("another list's")
     except (ValueError, RecursionError) as error:
-        raise fail(
-            f"is {cursor[:60]!r}; give the `next` of an answer, unchanged", parameter
-        ) from error
+        fix = "give the `next` of an answer, unchanged"
+        raise fail(f"is {cursor[:60]!r}", parameter, fix=fix) from error
     return position

@@ -27,7 +27,7 @@ from hposvc import api
 from hposvc.errors import Problem, shorten
 from hposvc.journal.home import PRIVATE, as_store_errors, sign
 from hposvc.server.problems import ApiError, PathOutside
-from hposvc.spec.types import format_bytes
+from hposvc.text import format_bytes
 
 MAX_BYTES = 64 * 2**20  # of an archive
 END, END_64 = struct.Struct("<4s4H2LH"), b"PK\x06\x07"  # a zip's end, and what zip64 has before it
@@ -124,7 +124,7 @@ class Archives:
         with draft.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
         if actual != sha256:
-            raise _refused(f"has the SHA-256 {actual}, not {sha256}; send it again")
+            raise _refused(f"has the SHA-256 {actual}, not {sha256}", "send it again")
         folder = self._folders / f".{draft.name}"
         try:
             folder.mkdir(PRIVATE)
@@ -162,7 +162,9 @@ def _zip_texts(files: Mapping[str, str]) -> bytes:
             try:
                 archive.writestr(entry, text.encode())
             except UnicodeEncodeError as error:
-                raise _refused(f"{shorten(name)} is no text: {error.reason}", "files") from error
+                raise _refused(
+                    f"{shorten(name)} is no text: {error.reason}", source="files"
+                ) from error
     return buffer.getvalue()
 
 
@@ -219,11 +221,13 @@ def _check_entries(entries: Sequence[zipfile.ZipInfo], size: int, limits: Limits
     for entry in entries:
         name, kind = shorten(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise _refused(f"{name} is a link or a device; send plain files and folders alone")
+            raise _refused(f"{name} is a link or a device", "send plain files and folders alone")
         if entry.flag_bits & 0x1:
-            raise _refused(f"{name} is encrypted; send it plain")
+            raise _refused(f"{name} is encrypted", "send it plain")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(f"{name} is compressed in a way other than deflate; zip it with deflate")
+            raise _refused(
+                f"{name} is compressed in a way other than deflate", "zip it with deflate"
+            )
 
 
 def _check_names(names: Sequence[str], limits: Limits, source: str) -> None:
@@ -244,7 +248,7 @@ def _check_names(names: Sequence[str], limits: Limits, source: str) -> None:
         twice = key in files or (key in folders and not is_folder) or not files.isdisjoint(parents)
         if twice:
             message = "is there twice, or is a file and a folder, at least where case is ignored"
-            raise _refused(f"{shorten(name)} {message}; rename one", source)
+            raise _refused(f"{shorten(name)} {message}", "rename one", source)
         (folders if is_folder else files).add(key)
         folders |= parents
 
@@ -252,15 +256,15 @@ def _check_names(names: Sequence[str], limits: Limits, source: str) -> None:
 def _check_name(name: str, limits: Limits, source: str) -> None:
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or "\\" in name or ".." in parts or name[1:2] == ":":
-        message = "leads out of the sweep's files; give a path relative to them, with '/'"
-        raise PathOutside([Problem((source, name), message)])
+        fix = "give a path relative to them, with '/'"
+        raise PathOutside([Problem((source, name), "leads out of the sweep's files", fix)])
     if any(part in ("", ".") or not part.isprintable() for part in parts):
-        raise _refused(f"'{shorten(name)}' is no name of a file", source)
+        raise _refused(f"'{shorten(name)}' is no name of a file", source=source)
     sizes = [len(part.encode(errors="replace")) for part in parts]
     too_long = max(sizes) > limits.name or sum(sizes) + len(parts) > limits.path
     if too_long or len(parts) > limits.depth:
         message = f"is too long, or more than {limits.depth} folders deep"
-        raise _refused(f"'{shorten(name)}' {message}", source)
+        raise _refused(f"'{shorten(name)}' {message}", source=source)
 
 
 def _same_on_some_disk(path: str) -> str:
@@ -284,8 +288,8 @@ def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path) -> 
         shutil.copyfileobj(source, out, CHUNK)
 
 
-def _refused(message: str, source: str = "archive") -> ApiError:
-    return ApiError(400, "bad_request", f"{source}: {message}", key=source)
+def _refused(message: str, fix: str | None = None, source: str = "archive") -> ApiError:
+    return ApiError(400, "bad_request", f"{source}: {message}", key=source, fix=fix)
 
 
 def _too_large(message: str) -> ApiError:

@@ -52,10 +52,10 @@ def check_origin(request: Request) -> None:
     origin = request.headers.get("Origin")
     host = request.headers.get("Host", "").lower()
     if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-        raise forbidden(f"Origin is {origin}; pages of other sites may not call this server")
+        raise forbidden(f"Origin is {origin}", "pages of other sites may not call this server")
     navigates = request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
     if request.headers.get("Sec-Fetch-Site") == "cross-site" and not navigates:
-        raise forbidden("a page of another site made this request; call the server from its own")
+        raise forbidden("a page of another site made this request", "call the server from its own")
 
 
 def set_cookie(response: Response, session: str, seconds: float, is_secure: bool) -> None:

@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hposvc.errors import StoreError
-from hposvc.events import finite
 from hposvc.journal import feed
 from hposvc.journal.compression import Row
 from hposvc.journal.feed import FeedRow, Position
 from hposvc.journal.journal import Journal, SweepRow
+from hposvc.text import spelled
 
 POLL_S = 0.1
 OUT_OF_REACH_S = 1.0  # between two questions to a journal that does not answer
@@ -193,4 +193,4 @@ def _within(most: int, events: Iterator[EncodedEvent]) -> Iterator[EncodedEvent]
 
 
 def _without_nan(body: str) -> str:
-    return json.dumps(finite(json.loads(body)), separators=(",", ":"))
+    return json.dumps(spelled(json.loads(body)), separators=(",", ":"))

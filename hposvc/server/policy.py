@@ -16,11 +16,12 @@ from urllib.parse import unquote
 from pydantic import TypeAdapter, ValidationError
 
 from hposvc import spec as specs
-from hposvc.errors import Problem, SpecError, no_such, shown
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec import PlugIn, SweepSpec, expand
 from hposvc.spec.extension import accepted, changed
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.types import CLOSED, Word
+from searchers.names import nearest
 from trainables.storage import stores
 
 Defaults = Mapping[str, object]  # by dotted key
@@ -112,7 +113,7 @@ def check_limits(limits: Limits, spec: SweepSpec, document: Document | None = No
     """
     frozen = specs.dump(spec)
     problems = [
-        Problem(tuple(key.split(".")), f"is {shown(value)}; this server allows {allowed}")
+        Problem(tuple(key.split(".")), f"is {shown(value)}", f"this server allows {allowed}")
         for key, bound in limits.items()
         for value in [_value(frozen, key)]
         if (allowed := bound.problem(key, value))
@@ -140,7 +141,7 @@ def _bound_problems(key: str, bound: Bound) -> Iterator[Problem]:
         misfits = [*_misfits(key, value)]
         yield from (problem.under(name) for problem in misfits)
         if not misfits and not _is_number(_reader(key)(value)):
-            yield Problem((name,), f"is {shown(value)}, which is no number; use one_of")
+            yield Problem((name,), f"is {shown(value)}, which is no number", "use one_of")
     for index, value in enumerate(bound.one_of or ()):
         yield from (problem.under("one_of", index) for problem in _misfits(key, value))
 
@@ -168,7 +169,7 @@ def _unknown(key: str) -> Iterator[Problem]:
             return
         names = [field.name for field in dataclasses.fields(hint)]
         if part not in names:
-            yield Problem((), no_such(f"key of specs as {part}", part, names), at_key=True)
+            yield Problem((), f"no such key of specs as {part}", nearest(part, names), at_key=True)
             return
         hint = _bare(_hints(hint)[part])
 

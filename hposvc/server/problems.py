@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from hposvc import errors
-from hposvc.errors import SpecError, dotted, entry, no_such, save_traceback, shown
+from hposvc.errors import SpecError, dotted, entry, save_traceback, shown
 from hposvc.events import UnknownEvent
 from hposvc.server.folded import Unreadable
+from searchers.names import nearest
 
 # Errors of the other packages have only an exit code.
 EXITS = {
@@ -129,7 +130,7 @@ def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> Answer
     if status == 500:
         return Answer(500, [entry("bug", _save_bug(error, home))])
     headers = {"Retry-After": f"{RETRY_S}"} if status == 503 else {}
-    return Answer(status, [entry(code, f"{error}")], headers)
+    return Answer(status, [entry(code, f"{error}", fix=getattr(error, "fix", None))], headers)
 
 
 def answer_errors(app: FastAPI, respond: Callable[[Request, Answer], Response]) -> None:
@@ -174,21 +175,22 @@ def _describe_misfit(misfit: Mapping[str, Any], keys: Sequence[str]) -> dict[str
     """
     where, *path = misfit["loc"]
     key = dotted(path) or None
-    message = misfit["msg"][:1].lower() + misfit["msg"][1:]
+    message, fix = misfit["msg"][:1].lower() + misfit["msg"][1:], ""
     match misfit["type"]:
         case "json_invalid":
             reason = misfit.get("ctx", {}).get("error", misfit["msg"])
             at = f" at character {path[0]}" if path else ""
             return entry("bad_request", f"the body is no JSON{at}: {reason}")
         case "missing":
-            message = "is missing; add it" if key else f"there is no JSON object; {SEND_JSON}"
+            message, fix = (
+                ("is missing", "add it") if key else ("there is no JSON object", SEND_JSON)
+            )
         case "model_attributes_type" | "model_type" | "dict_type" if not key:
-            message = f"is no JSON object; {SEND_JSON}"
+            message, fix = "is no JSON object", SEND_JSON
         case "extra_forbidden" if len(path) == 1 and keys:
-            message = no_such("key", f"{path[0]}", keys)
-    return entry(
-        "bad_request", f"{where}: {key}: {message}" if key else f"{where}: {message}", key=key
-    )
+            message, fix = "no such key", nearest(f"{path[0]}", keys)
+    text = ": ".join(filter(None, (where, key, "; ".join(filter(None, (message, fix))))))
+    return entry("bad_request", text, key=key, fix=fix)
 
 
 def _save_bug(error: BaseException, home: Path) -> str:

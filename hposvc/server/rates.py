@@ -52,8 +52,8 @@ class Rates:
             return
         reset = self._limiter.get_window_stats(rate, *key).reset_time
         wait_s = max(1, math.ceil(reset - time.time()))
-        message = f"too many {what}: {rate} at most; ask again in {wait_s} s"
-        raise ApiError(429, "rate_limited", message, headers={"Retry-After": f"{wait_s}"})
+        message, fix = f"too many {what}: {rate} at most", f"ask again in {wait_s} s"
+        raise ApiError(429, "rate_limited", message, fix=fix, headers={"Retry-After": f"{wait_s}"})
 
 
 def _network(address: str) -> str:

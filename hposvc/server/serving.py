@@ -109,7 +109,7 @@ def alone(home: Path, url: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             message = f"{home} is served already, by {file.read() or 'another process'}"
-            raise fail(f"{message}; use that server, or give another home", "--home") from None
+            raise fail(message, "--home", fix="use that server, or give another home") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()} at {url}")
         file.flush()
@@ -128,7 +128,7 @@ def _listen(listening: Listening) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         message = f"{host}:{port} can't be listened on: {error.strerror}"
-        raise fail(f"{message}; give another --port, or --host", "--port") from None
+        raise fail(message, "--port", fix="give another --port, or --host") from None
     # Connections inherit it. asyncio sets it for sockets that name their protocol, as these do not,
     # and each answer on a kept connection then took 46 ms in place of 1: it waited for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -99,7 +99,9 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
     earlier = earlier or _find(sweeps, request, name, digest)
     service.wake()
     if earlier is None:
-        raise ApiError(409, "busy", f"{name} was deleted a moment ago; send the request again")
+        raise ApiError(
+            409, "busy", f"{name} was deleted a moment ago", fix="send the request again"
+        )
     return earlier
 
 
@@ -207,14 +209,14 @@ def _read(spec: Mapping[str, Any] | str | Document) -> Document:
         document = spec
     else:
         if isinstance(spec, str) and len(spec) > MAX_BYTES:
-            raise fail("is larger than 1 MiB; is it a spec?", place=SPEC)
+            raise fail("is larger than 1 MiB", fix="is it a spec?", place=SPEC)
         document = read_text(spec, SPEC) if isinstance(spec, str) else from_mapping(spec)
     text = json.dumps(document.data, ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"holds half of a surrogate pair, {error.object[error.start]!r}; send text"
-        raise SpecError([Problem((), message, place=SPEC)]) from error
+        message = f"holds half of a surrogate pair, {error.object[error.start]!r}"
+        raise fail(message, fix="send text", place=SPEC) from error
     return document
 
 
@@ -245,10 +247,9 @@ def _load(document: Document, folder: Path) -> SweepSpec:
         raise SpecError(map(document.place, error.problems)) from error
     spec = specs.load(replace(document, data=data))
     if len(spec.project) > MAX_PROJECT or "\0" in spec.project:
-        message = (
-            f"is {shown(spec.project)}; give {MAX_PROJECT} characters at most, and no zero byte"
-        )
-        raise SpecError([document.place(Problem(("project",), message))])
+        fix = f"give {MAX_PROJECT} characters at most, and no zero byte"
+        problem = Problem(("project",), f"is {shown(spec.project)}", fix)
+        raise SpecError([document.place(problem)])
     missing = list(_missing_files(spec, folder))
     if missing:
         raise SpecError(map(document.place, missing))
@@ -265,7 +266,7 @@ def _paths_outside(data: Mapping[str, object], folder: Path) -> Iterator[Problem
         start = "" if path == ("folder",) else f"{data.get('folder') or ''}"
         if ".." in Path(os.path.normpath(Path(start) / text)).parts:
             remedy = "send the files it needs, and give their place among them"
-            yield Problem(path, f"is {text}, which leads out of the sweep's files; {remedy}")
+            yield Problem(path, f"is {text}, which leads out of the sweep's files", remedy)
 
 
 def _paths(data: Mapping[str, object]) -> Iterator[tuple[paths.Place, str]]:
@@ -295,7 +296,7 @@ def _missing_files(spec: SweepSpec, folder: Path) -> Iterator[Problem]:
     for path, file in named.items():
         if Path(file).is_relative_to(folder) and not Path(file).is_file():
             place = Path(file).relative_to(folder)
-            yield Problem(path, f"there is no file {place}; send it in `files` or in an archive")
+            yield Problem(path, f"there is no file {place}", "send it in `files` or in an archive")
 
 
 def _name(request: Request, spec: SweepSpec, digest: str) -> str:
@@ -322,7 +323,7 @@ def _find_by_key(sweeps: api.Sweeps, by: str, key: str | None, digest: str) -> S
     submission, asked = earlier
     if asked != digest:
         message = f"Idempotency-Key {key} was sent with another request, which made"
-        raise ApiError(409, "id_taken", f"{message} {submission.sweep}; send a new key")
+        raise ApiError(409, "id_taken", f"{message} {submission.sweep}", fix="send a new key")
     return submission
 
 
@@ -341,7 +342,7 @@ def _find(sweeps: api.Sweeps, request: Request, name: str, digest: str) -> Submi
 def _check_secrets(spec: SweepSpec, values: Mapping[str, str], document: Document) -> None:
     """Check that a spec's secrets have values, and no others came."""
     lacking = [
-        Problem(sweep_secrets.KEY, f"{name} has no value; {sweep_secrets.OTHERWISE}")
+        Problem(sweep_secrets.KEY, f"{name} has no value", f"{sweep_secrets.OTHERWISE}")
         for name in sweep_secrets.lacking(spec, values)
     ]
     if problems := [*sweep_secrets.wrong(spec, values), *lacking]:

@@ -20,7 +20,7 @@ FORGOTTEN = "the server kept what came with the sweep until it was over"
 def wrong(spec: SweepSpec, sent: Mapping[str, str]) -> list[Problem]:
     """Return what is wrong with secrets that came in a request."""
     unknown = [
-        Problem(KEY, f"does not name {name}, which came in `secrets`; name it here")
+        Problem(KEY, f"does not name {name}, which came in `secrets`", "name it here")
         for name in sent
         if spec.environment.secrets.get(name) != name
     ]
@@ -66,7 +66,7 @@ def renewed(
         how = f"export it and ask again, which sends it if the sweep is yours; or {OTHERWISE}"
         if missing := lacking(spec, values):
             raise SpecError(
-                Problem(KEY, f"{secret} has no value: {FORGOTTEN}; {how}") for secret in missing
+                Problem(KEY, f"{secret} has no value: {FORGOTTEN}", how) for secret in missing
             )
     return values
 

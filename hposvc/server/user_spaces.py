@@ -54,7 +54,7 @@ def resolve(
         text = answer.read(MAX_BYTES + 1)
     try:
         answered = json.loads(text)
-        problems = [_problem(path, message) for path, message in answered.get("problems", ())]
+        problems = [_problem(*fields) for fields in answered.get("problems", ())]
         located = {} if problems else {key: answered[key] for key in ("parameters", "tags")}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         message = "its process ended without parameters, or with more than a spec can hold"
@@ -64,9 +64,10 @@ def resolve(
     return {**data, **located}
 
 
-def _problem(path: list[object], message: object) -> Problem:
+def _problem(path: list[object], message: object, fix: object) -> Problem:
     """Return a problem that the process found, whatever the process made of it."""
-    return Problem(tuple(part for part in path if isinstance(part, str | int)), f"{message}")
+    parts = tuple(part for part in path if isinstance(part, str | int))
+    return Problem(parts, f"{message}", f"{fix}")
 
 
 def _call(question: str, folder: Path, answer: IO[bytes], timeout_s: float) -> None:
@@ -83,8 +84,8 @@ def _call(question: str, folder: Path, answer: IO[bytes], timeout_s: float) -> N
     try:
         process.communicate(question.encode(), timeout_s)
     except subprocess.TimeoutExpired:
-        message = f"took more than {timeout_s:g} s; let it only suggest values"
-        raise fail(message, *SPACE) from None
+        fix = "let it only suggest values"
+        raise fail(f"took more than {timeout_s:g} s", *SPACE, fix=fix) from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -102,12 +103,11 @@ def _answer() -> None:
             answer = {"parameters": data["parameters"], "tags": data.get("tags", {})}
             text = json.dumps(answer)
         except SpecError as error:
-            text = json.dumps(
-                {"problems": [[problem.path, problem.message] for problem in error.problems]}
-            )
+            problems = [(problem.path, problem.message, problem.fix) for problem in error.problems]
+            text = json.dumps({"problems": problems})
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             message = f"fails when it is called: {type(error).__name__}: {error}"
-            text = json.dumps({"problems": [[SPACE, message]]})
+            text = json.dumps({"problems": [[SPACE, message, ""]]})
         out.write(text)
 
 

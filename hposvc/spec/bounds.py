@@ -95,7 +95,7 @@ def bound_problems(spec: object) -> Iterator[Problem]:
     for key, least in LEAST.items():
         for path, number in _numbers(spec, tuple(key.split(".")), ()):
             if isinstance(number, int | float) and 0 < number < least:
-                yield Problem(path, f"is {shown(number)}; give {least:.4f} or more")
+                yield Problem(path, f"is {shown(number)}", f"give {least:.4f} or more")
     for key, most in MOST.items():
         for path, number in _numbers(spec, tuple(key.split(".")), ()):
             yield from _above(path, number, most, REMEDIES.get(key))
@@ -108,10 +108,10 @@ def bound_problems(spec: object) -> Iterator[Problem]:
                 yield from _above(path, number, most, None)
 
 
-def option_problem(option: str, value: object) -> str:
-    """Return what is wrong with the size of a value of a training option; empty: nothing."""
+def option_problem(option: str, value: object) -> Problem | None:
+    """Return what is wrong with the size of a value of a training option; None: nothing."""
     most = MOST.get(f"training.{option}")
-    return next((problem.message for problem in _above((), value, most, None)), "") if most else ""
+    return next(_above((), value, most, None), None) if most else None
 
 
 def _numbers(

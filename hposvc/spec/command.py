@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, no_such, shown
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
+from searchers.names import nearest
 from searchers.syntax import parameters_of
 from trainables.load import TRAINING
 from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names
@@ -24,7 +25,9 @@ def read_items(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"is {shown(value)}; give a list, the program first")
     problems = [
-        Problem((at,), f"is {shown(item)}; give text, in quotes where YAML would read another kind")
+        Problem(
+            (at,), f"is {shown(item)}", "give text, in quotes where YAML would read another kind"
+        )
         for at, item in enumerate(value)
         if not isinstance(item, str) or not item
     ]
@@ -104,9 +107,11 @@ def command_problems(
         yield from _keys_without_command(program)
         return
     if program.trainable is not None:
-        yield Problem(("command",), "is given, and trainable too; remove one of them", at_key=True)
+        fix = "remove one of them"
+        yield Problem(("command",), "is given, and trainable too", fix, at_key=True)
     if training != Training(strategy="ddp" if workers > 1 else "single"):
-        yield Problem(("training",), "is for trainables; a command trains as it likes", at_key=True)
+        fix = "a command trains as it likes"
+        yield Problem(("training",), "is for trainables", fix, at_key=True)
     if program.collect is not None:
         collected = program.collect.names
         for name in [name for name in metrics if collected is not None and name not in collected]:
@@ -127,17 +132,18 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
     if match is None or any(re.search(rf"\b{name}\b", text) for name in TORCHRUNS):
         return
     launcher = " ".join((match[1] or match[2]).split())
-    message = (
-        f"starts {launcher} once for each of the {workers} workers, and {launcher} starts ranks"
-        f" itself, so the model would be trained {workers} times; write launch: node"
+    yield Problem(
+        ("command",),
+        f"starts {launcher} once for each of the {workers} workers, and {launcher} "
+        f"starts ranks itself, so the model would be trained {workers} times",
+        "write launch: node",
     )
-    yield Problem(("command",), message)
 
 
 def _keys_without_command(program: Program) -> Iterator[Problem]:
     given = {"collect": program.collect is not None, "launch": program.launch != "rank"}
     for key in [key for key, is_given in given.items() if is_given]:
-        yield Problem((key,), "is for a command, and there is none; remove it", at_key=True)
+        yield Problem((key,), "is for a command, and there is none", "remove it", at_key=True)
 
 
 def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
@@ -149,15 +155,14 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
         for name in names(item):
             named.add(name)
             if name not in names_allowed:
-                message = f"has ${{{name}}}: {no_such('parameter', name, names_allowed)}"
-                yield Problem(("command", at), message)
+                fix = nearest(name, names_allowed)
+                yield Problem(("command", at), f"has ${{{name}}}: no such parameter", fix)
     for name, path in paths.items():
         if name in (*PARAMETER_LISTS, *VARIABLES):
-            message = f"is what ${{{name}}} means in a command already; rename it"
-            yield Problem(path, message, at_key=True)
+            fix = "rename it"
+            yield Problem(path, f"is what ${{{name}}} means in a command already", fix, at_key=True)
         elif name.startswith(TRAINING):
-            message = "is for trainables; a command trains as it likes"
-            yield Problem(path, message, at_key=True)
+            yield Problem(path, "is for trainables", "a command trains as it likes", at_key=True)
         elif name not in named and not named & PARAMETER_LISTS.keys():
-            message = f"never reaches the command; put '${{args}}' or '${{{name}}}' into it"
-            yield Problem(path, message, at_key=True)
+            fix = f"put '${{args}}' or '${{{name}}}' into it"
+            yield Problem(path, "never reaches the command", fix, at_key=True)

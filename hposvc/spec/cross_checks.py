@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from hposvc.errors import Problem, SpecError, no_such
+from hposvc.errors import Problem, SpecError
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
 from hposvc.spec.bounds import option_problem
@@ -25,6 +25,7 @@ from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
+from searchers.names import nearest
 from searchers.options import check
 from searchers.space import Space
 from searchers.syntax import parameters_of
@@ -66,9 +67,9 @@ def _point_problems(space: Space, point: Params, path: tuple[str | int, ...]) ->
         space.complete(point, np.random.default_rng(0))
     except SpaceError as error:
         if error.path and error.path[0] in point:
-            yield Problem((*path, *error.path), error.message)
+            yield Problem.of_text(error.message, *path, *error.path)
         else:
-            yield Problem(path, str(error))
+            yield Problem.of_text(str(error), *path)
 
 
 def trial_count_problems(
@@ -76,11 +77,11 @@ def trial_count_problems(
 ) -> Iterator[Problem]:
     """Check that the sweep ends, and that a scheduler that stops trials knows their length."""
     if trials.max is None and not budget.limited:
-        message = "is missing; say how many trials, or give budget.wall"
-        yield Problem(("trials", "max"), message, at_key=True)
+        fix = "say how many trials, or give budget.wall"
+        yield Problem(("trials", "max"), "is missing", fix, at_key=True)
     if fidelity is None and scheduler.name != "fifo":
         message = f"is missing; scheduler {scheduler.name} must know how long a trial is"
-        yield Problem(("fidelity",), f"{message}; give fidelity: {{max: N}}", at_key=True)
+        yield Problem(("fidelity",), message, "give fidelity: {max: N}", at_key=True)
 
 
 def ending_problems(
@@ -90,14 +91,14 @@ def ending_problems(
     for path, section in ((("stop", "plateau"), stop.plateau), (("finalists",), finalists)):
         if section is not None and metrics > 1:
             message = f"asks which trial is the best, and with {metrics} metrics there is a front"
-            yield Problem(path, f"{message}; remove it", at_key=True)
+            yield Problem(path, message, "remove it", at_key=True)
     if budget.reserve is not None and finalists is None:
-        message = "is kept for finalists, and there are none; give finalists: {top, seeds}"
-        yield Problem(("budget", "reserve"), message, at_key=True)
+        message = "is kept for finalists, and there are none"
+        yield Problem(("budget", "reserve"), message, "give finalists: {top, seeds}", at_key=True)
     if finalists is not None and finalists.top * finalists.seeds > MOST_REPLICATES:
         message = f"is {finalists.seeds} for each of {finalists.top} trials"
         remedy = f"train no more than {MOST_REPLICATES:,} in all"
-        yield Problem(("finalists", "seeds"), f"{message}; {remedy}")
+        yield Problem(("finalists", "seeds"), message, remedy)
 
 
 def baseline_problems(
@@ -111,14 +112,14 @@ def baseline_problems(
     if baseline is None:
         return
     if plan.metrics > 1:
-        message = f"measures the noise of one metric, and there are {plan.metrics}; remove it"
-        yield Problem(("baseline",), message, at_key=True)
+        message = f"measures the noise of one metric, and there are {plan.metrics}"
+        yield Problem(("baseline",), message, "remove it", at_key=True)
     if baseline.params is None and not initial:
-        message = "needs a configuration; give params: {...}, or initial: [{...}]"
-        yield Problem(("baseline",), message, at_key=True)
+        fix = "give params: {...}, or initial: [{...}]"
+        yield Problem(("baseline",), "needs a configuration", fix, at_key=True)
     if trait(SCHEDULERS, scheduler, "changes_values"):
         message = f"is one configuration, and scheduler {scheduler.name} changes values of trials"
-        yield Problem(("baseline",), f"{message}; remove it", at_key=True)
+        yield Problem(("baseline",), message, "remove it", at_key=True)
     try:
         built = space()
     except SpaceError:
@@ -144,11 +145,11 @@ def search_problems(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator
     if metrics > 1 and not _takes_several(search):
         able = ", ".join(name for name in METHODS if takes_several(load(name)))
         message = f"is {search.name}, which learns from one metric, and there are {metrics}"
-        yield Problem(("search", "method"), f"{message}; choose one of {able}")
+        yield Problem(("search", "method"), message, f"choose one of {able}")
     if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
         message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
         remedy = "choose gp, tpe or auto, or scheduler hyperband"
-        yield Problem(("search", "method"), f"{message}; {remedy}")
+        yield Problem(("search", "method"), message, remedy)
 
 
 def repeat_problems(
@@ -159,14 +160,13 @@ def repeat_problems(
         return
     path = ("search", "repeats")
     if metrics > 1:
-        yield Problem(path, f"is true, but with {metrics} metrics nothing is repeated; remove it")
+        yield Problem(path, f"is true, but with {metrics} metrics nothing is repeated", "remove it")
     if limits:
-        yield Problem(
-            path, "is true, but with limits nothing is repeated; leave out one of the two"
-        )
+        fix = "leave out one of the two"
+        yield Problem(path, "is true, but with limits nothing is repeated", fix)
     if trait(SCHEDULERS, scheduler, "changes_values"):
         message = f"is true, but scheduler {scheduler.name} changes values of trials"
-        yield Problem(path, f"{message}, so none would be repeated; remove it")
+        yield Problem(path, f"{message}, so none would be repeated", "remove it")
 
 
 def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterator[Problem]:
@@ -178,9 +178,9 @@ def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterat
     try:
         check(searcher, built)
     except SpaceError as error:
-        yield Problem(("search", *error.path), error.message)
+        yield Problem.of_text(error.message, "search", *error.path)
     except ValueError as error:
-        yield Problem(("search",), str(error))
+        yield Problem.of_text(str(error), "search")
 
 
 def _uses_results(search: PlugIn) -> bool:
@@ -209,8 +209,8 @@ def plateau_problems(
         yield from (problem.under("scheduler") for problem in error.problems)
         return
     if has_plateau and checkpoints.keep_best < 1:
-        message = "is 0, but a trial that scheduler.plateau stops was best before; set it to 1"
-        yield Problem(("checkpoints", "keep_best"), message)
+        message = "is 0, but a trial that scheduler.plateau stops was best before"
+        yield Problem(("checkpoints", "keep_best"), message, "set it to 1")
 
 
 def engine_problems(
@@ -218,14 +218,15 @@ def engine_problems(
 ) -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
     if engine.traits.simulated and runs is not None:
-        message = "is given, but engine simulate calls engine.curve instead; remove one of them"
-        yield Problem(("trainable" if isinstance(runs, str) else "command",), message, at_key=True)
+        key = "trainable" if isinstance(runs, str) else "command"
+        message = "is given, but engine simulate calls engine.curve instead"
+        yield Problem((key,), message, "remove one of them", at_key=True)
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
-        message = "is missing; give module:Name, path/to/file.py:Name, or a command"
-        yield Problem(("trainable",), message, at_key=True)
+        fix = "give module:Name, path/to/file.py:Name, or a command"
+        yield Problem(("trainable",), "is missing", fix, at_key=True)
     if not engine.traits.several_ranks and resources.ranks > 1:
-        message = f"is {resources.ranks}, but engine {engine.type} is one process; set it to 1"
-        yield Problem(("resources", "workers"), message)
+        message = f"is {resources.ranks}, but engine {engine.type} is one process"
+        yield Problem(("resources", "workers"), message, "set it to 1")
 
 
 def sink_problems(send_to: Sequence[str], command: Sequence[str] | None) -> Iterator[Problem]:
@@ -243,11 +244,11 @@ def elastic_worker_problems(
         return
     number = f"give one number, such as {resources.ranks}"
     if not engine.traits.elastic:
-        message = f"is a span, but engine {engine.type} cannot change a trial's workers; {number}"
-        yield Problem(("resources", "workers"), message)
+        message = f"is a span, but engine {engine.type} cannot change a trial's workers"
+        yield Problem(("resources", "workers"), message, number)
     if command is not None:
-        message = f"is a span, but a command's batch would change with its workers; {number}"
-        yield Problem(("resources", "workers"), message)
+        message = "is a span, but a command's batch would change with its workers"
+        yield Problem(("resources", "workers"), message, number)
 
 
 def resolve_trials_per_process(training: Training, trials: Trials) -> Training:
@@ -262,9 +263,8 @@ def batching_problems(engine: Engine, training: Training) -> Iterator[Problem]:
         message = (
             f"is {training.trials_per_process}, but engine {engine.type} gives a process one trial"
         )
-        yield Problem(
-            ("training", "trials_per_process"), f"{message} at a time; leave out one of the two"
-        )
+        fix = "leave out one of the two"
+        yield Problem(("training", "trials_per_process"), f"{message} at a time", fix)
 
 
 def checkpoint_problems(
@@ -275,7 +275,7 @@ def checkpoint_problems(
     if command is not None and isinstance(interval, Period) and interval.updates is not None:
         message = f"is {checkpoints.every}, but nobody counts the updates of a command"
         remedy = "give a time like 10m, or a whole number in units of fidelity"
-        yield Problem(("checkpoints", "every"), f"{message}; {remedy}")
+        yield Problem(("checkpoints", "every"), message, remedy)
 
 
 def failure_problems(
@@ -287,15 +287,15 @@ def failure_problems(
     if command is not None:
         yield Problem(("failure", "nan"), f"is {failure.nan}, but a command {ITS_OWN}")
     elif engine.traits.simulated:
-        message = f"is {failure.nan}, but a simulation makes no updates; write nan: stop"
-        yield Problem(("failure", "nan"), message)
+        message = f"is {failure.nan}, but a simulation makes no updates"
+        yield Problem(("failure", "nan"), message, "write nan: stop")
 
 
 def straggler_problems(failure: Failure, engine: Engine) -> Iterator[Problem]:
     """Check that an engine that is to leave slow nodes looks for them."""
     if not engine.traits.finds_slow_nodes and failure.straggler == "drain":
         message = f"is drain, but engine {engine.type} does not look for slow nodes"
-        yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
+        yield Problem(("failure", "straggler"), message, "leave out one of the two")
 
 
 def compression_problems(
@@ -328,23 +328,22 @@ def training_problems(
     for name, (path, domain) in searched.items():
         option = name.removeprefix(TRAINING)
         if option not in options:
-            message = no_such("training option", option, options)
-            yield Problem(path, message, at_key=True)
+            yield Problem(path, "no such training option", nearest(option, options), at_key=True)
         elif getattr(training, option) != getattr(base, option):
-            message = f"is set in training.{option} too; remove one of them"
-            yield Problem(path, message, at_key=True)
+            fix = "remove one of them"
+            yield Problem(path, f"is set in training.{option} too", fix, at_key=True)
         elif option == "trials_per_process":
-            message = "applies to slots, not to a trial; set it under training"
-            yield Problem(path, message, at_key=True)
+            fix = "set it under training"
+            yield Problem(path, "applies to slots, not to a trial", fix, at_key=True)
         else:
             yield from _option_problems(path, option, domain)
 
 
 def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
     for option, reason in refusals(training, workers):
-        yield Problem(("training", option), reason)
+        yield Problem.of_text(reason, "training", option)
     for reason in nan_refusals(training, workers, nan):
-        yield Problem(("failure", "nan"), reason)
+        yield Problem.of_text(reason, "failure", "nan")
 
 
 def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -> Iterator[Problem]:
@@ -352,10 +351,10 @@ def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -
         try:
             fill(Training, {option: value})
         except SpecError as error:
-            yield Problem(path, error.problems[0].message)
+            yield replace(error.problems[0], path=path)
             return
         if too_large := option_problem(option, value):
-            yield Problem(path, too_large)
+            yield replace(too_large, path=path)
             return
 
 
@@ -381,8 +380,8 @@ def searched_training_problems(
             path = space().path_of(name) if name in params else problem.path
             others = [f"{option} {params[option]}" for option in searched if option in params]
             beside = ", ".join(option for option in others if not option.startswith(f"{name} "))
-            message = problem.message + (f" (with {beside})" if beside else "")
-            problems[Problem(path, message)] = None
+            text = problem.text + (f" (with {beside})" if beside else "")
+            problems[Problem.of_text(text, *path)] = None
     yield from islice(problems, MAX_PROBLEMS)
 
 

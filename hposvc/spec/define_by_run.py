@@ -48,12 +48,10 @@ def _suggest(function: Callable[[Any], object]) -> dict[str, object]:
     try:
         suggested = Space.from_function(function).to_dict()
     except SpaceError as error:
-        raise fail(str(error), *SPACE) from error
+        raise fail(error, *SPACE) from error
     if "space" in suggested:
-        raise fail(
-            f"{_qualified_name(function)} suggests 'space', which is the key here; rename it",
-            *SPACE,
-        )
+        message = f"{_qualified_name(function)} suggests 'space', which is the key here"
+        raise fail(message, *SPACE, fix="rename it")
     return suggested
 
 
@@ -61,11 +59,11 @@ def _import_function(reference: str) -> Callable[[Any], object]:
     if not is_reference(reference):
         remedy = "write module:function or path/to/file.py:function"
         constant = f"for a constant of this name {{values: [{shorten(reference)}]}}"
-        raise fail(f"is {shown(reference)}; {remedy}, {constant}", *SPACE)
+        raise fail(f"is {shown(reference)}", *SPACE, fix=f"{remedy}, {constant}")
     try:
         function: Callable[[Any], object] = resolve_function(reference)
     except ValueError as error:
-        raise fail(str(error), *SPACE) from error
+        raise fail(error, *SPACE) from error
     return function
 
 

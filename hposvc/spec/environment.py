@@ -37,7 +37,7 @@ def read_variables(data: object) -> dict[str, str]:
         Problem((str(name),), f"{text}", at_key=True) for name, text in _name_problems(data)
     ]
     problems += [
-        Problem((str(name),), f"is {shown(value)}; give text or a number, in quotes if in doubt")
+        Problem((str(name),), f"is {shown(value)}", "give text or a number, in quotes if in doubt")
         for name, value in data.items()
         if isinstance(value, bool) or not isinstance(value, str | int | float)
     ]
@@ -56,7 +56,7 @@ def read_secrets(data: object) -> dict[str, str]:
     for number, entry in enumerate(data):
         name, source = _parse_secret(number, entry)
         if name in sources:
-            raise fail(f"{name} is there twice; remove one", number)
+            raise fail(f"{name} is there twice", number, fix="remove one")
         sources[name] = source
     return sources
 
@@ -67,13 +67,14 @@ def _parse_secret(number: int, entry: object) -> tuple[str, str]:
     elif isinstance(entry, Mapping) and len(entry) == 1:
         name, source = next(iter(entry.items()))
     else:
-        raise fail(f"is {shown(entry)}; give NAME or {{NAME: file:PATH}}", number)
+        raise fail(f"is {shown(entry)}", number, fix="give NAME or {NAME: file:PATH}")
     for _, text in _name_problems({name: source}):
         raise fail(text, number)
     path = source.removeprefix(FILE_PREFIX) if isinstance(source, str) else ""
     if source != name and (path == source or not path):
         # Never the value itself in a message: it may be the secret.
-        raise fail(f"{name} must name a place, not a value; give {{{name}: file:PATH}}", number)
+        fix = f"give {{{name}: file:PATH}}"
+        raise fail(f"{name} must name a place, not a value", number, fix=fix)
     return name, source
 
 
@@ -115,7 +116,7 @@ class Environment:
     def __post_init__(self) -> None:
         for name in self.secrets:
             if name in self.env:
-                raise fail(f"{name} is a secret too; remove one of them", "env", name)
+                raise fail(f"{name} is a secret too", "env", name, fix="remove one of them")
 
     @property
     def runtime_env(self) -> dict[str, object]:
@@ -139,7 +140,7 @@ class Environment:
             try:
                 values[name] = _read_secret(name, source, variables)
             except ValueError as error:
-                problems.append(Problem(("environment", "secrets"), str(error)))
+                problems.append(Problem.of_text(str(error), "environment", "secrets"))
         if problems:
             raise SpecError(problems)
         return values

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 
 from hposvc import spec as specs
-from hposvc.errors import Problem, SpecError, no_such, shown
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
+from searchers.names import nearest
 
 # Dotted keys. The rest of a spec is what makes results comparable: `fork` changes that.
 LIMITS = (
@@ -76,8 +77,8 @@ def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dic
 
 
 def _unknown_limit(key: str) -> Problem:
-    message = no_such("limit", key, LIMITS)
-    return Problem((key,), f"{message}; `hposvc fork` changes the rest of a spec", at_key=True)
+    fix = f"{nearest(key, LIMITS)}; `hposvc fork` changes the rest of a spec"
+    return Problem((key,), "no such limit", fix, at_key=True)
 
 
 def _rule_problems(spec: SweepSpec, rules: object) -> list[Problem]:
@@ -96,8 +97,8 @@ def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:
         remedy = "their trainable returns; `hposvc fork` begins a sweep with other settings"
         return [Problem(path, f"{message} {remedy}")]
     if isinstance(last, int) and last < spec.last_step:
-        return [Problem(path, f"is {last}, and trials are {spec.last_step} long; give no less")]
+        return [Problem(path, f"is {last}, and trials are {spec.last_step} long", "give no less")]
     if last != spec.last_step and trait(SCHEDULERS, spec.scheduler, "fixed_length"):
         message = f"can't grow under scheduler {spec.scheduler.name}"
-        return [Problem(path, f"{message}; `hposvc fork` begins anew with what was learned")]
+        return [Problem(path, message, "`hposvc fork` begins anew with what was learned")]
     return []

@@ -97,8 +97,6 @@ def check_unchanged(sweep: str, frozen: Mapping[str, Any], code: Mapping[str, An
     """
     spec = specs.restore(frozen)
     if describe(spec) != code:
-        message = (
-            f"{spec.runnable} changed since {sweep} began; "
-            "go on with the new code by --accept-code, or put the old one back"
-        )
-        raise fail(message, "trainable" if spec.trainable else "command")
+        message = f"{spec.runnable} changed since {sweep} began"
+        fix = "go on with the new code by --accept-code, or put the old one back"
+        raise fail(message, "trainable" if spec.trainable else "command", fix=fix)

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from hposvc.errors import SHOWN, Problem, SpecError, no_such, shown
+from hposvc.errors import SHOWN, Problem, SpecError, shown
 from hposvc.spec.sections import Metric
+from searchers.names import nearest
 
 MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
 NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -66,7 +67,7 @@ def check_limits(value: object) -> tuple[str, ...]:
             limit = read_limit(text if isinstance(text, str) else "")
         except ValueError:
             message = "write NAME <= NUMBER or NAME >= NUMBER, like 'latency_ms <= 20'"
-            problems.append(Problem((index,), f"is {shown(text)}; {message}"))
+            problems.append(Problem((index,), f"is {shown(text)}", message))
             continue
         problem = _clash_with_earlier(limit, earlier)
         if problem:
@@ -111,10 +112,8 @@ def limit_problems(limits: Sequence[Limit], reported: Collection[str]) -> Iterat
         elif reported and limit.metric not in reported:
             unknown += 1
             # Looking for the nearest name is slow, and problems beyond SHOWN are not displayed.
-            why = (
-                no_such("metric", limit.metric, reported) if unknown <= SHOWN else "no such metric"
-            )
-            yield Problem(("limits", index), f"is on {shown(limit.metric)}: {why}")
+            fix = nearest(limit.metric, reported) if unknown <= SHOWN else ""
+            yield Problem(("limits", index), f"is on {shown(limit.metric)}: no such metric", fix)
 
 
 def _several_bounds(limit: Limit) -> str | None:
@@ -141,22 +140,22 @@ def metric_problems(
     """
     if metric is not None:
         if metrics:
-            message = "is given, and metric too; remove one of them"
-            yield Problem(("metrics",), message, at_key=True)
+            fix = "remove one of them"
+            yield Problem(("metrics",), "is given, and metric too", fix, at_key=True)
         return
     if not metrics:
         remedy = "give a mapping of name, goal, select, target"
-        message = f"is missing; {remedy}, or a list of such as metrics"
-        yield Problem(("metric",), message, at_key=True)
+        fix = f"{remedy}, or a list of such as metrics"
+        yield Problem(("metric",), "is missing", fix, at_key=True)
         return
     if len(metrics) == 1:
-        yield Problem(("metrics",), "has one; write it as metric, or give 2 to 4")
+        yield Problem(("metrics",), "has one", "write it as metric, or give 2 to 4")
     if len(metrics) > MAX_METRICS:
-        yield Problem(("metrics",), f"has {len(metrics):,}; give 2 to {MAX_METRICS}")
+        yield Problem(("metrics",), f"has {len(metrics):,}", f"give 2 to {MAX_METRICS}")
         return
     if scheduler.get("plateau"):
-        message = f"watches one metric, and there are {len(metrics)}; remove it"
-        yield Problem(("scheduler", "plateau"), message, at_key=True)
+        message = f"watches one metric, and there are {len(metrics)}"
+        yield Problem(("scheduler", "plateau"), message, "remove it", at_key=True)
     yield from _single_metric_problems(metrics)
 
 
@@ -165,7 +164,7 @@ def _single_metric_problems(metrics: Sequence[Metric]) -> Iterator[Problem]:
         before = [other.name for other in islice(metrics, index)]
         if metric.name in before:
             message = f"is {shown(metric.name)}, as in metrics[{before.index(metric.name)}]"
-            yield Problem(("metrics", index, "name"), f"{message}; give each metric once")
+            yield Problem(("metrics", index, "name"), message, "give each metric once")
         if metric.select == "best":
             message = "is best, which is another step for each of several metrics"
-            yield Problem(("metrics", index, "select"), f"{message}; choose last or mean_5")
+            yield Problem(("metrics", index, "select"), message, "choose last or mean_5")

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from hposvc.errors import Problem, fail, no_such, shown
+from hposvc.errors import Problem, fail, shown
 from hposvc.spec.sections import Engine
 from hposvc.spec.types import CLOSED, Word
+from searchers.names import nearest
 
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 RESERVED_ALIAS = re.compile(r"latest|v[0-9]+", re.ASCII | re.IGNORECASE)  # MLflow's own
@@ -25,9 +26,9 @@ def read_gate(value: object) -> float:
     if isinstance(value, Mapping):
         for key in value:
             if key not in KEYS:
-                raise fail(no_such("key", key, KEYS), str(key), at_key=True)
+                raise fail("no such key", str(key), fix=nearest(key, KEYS), at_key=True)
         if "improvement" not in value:
-            raise fail("is missing; give a number from 0 up", "improvement", at_key=True)
+            raise fail("is missing", "improvement", fix="give a number from 0 up", at_key=True)
         value = value["improvement"]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
@@ -57,10 +58,10 @@ class Register:
     def __post_init__(self) -> None:
         if set(self.model) & set("/:'\"%") or set(self.model) <= {"."}:
             message = "leave out slashes and colons, which MLflow refuses, and quotes and %"
-            raise fail(f"is {shown(self.model)}; {message}", "model")
+            raise fail(f"is {shown(self.model)}", "model", fix=message)
         if not ALIAS.fullmatch(self.alias):
             message = "use letters, digits, '_' and '-', 255 at most"
-            raise fail(f"is {shown(self.alias)}; {message}", "alias")
+            raise fail(f"is {shown(self.alias)}", "alias", fix=message)
         if RESERVED_ALIAS.fullmatch(self.alias):
             message = "which MLflow keeps to itself, like v1; choose another, such as champion"
             raise fail(f"is {shown(self.alias)}, {message}", "alias")
@@ -74,10 +75,10 @@ def register_problems(
         return
     if metrics > 1:
         message = f"asks which trial is the best, and with {metrics} metrics there is a front"
-        yield Problem(("register",), f"{message}; remove it", at_key=True)
+        yield Problem(("register",), message, "remove it", at_key=True)
     if engine.traits.simulated:
-        message = "asks for a checkpoint, and a simulated trial has none; remove it"
-        yield Problem(("register",), message, at_key=True)
+        message = "asks for a checkpoint, and a simulated trial has none"
+        yield Problem(("register",), message, "remove it", at_key=True)
     if "mlflow" not in send_to:
-        message = "asks for MLflow, which is not in tracking.send_to; add mlflow there"
-        yield Problem(("register",), message, at_key=True)
+        message = "asks for MLflow, which is not in tracking.send_to"
+        yield Problem(("register",), message, "add mlflow there", at_key=True)

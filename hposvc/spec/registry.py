@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from hposvc.errors import SHOWN, Problem, SpecError, fail, no_such, shorten, shown
+from hposvc.errors import SHOWN, Problem, SpecError, fail, shorten, shown
 from hposvc.schedulers.scheduler import Policy
 from hposvc.spec.parsing.coercion import fill
 from searchers.methods import METHODS
-from searchers.names import our_name
+from searchers.names import nearest, our_name
 from searchers.searcher import Searcher
 from searchers.space import Space
 from trainables import load, nesting
@@ -88,16 +88,17 @@ def build(kind: PluginType[T], plug_in: PlugIn) -> T:
     """
     if plug_in.name not in kind.classes and ":" not in plug_in.name:
         if plug_in.name.endswith(".py"):
-            raise fail(f"is {shown(plug_in.name)}; write {plug_in.name}:Name", kind.key)
-        raise fail(f"{plug_in.name}: {no_such(kind.noun, plug_in.name, kind.classes)}", kind.key)
+            raise fail(f"is {shown(plug_in.name)}", kind.key, fix=f"write {plug_in.name}:Name")
+        fix = nearest(plug_in.name, kind.classes)
+        raise fail(f"{plug_in.name}: no such {kind.noun}", kind.key, fix=fix)
     try:
         if not may_be_imported(plug_in):
             load.check_allowed(f"user's {plug_in.name}")
         cls = resolve(kind.classes.get(plug_in.name, plug_in.name))
     except ValueError as error:
-        raise fail(str(error), kind.key) from error
+        raise fail(error, kind.key) from error
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-        raise fail(f"{plug_in.name} is not a dataclass; its options must be fields", kind.key)
+        raise fail(f"{plug_in.name} is not a dataclass", kind.key, fix="its options must be fields")
     if not callable(getattr(cls, kind.role, None)):
         raise fail(f"{plug_in.name} is no {kind.noun}: it has no {kind.role}()", kind.key)
     return cast(T, fill(cls, _own_options(kind, cls, plug_in)))
@@ -128,7 +129,7 @@ def _own_options(kind: PluginType[T], cls: type, plug_in: PlugIn) -> dict[str, o
     options = {key: value for key, value in plug_in.options.items() if key not in kind.sibling_keys}
     for key in [key for key in options if key not in fields][:SHOWN]:
         if difflib.get_close_matches(key, kind.sibling_keys):
-            raise fail(no_such("key", key, kind.sibling_keys), key, at_key=True)
+            raise fail("no such key", key, fix=nearest(key, kind.sibling_keys), at_key=True)
     return options
 
 
@@ -143,7 +144,7 @@ def sibling_option(plug_in: PlugIn, key: str, cls: type[T]) -> T | None:
         return None
     if not isinstance(data, Mapping):
         names = ", ".join(field.name for field in dataclasses.fields(cast(Any, cls)))
-        raise fail(f"is {shown(data)}; give a mapping of {names}", key)
+        raise fail(f"is {shown(data)}", key, fix=f"give a mapping of {names}")
     try:
         return fill(cls, data)
     except SpecError as error:
@@ -163,9 +164,9 @@ def read(kind: PluginType[T], data: object) -> PlugIn:
         )
         for key in other_keys:
             if "." in (ours := our_name(key)):
-                raise fail(f"no such key; here that is {ours}", key, at_key=True)
+                raise fail("no such key", key, fix=f"here that is {ours}", at_key=True)
         beside = f" beside {', '.join(other_keys)}" if other_keys else ""
-        raise fail(f"is missing{beside}; {choice}", kind.key, at_key=True)
+        raise fail(f"is missing{beside}", kind.key, fix=choice, at_key=True)
     options = {key: value for key, value in data.items() if key != kind.key}
     return PlugIn(data[kind.key], options)
 
@@ -194,7 +195,7 @@ def resolve(reference: str) -> Any:
         raise ValueError(_import_failure(place, error)) from error
     if not hasattr(module, name):
         public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
-        raise ValueError(f"{place} has {no_such('name', name, public)}")
+        raise ValueError(f"{place} has no such name; {nearest(name, public)}")
     return getattr(module, name)
 
 
@@ -219,19 +220,20 @@ def check_rule(reference: str, *path: str | int) -> None:
     try:
         rule = resolve_function(reference)
     except ValueError as error:
-        raise fail(str(error), *path) from error
+        raise fail(error, *path) from error
     if isinstance(rule, type):
-        raise fail(f"{reference} is a class; name a function, or an object that is called", *path)
+        fix = "name a function, or an object that is called"
+        raise fail(f"{reference} is a class", *path, fix=fix)
     try:
         takes = inspect.signature(rule)
     except (TypeError, ValueError) as error:  # of some that are written in C
-        message = f"{reference} does not say what it takes; name a function written in Python"
-        raise fail(message, *path) from error
+        fix = "name a function written in Python"
+        raise fail(f"{reference} does not say what it takes", *path, fix=fix) from error
     try:
         takes.bind([])
     except TypeError as error:
-        message = f"{reference} takes {takes}; a rule takes the trials so far, and nothing else"
-        raise fail(message, *path) from error
+        fix = "a rule takes the trials so far, and nothing else"
+        raise fail(f"{reference} takes {takes}", *path, fix=fix) from error
 
 
 def check_sink(reference: str, *path: str | int) -> None:
@@ -243,16 +245,16 @@ def check_sink(reference: str, *path: str | int) -> None:
     try:
         sink = resolve(reference)
     except ValueError as error:
-        raise fail(str(error), *path) from error
+        raise fail(error, *path) from error
     if not isinstance(sink, type):
-        raise fail(f"{reference} is {shown(sink)}; name a class", *path)
+        raise fail(f"{reference} is {shown(sink)}", *path, fix="name a class")
     bases = [cls for cls in sink.__mro__ if cls.__module__ != SINK_BASE.partition(":")[0]]
     if not any("send" in vars(cls) for cls in bases):
-        raise fail(f"{reference} is no sink: it has no send(); see docs/plug-ins.md", *path)
+        raise fail(f"{reference} is no sink: it has no send()", *path, fix="see docs/plug-ins.md")
     lacking = [name for name in SINK_METHODS if not callable(getattr(sink, name, None))]
     if lacking:
         message = f"{reference} is no sink: it has no {', '.join(lacking)}"
-        raise fail(f"{message}; derive it from {SINK_BASE}", *path)
+        raise fail(message, *path, fix=f"derive it from {SINK_BASE}")
 
 
 def check_trainable(reference: str, space: Space) -> None:
@@ -319,7 +321,7 @@ def check_command(command: Sequence[str], folder: Path) -> None:
         return  # the program depends on a trial's parameters
     program = f"{(folder / first).absolute()}" if "/" in first else first
     if first not in PYTHONS and shutil.which(program, path=search_paths({})["PATH"]) is None:
-        raise fail(f"there is no program {program} on the PATH; give its path", "command", 0)
+        raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
     if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
         raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
 
@@ -329,15 +331,15 @@ def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
         owner, field = nesting.owner_of(trainable, name)
         fields = nesting.field_names(owner)
         if field not in fields and not name.startswith(load.TRAINING):
-            message = f"{owner.__name__} has {no_such('field', field, fields)}"
-            yield Problem(space.path_of(name), message, at_key=True)
+            message = f"{owner.__name__} has no such field"
+            yield Problem(space.path_of(name), message, nearest(field, fields), at_key=True)
 
 
 def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
     missing = [*nesting.required(trainable, space)]
     for name in missing:
-        message = f"field {name} of {trainable.__name__} has no default; add a parameter"
-        yield Problem(("parameters",), message)
+        fix = "add a parameter"
+        yield Problem(("parameters",), f"field {name} of {trainable.__name__} has no default", fix)
     for name in nesting.required(trainable, [name for name in space if not space[name].when]):
         if name not in missing:
             path = space.path_of(name) if name in space else ("parameters",)

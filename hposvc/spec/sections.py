@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import fail, no_such, shown
+from hposvc.errors import fail, shown
 from hposvc.spec.engines import ENGINES, EngineType
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import REFERENCES, is_reference
@@ -31,6 +31,7 @@ from hposvc.spec.types import (
     Word,
     read_interval,
 )
+from searchers.names import nearest
 from trainables.storage import stores
 from trainables.storage.checkpoint import Every
 from trainables.worker import Nan
@@ -54,7 +55,7 @@ class Metric:
     def __post_init__(self) -> None:
         if not SELECT_PATTERN.fullmatch(self.select):
             message = "choose last, best, or mean_5 for the mean of the last 5"
-            raise fail(f"is {shown(self.select)}; {message}", "select")
+            raise fail(f"is {shown(self.select)}", "select", fix=message)
 
     def loss(self, value: float) -> float:
         """Return the value, signed so that lower is better."""
@@ -161,7 +162,7 @@ class Span:
 
     def __post_init__(self) -> None:
         if self.min > self.max:
-            raise fail(f"is {self.min}, and max is {self.max}; swap them", "min")
+            raise fail(f"is {self.min}, and max is {self.max}", "min", fix="swap them")
         counts = [self.min * 2**power for power in range(1, 21)]
         if self.max not in counts:
             below = max((count for count in counts if count < self.max), default=counts[0])
@@ -207,7 +208,7 @@ class Resources:
     def __post_init__(self) -> None:
         gpus = self.gpus_per_worker
         if gpus > 1 and gpus != int(gpus):
-            raise fail(f"is {gpus}; above 1, give a whole number", "gpus_per_worker")
+            raise fail(f"is {gpus}", "gpus_per_worker", fix="above 1, give a whole number")
         if 0 < gpus < 1 and self.max_workers > 1:
             message = (
                 f"is {gpus} with {self.max_workers} workers; NCCL refuses two ranks on one GPU"
@@ -256,19 +257,19 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.lease is not None and not self.traits.foreign:
-            message = f"is for type agents, and type is {self.type}; remove it"
-            raise fail(message, "lease", at_key=True)
+            message = f"is for type agents, and type is {self.type}"
+            raise fail(message, "lease", fix="remove it", at_key=True)
         simulated = self.traits.simulated
         if simulated and self.curve is None:
-            raise fail("is missing; give module:function", "curve", at_key=True)
+            raise fail("is missing", "curve", fix="give module:function", at_key=True)
         if not simulated and self.curve is not None:
-            message = f"is for type simulate, and type is {self.type}; remove it"
-            raise fail(message, "curve", at_key=True)
+            message = f"is for type simulate, and type is {self.type}"
+            raise fail(message, "curve", fix="remove it", at_key=True)
         curve = self.curve
         if curve is None or is_reference(curve):
             return
         remedy = "write module:function or path/to/file.py:function"
-        raise fail(f"is {shown(self.curve)}; {remedy}", "curve")
+        raise fail(f"is {shown(self.curve)}", "curve", fix=remedy)
 
     @property
     def lease_s(self) -> float:
@@ -358,18 +359,18 @@ class Tracking:
         for number, name in enumerate(self.send_to):
             if name not in SINKS and not is_reference(name):
                 other = "" if ":" not in name and ".py" not in name else f"; write {REFERENCES}"
-                raise fail(f"{no_such('sink', name, SINKS)}{other}", "send_to", number)
+                raise fail("no such sink", "send_to", number, fix=f"{nearest(name, SINKS)}{other}")
             if name in self.send_to[:number]:
-                raise fail(f"names {name} twice; remove one", "send_to", number)
+                raise fail(f"names {name} twice", "send_to", number, fix="remove one")
         for key in ("uri", "experiment"):
             if getattr(self, key) is not None and "mlflow" not in self.send_to:
-                raise fail("is for MLflow, which is not in send_to; add mlflow there", key)
+                raise fail("is for MLflow, which is not in send_to", key, fix="add mlflow there")
         if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
-            message = "names a folder, which MLflow 3 refuses; write sqlite:///PATH or http://HOST"
-            raise fail(message, "uri")
+            fix = "write sqlite:///PATH or http://HOST"
+            raise fail("names a folder, which MLflow 3 refuses", "uri", fix=fix)
         if self.uri is not None and self.uri.startswith("http") and {"?", "#"} & set(self.uri):
-            message = "has ? or #, which would swallow the paths of MLflow's API; give http://HOST"
-            raise fail(message, "uri")
+            fix = "give http://HOST"
+            raise fail("has ? or #, which would swallow the paths of MLflow's API", "uri", fix=fix)
 
 
 def _check_storage(value: str) -> str:

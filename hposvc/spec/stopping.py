@@ -57,10 +57,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.reserve is not None and not self.limited:
-            message = "is kept of a budget; give wall, gpu_hours or cpu_hours too"
-            raise fail(message, "reserve", at_key=True)
+            fix = "give wall, gpu_hours or cpu_hours too"
+            raise fail("is kept of a budget", "reserve", fix=fix, at_key=True)
         if self.reserve == 1:
-            raise fail("is all of the budget; leave some for the search", "reserve")
+            raise fail("is all of the budget", "reserve", fix="leave some for the search")
 
     @property
     def wall_s(self) -> float | None:
@@ -103,7 +103,7 @@ class Stop:
     def __post_init__(self) -> None:
         for number, rule in enumerate(self.rules):
             if rule in self.rules[:number]:
-                raise fail(f"names {rule} twice; remove one", "rules", number)
+                raise fail(f"names {rule} twice", "rules", number, fix="remove one")
 
 
 @dataclass(frozen=True)

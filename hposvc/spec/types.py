@@ -17,6 +17,7 @@ from pydantic import (
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCES, is_reference
+from hposvc.text import SECONDS
 from searchers.syntax import check_count, read_declared
 from searchers.values import SpaceError, Value, is_value, refusal
 from trainables.load import PICKLE
@@ -24,7 +25,6 @@ from trainables.storage.checkpoint import Every, Period
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
@@ -66,16 +66,6 @@ def read_bytes(value: object) -> int:
     if not 1 <= size <= MAX_BYTES:
         raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
     return int(size)
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes: `512 B`, `3.4 MiB`, `20 GiB`."""
-    amount, unit = float(count), "B"
-    for larger_unit in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger_unit
-    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def read_interval(value: object) -> Every:
@@ -147,13 +137,13 @@ def check_parameters(declared: dict[str, object]) -> dict[str, object]:
     try:
         check_count(declared)
     except SpaceError as error:
-        raise SpecError([Problem((), error.message)]) from error
+        raise SpecError([Problem.of_text(error.message)]) from error
     problems = []
     for name, domain in declared.items():
         try:
             read_declared(name, domain)
         except SpaceError as error:
-            problems.append(Problem((name, *error.path), error.message))
+            problems.append(Problem.of_text(error.message, name, *error.path))
     if problems:
         raise SpecError(problems)
     return declared
@@ -168,11 +158,11 @@ def read_labels(value: object) -> dict[str, str]:
     for name, selector in value.items():
         text = f"in({', '.join(map(str, selector))})" if isinstance(selector, list) else selector
         if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
-            message = "is no name of a label; use letters, digits, '.', '_', '-' and one '/'"
-            problems.append(Problem((str(name),), message, at_key=True))
+            fix = "use letters, digits, '.', '_', '-' and one '/'"
+            problems.append(Problem((str(name),), "is no name of a label", fix, at_key=True))
         elif not isinstance(text, str) or not SELECTOR.fullmatch(text):
-            message = f"is {shown(selector)}; give text, a list of texts, or a text after '!'"
-            problems.append(Problem((name,), message))
+            fix = "give text, a list of texts, or a text after '!'"
+            problems.append(Problem((name,), f"is {shown(selector)}", fix))
         else:
             selectors[name] = text
     if problems:

@@ -39,7 +39,7 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         try:
             registry.resolve_function(spec.engine.curve)
         except ValueError as error:
-            raise fail(str(error), "engine", "curve") from error
+            raise fail(error, "engine", "curve") from error
     for number, rule in enumerate(spec.stop.rules):
         registry.check_rule(rule, "stop", "rules", number)
     for number, sink in enumerate(spec.tracking.send_to):

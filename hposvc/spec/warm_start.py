@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, no_such, shown
+from hposvc.errors import Problem, SpecError, shown
+from searchers.names import nearest
 
 KEYS = ("from", "top")
 AUTO = "auto"
@@ -35,21 +36,24 @@ def read(value: object) -> WarmStart:
     if not isinstance(value, Mapping):
         raise ValueError(f"is {shown(value)}; give {AUTO}, or a mapping of {', '.join(KEYS)}")
     problems = [
-        Problem((key,), no_such("key", key, KEYS), at_key=True) for key in value if key not in KEYS
+        Problem((key,), "no such key", nearest(key, KEYS), at_key=True)
+        for key in value
+        if key not in KEYS
     ]
     if "from" not in value:
-        message = f"is missing; give {AUTO}, or the id of a sweep"
-        problems.append(Problem(("from",), message, at_key=True))
+        problems.append(
+            Problem(("from",), "is missing", f"give {AUTO}, or the id of a sweep", at_key=True)
+        )
     source, top = value.get("from", ()), value.get("top", 0)
     sweeps = [source] if isinstance(source, str) else source
     if not isinstance(sweeps, list | tuple) or not all(isinstance(sweep, str) for sweep in sweeps):
-        problems.append(Problem(("from",), f"is {shown(source)}; {IDS}"))
+        problems.append(Problem(("from",), f"is {shown(source)}", IDS))
     elif "from" in value and not (sweeps and all(sweeps)):
-        problems.append(Problem(("from",), f"is empty; {IDS}"))
+        problems.append(Problem(("from",), "is empty", IDS))
     elif len(set(sweeps)) < len(sweeps):
-        problems.append(Problem(("from",), "names a sweep twice; remove one"))
+        problems.append(Problem(("from",), "names a sweep twice", "remove one"))
     if not isinstance(top, int) or isinstance(top, bool) or top < 0:
-        problems.append(Problem(("top",), f"is {shown(top)}; give a whole number from 0 up"))
+        problems.append(Problem(("top",), f"is {shown(top)}", "give a whole number from 0 up"))
     if problems:
         raise SpecError(problems)
     return WarmStart(() if source == AUTO else tuple(sweeps), top)

@@ -1,6 +1,5 @@
 """Plain data about a sweep for people and programs; docs/CONTRACT.md describes it."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
+from hposvc.text import finite
 from searchers import pareto
 from searchers.names import closest
 from trainables.storage.checkpoint import FOREIGN, Saved
@@ -151,7 +151,7 @@ def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> 
         "trial": trial.id,
         "params": dict(trial.reported_params),
         "value": named(spec, trial.values),
-        "metrics": _finite(metrics),
+        "metrics": finite(metrics),
         "step": step,
         "trained_to_end": trial.completed(spec.last_step),
         "checkpoint": saved.path if saved is not None and _exists(saved) else None,
@@ -285,7 +285,7 @@ def trial_row(
         "params": dict(trial.reported_params),
         "value": named(state.spec, trial.values),
         "kept": trial.kept if trial.excess else None,
-        "metrics": _finite(trial.metrics),
+        "metrics": finite(trial.metrics),
         "step": trial.step,
         "attempts": trial.attempts,
         "shrink": trial.shrink,
@@ -298,7 +298,3 @@ def trial_row(
         "device": ", ".join(trial.uses) or None,
         "node": trial.node or None,
     }
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

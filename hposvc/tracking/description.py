@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.values import Value, as_text
+from hposvc.text import number, value_text
+from searchers.values import Value
 
 MOST_FRONT = 5  # trials of a front that are named
 
@@ -22,7 +23,7 @@ def describe(state: SweepState) -> str:
         half = estimate.half
         width = "" if half is None else f" ± {half:.2g}"
         runs = f"{len(estimate.values)} trainings with other random numbers"
-        parts.append(f"Mean of {runs}: {estimate.mean:.5g}{width}")
+        parts.append(f"Mean of {runs}: {number(estimate.mean)}{width}")
     parts.append(_cost(state))
     return "\n\n".join(filter(None, parts))
 
@@ -45,14 +46,11 @@ def _trial(trial: TrialState) -> str:
 
 def _values(trial: TrialState) -> str:
     pairs = zip(trial.objectives, trial.values, strict=False)
-    return ", ".join(f"{metric.name} {value:.5g}" for metric, value in pairs)
+    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
 
 
 def _params(params: Mapping[str, Value]) -> str:
-    return ", ".join(
-        f"`{name}` {value:.5g}" if isinstance(value, float) else f"`{name}` {as_text(value)}"
-        for name, value in params.items()
-    )
+    return ", ".join(f"`{name}` {value_text(value)}" for name, value in params.items())
 
 
 def _cost(state: SweepState) -> str:

@@ -6,7 +6,6 @@ torn last line is cut off, and lines that are there are not written again.
 """
 
 import json
-import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -15,6 +14,7 @@ from typing import BinaryIO, ClassVar
 
 from hposvc.journal.home import JSON_LINES
 from hposvc.state.sweep import SweepState
+from hposvc.text import finite
 from hposvc.tracking.projection import PARENT, Entry, Projection
 from hposvc.tracking.sink import Batch, Setting, Sink
 
@@ -89,22 +89,17 @@ def _batch_fields(entries: Mapping[str, Entry]) -> Iterator[Fields]:
 def _entry_fields(entry: Entry) -> Iterator[tuple[str, Fields]]:
     """Yield kind and fields of the lines of an entry."""
     if entry.start is not None:
-        params = {name: _jsonable(value) for name, value in entry.params.items()}
+        params = {name: finite(value) for name, value in entry.params.items()}
         yield "begin", {"time_ms": entry.start, "params": params}
     for data in entry.inputs:
         fields = {"name": data.name, "context": data.context, "samples": data.samples}
         yield "data", {**fields, "digest": data.digest, "source": data.source}
     for (time, step), points in groupby(entry.points, lambda point: (point.time, point.step)):
-        metrics = {point.name: _jsonable(point.value) for point in points}
+        metrics = {point.name: finite(point.value) for point in points}
         yield "metrics", {"time_ms": time, "step": step, "metrics": metrics}
     if entry.tags:
         status = entry.status or "RUNNING"
         yield "state", {"status": status, "end_ms": entry.end, "tags": entry.tags}
-
-
-def _jsonable(value: object) -> object:
-    """Return a value as JSON can hold it: NaN and infinity become null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cut_torn_line(file: BinaryIO) -> bytes:

@@ -65,7 +65,7 @@ def mlflow_errors(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, OSError) as error:  # errors of requests are OSErrors
         message = hide_passwords(f"MLflow at {uri}: {error}")
-        raise TrackerError(f"{message}; see `hposvc doctor`, and try again") from error
+        raise TrackerError(f"{message}", "see `hposvc doctor`, and try again") from error
 
 
 @dataclass

@@ -9,7 +9,7 @@ from rich.text import Text
 from hposvc.analysis.audit import Line
 from hposvc.analysis.reproduction import Comparison
 from hposvc.spec import SweepSpec
-from hposvc.views.formatting import NONE, duration, number
+from hposvc.text import NONE, duration, number
 from hposvc.views.tables import make_table
 
 COLOURS = {

@@ -12,11 +12,10 @@ from rich.text import Text
 
 from cluster.local import Local
 from hposvc.operations.doctor import Check
-from hposvc.views.formatting import NONE, duration
+from hposvc.text import NONE, duration, format_bytes
 from hposvc.views.tables import make_table
 
 COLOURS = {"ALIVE": "green", "DEAD": "red", "ok": "green", "warn": "yellow", "fail": "bold red"}
-GIB = 2**30
 
 
 def describe_started(cluster: Local) -> Iterator[RenderableType]:
@@ -79,7 +78,7 @@ def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
             node["host"],
             _share(node, "CPU"),
             _share(node, "GPU"),
-            NONE if memory is None else f"{memory / GIB:.1f} GiB",
+            NONE if memory is None else format_bytes(memory),
         )
     return table
 

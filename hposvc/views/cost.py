@@ -9,7 +9,7 @@ from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Fit
 from hposvc.analysis.worker_scaling import Speed
-from hposvc.views.formatting import NONE, number
+from hposvc.text import NONE, number
 from hposvc.views.tables import make_table
 
 LONGEST = 300  # characters of a refusal shown in a table; -o json has the full text

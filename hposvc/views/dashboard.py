@@ -32,13 +32,12 @@ from hposvc.state.summary import (
 )
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
+from hposvc.text import duration, number
 from hposvc.views.disk_full import disk_notes
 from hposvc.views.formatting import (
     WIDTH,
     at_step,
-    duration,
     evenly_spaced,
-    number,
     rough,
     scalar,
     sparkline,

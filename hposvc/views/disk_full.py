@@ -1,7 +1,7 @@
 """Notes about a sweep's disk space."""
 
-from hposvc.spec.types import format_bytes
 from hposvc.state.sweep import SweepState
+from hposvc.text import format_bytes
 
 
 def disk_notes(sweep: str, state: SweepState) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hposvc.errors import shorten
+from hposvc.text import number
 
 EMPTY: tuple[object, ...] = (None, "", False, [], {})  # values that say nothing
 WIDTH = 160  # characters of what happened, in a line
@@ -31,6 +32,6 @@ def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             case _ if value in EMPTY:
                 continue
             case float():
-                yield name, f"{value:.5g}"
+                yield name, number(value)
             case _:
                 yield name, shorten(str(value))

@@ -8,17 +8,12 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.types import read_seconds
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.values import Value, as_text
+from hposvc.text import duration, number, value_text
+from searchers.values import Value
 
-NONE = "–"
 BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
 NOT_FINITE = "×"
 WIDTH = 8  # characters of a sparkline
-
-
-def number(value: float | None) -> str:
-    """Return a number with at most five significant digits; `–` for None."""
-    return NONE if value is None else f"{value:.5g}"
 
 
 def trial_values(trial: TrialState) -> str:
@@ -34,20 +29,13 @@ def at_step(trial: TrialState, spec: SweepSpec) -> str:
 
 def scalar(value: Value) -> str:
     """Return a parameter's value as a short text."""
-    match value:
-        case None | bool():
-            return str(value).lower().replace("none", "null")
-        case float():
-            return f"{value:.3g}"
-    return as_text(value)
+    return value_text(value, digits=3)
 
 
 def declared(value: Value) -> str:
     """Return a value of a spec as text; unlike `scalar`, nothing is rounded."""
-    if not isinstance(value, float):
-        return scalar(value)
-    short = f"{value:.12g}"
-    return short if float(short) == value else repr(value)
+    short = value_text(value, digits=12)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def why_ended(state: SweepState) -> str:
@@ -75,31 +63,11 @@ def configuration(params: Mapping[str, Value], names: Iterable[str]) -> str:
     return " ".join(f"{name}={scalar(params[name])}" for name in names if name in params)
 
 
-def duration(seconds: float) -> str:
-    """Return a time span as text: `42s`, `3m 12s`, `2h 05m`, `3d 4h`."""
-    total_s = max(0, int(seconds))
-    minutes, hours, days = total_s // 60, total_s // 3600, total_s // 86400
-    if total_s < 60:
-        return f"{total_s}s"
-    if total_s < 3600:
-        return f"{minutes}m {total_s % 60:02}s"
-    if total_s < 86400:
-        return f"{hours}h {minutes % 60:02}m"
-    return f"{days}d {hours % 24}h"
-
-
 def rough(seconds: float) -> str:
     """Return an estimated time span with about two digits: `40s`, `4m`, `1h 20m`, `3d`."""
-    if seconds < 90:
-        return f"{math.ceil(seconds / 5) * 5}s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes}m"
-    if minutes < 600:
-        hours, rest = divmod(round(minutes / 5) * 5, 60)
-        return f"{hours}h {rest:02}m" if rest else f"{hours}h"
-    hours = round(minutes / 60)
-    return f"{hours}h" if hours < 48 else f"{round(hours / 24)}d"
+    limits_and_steps = ((60, 5), (3600, 60), (36000, 300), (172800, 3600), (math.inf, 86400))
+    step_s = next(step for limit, step in limits_and_steps if seconds < limit)
+    return duration(max(1, round(seconds / step_s)) * step_s)
 
 
 def micro_batch_share(times: int) -> str:

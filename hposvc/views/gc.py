@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hposvc.operations.garbage import Garbage
-from hposvc.spec.types import format_bytes
+from hposvc.text import format_bytes
 from hposvc.views.tables import make_table
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from hposvc.events import Event
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import duration, number
 from hposvc.views.dashboard import elapsed_s, last_ended, progress_line
-from hposvc.views.formatting import duration, number, scalar, why_ended
+from hposvc.views.formatting import scalar, why_ended
 
 UPDATE_S = 0.5  # shortest time between two updates
 RUNNING, ENDED = 12, 5  # most trials shown

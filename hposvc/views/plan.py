@@ -13,8 +13,8 @@ from hposvc.analysis.forecast.forecast import Saving
 from hposvc.analysis.forecast.interval import Interval
 from hposvc.analysis.forecast.plan import Plan
 from hposvc.spec.price import Price, amount_text
+from hposvc.text import duration
 from hposvc.views.cost import size
-from hposvc.views.formatting import duration
 from hposvc.views.tables import make_table
 
 Show = Callable[[float], str]
@@ -58,7 +58,7 @@ def source(evidence: Evidence | None, notes: Sequence[str]) -> str:
     """Return where the times come from."""
     if evidence is None:
         return "There is no source of times: no sweep of this code is in the home."
-    typical = seconds(median(evidence.step_s))
+    typical = duration(median(evidence.step_s))
     match evidence.origin:
         case "pilot":
             text = f"From a pilot of {evidence.trials} trials: a step takes {typical} at the median"
@@ -162,8 +162,3 @@ def count(value: float) -> str:
 def money(value: Interval, price: Price) -> str:
     """Return an amount with its range, and then its currency: `5.20 (3.76 to 6.84) EUR`."""
     return f"{between(value, amount_text)} {price.currency}".rstrip()
-
-
-def seconds(value: float) -> str:
-    """Return seconds: with digits below a minute."""
-    return f"{value:.3g} s" if value < 60 else duration(value)

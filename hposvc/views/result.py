@@ -20,12 +20,13 @@ from hposvc.state.error_pattern import error_pattern
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialState
+from hposvc.text import NONE, duration, number
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import address, is_served
 from hposvc.views import replicates
 from hposvc.views.dashboard import baseline_mark, one_line
-from hposvc.views.formatting import NONE, duration, number, scalar
+from hposvc.views.formatting import scalar
 from hposvc.views.tables import front
 from hposvc.views.waits import LONG_S, LONG_SHARE
 

@@ -12,16 +12,9 @@ from rich.text import Text
 from hposvc import spec as specs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.state.summary import rung_steps
+from hposvc.text import NONE, duration, number
 from hposvc.views.dashboard import COLOURS, Configuration, baseline_mark
-from hposvc.views.formatting import (
-    NONE,
-    configuration,
-    declared,
-    duration,
-    micro_batch_share,
-    number,
-    scalar,
-)
+from hposvc.views.formatting import configuration, declared, micro_batch_share, scalar
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.values import Value
 

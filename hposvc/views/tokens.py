@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hposvc.views.formatting import NONE, duration
+from hposvc.text import NONE, duration
 from hposvc.views.tables import make_table
 
 

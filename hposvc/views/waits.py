@@ -3,7 +3,7 @@
 from hposvc.events import DriverState
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.views.formatting import duration
+from hposvc.text import duration
 
 NAMED = 2  # trials named in a line
 ENDINGS = {"pause": "pauses", "stop": "ends", "kill": "ends", "drain": "ends"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hposvc.analysis.finding import finite
+from hposvc.text import finite
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,5 @@ class Line:
 
     def data(self) -> dict[str, Any]:
         """Return the line for JSON; numbers that are not finite become null."""
-        return {name: finite(value) for name, value in vars(self).items()}
+        line: dict[str, Any] = finite(vars(self))
+        return line

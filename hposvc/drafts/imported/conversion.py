@@ -74,7 +74,7 @@ class Conversion:
         except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
             missing = isinstance(error, KeyError)
             reason = f"{error} is missing" if missing else f"{error}"
-            problem = Problem(path, f"can't be read ({reason}); correct it first", at_key=True)
+            problem = Problem(path, f"can't be read ({reason})", "correct it first", at_key=True)
             raise SpecError([self.document.place(problem)]) from error
 
     def section(self, *path: str) -> dict[str, object]:

@@ -214,6 +214,6 @@ def _with_our_names(
         if references.get(name) not in parameters:
             declared = [each for each, parameter in references.items() if parameter in parameters]
             message = f"trialParameters has no {shown(name)} for a parameter"
-            problem = Problem(path, f"{message}; {nearest(name, declared)}")
+            problem = Problem(path, message, nearest(name, declared))
             raise SpecError([made.document.place(problem), *made.lost])
     return REFERENCE.sub(lambda found: f"${{{references[found[1]]}}}", word)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hposvc import spec as specs
 from hposvc.drafts.imported import determined, katib, tune, wandb
-from hposvc.errors import Problem, SpecError, fail, no_such
+from hposvc.errors import Problem, SpecError, fail
 from hposvc.spec.parsing.document import Document, read_file, read_text
+from searchers.names import nearest
 
 TOOLS = {"wandb": wandb, "determined": determined, "katib": katib}
 PRINTED = "the printed spec"
@@ -57,7 +58,7 @@ def _problems(text: str) -> Iterable[Problem]:
 
 def _known(tool: str) -> str:
     if tool not in TOOLS:
-        raise fail(no_such("tool", tool, TOOLS))
+        raise fail("no such tool", fix=nearest(tool, TOOLS))
     return tool
 
 
@@ -66,5 +67,5 @@ def _tool_of(document: Document) -> str:
     for name, tool in TOOLS.items():
         if tool.recognises(document.data):
             return name
-    message = f"is no spec of {' or '.join(TOOLS)}; name the tool by --from"
-    raise fail(message, place=document.name)
+    fix = "name the tool by --from"
+    raise fail(f"is no spec of {' or '.join(TOOLS)}", fix=fix, place=document.name)

@@ -42,10 +42,10 @@ def convert(path: Path) -> Conversion:
         raise fail("there is no such file", place=file)
     names = {key: value for key, value in _run(file).items() if key[0] != "_"}
     if name not in names:
-        raise fail(f"has no {name}; {nearest(name, names)}", place=file)
+        raise fail(f"has no {name}", fix=nearest(name, names), place=file)
     space = names[name]
     if not isinstance(space, Mapping):
-        raise fail(f"{name} is {shown(space)}; name the dict that is param_space", place=file)
+        raise fail(f"{name} is {shown(space)}", fix="name the dict that is param_space", place=file)
     made = Conversion(Document({}, file))
     made.put_name(name)
     _put_trainable(made, file, names)
@@ -76,7 +76,7 @@ def _run(file: str) -> Mapping[str, object]:
             lines.append(error.lineno)
         place = f"{file}:{lines[-1]}" if lines else file
         message = f"it raised {type(error).__name__}: {text_of(error)}"
-        raise fail(f"{message}; correct it: the file is run for its space", place=place) from error
+        raise fail(message, fix="correct it: the file is run for its space", place=place) from error
 
 
 def _put_trainable(made: Conversion, file: str, names: Mapping[str, object]) -> None:

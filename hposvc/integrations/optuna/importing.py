@@ -85,8 +85,8 @@ def _parameters(trials: Sequence[FrozenTrial]) -> dict[str, object]:
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         return Space(describe([_leaf(trial) for trial in complete])).to_dict()
     except SpaceError as error:
-        message = f"the study {error}; give parameters: {{...}}, and trials that fit are taken"
-        raise fail(message, "parameters") from error
+        fix = "give parameters: {...}, and trials that fit are taken"
+        raise fail(f"the study {error}", "parameters", fix=fix) from error
 
 
 def _leaf(trial: FrozenTrial) -> Leaf:

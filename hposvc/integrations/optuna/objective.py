@@ -85,8 +85,8 @@ def find_parameters(objective: Objective, seconds: float = 10.0) -> dict[str, ob
         with define_by_run.named(objective):
             return Space(define_by_run.describe(_leaves(objective, seconds))).to_dict()
     except SpaceError as error:
-        message = f"{error}; or give parameters: {{...}}, which are not looked for then"
-        raise fail(message, "parameters") from error
+        fix = "or give parameters: {...}, which are not looked for then"
+        raise fail(f"{error}", "parameters", fix=fix) from error
 
 
 class _Ended(BaseException):

@@ -16,13 +16,13 @@ from hposvc.reporting.svg import (
     Picture,
     Scale,
     fitted,
-    number,
     robust,
     stairs,
     text_width,
     time_unit,
 )
 from hposvc.spec import Metric
+from hposvc.text import number
 
 POINTS = 120  # of a group's line
 MOST_SWEEPS = 60  # drawn as thin lines

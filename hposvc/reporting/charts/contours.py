@@ -11,7 +11,8 @@ from hposvc.analysis.explained import Explained, best_and_random, has_result, la
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.parameters import axis, best_of, describe, unit
-from hposvc.reporting.svg import BEST, INK, MUTED, PAPER, SERIES, Frame, Picture, fitted, number
+from hposvc.reporting.svg import BEST, INK, MUTED, PAPER, SERIES, Frame, Picture, fitted
+from hposvc.text import number
 
 MOST = 150  # trials in the data of a pair
 LEVELS = 9

@@ -23,11 +23,11 @@ from hposvc.reporting.svg import (
     Picture,
     Scale,
     fitted,
-    number,
     robust,
     text_width,
 )
 from hposvc.state.trial import TrialState
+from hposvc.text import number
 
 BASELINE = SERIES[2]
 MOST_RUNGS = 12  # a scheduler that compares trials at more steps has no rungs

@@ -22,11 +22,11 @@ from hposvc.reporting.svg import (
     Linear,
     Picture,
     fitted,
-    number,
     robust,
     stairs,
 )
 from hposvc.state.trial import TrialState
+from hposvc.text import number
 from searchers.pareto import dominates, hypervolume, spread_order
 
 MOST = 1000  # trials beside the front in the data

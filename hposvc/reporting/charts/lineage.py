@@ -18,11 +18,10 @@ from hposvc.reporting.svg import (
     Picture,
     Scale,
     fitted,
-    number,
     stairs,
 )
 from hposvc.state.trial import TrialState
-from searchers.values import as_text
+from hposvc.text import number, value_text
 
 MOST_ROWS = 24  # trials in the picture: the best, and the ancestors of the best
 MOST_PANELS = 6  # parameters in the picture
@@ -189,17 +188,15 @@ def _draw_winner(
             before = None
             continue
         start, end = (x(segment["first"] - 1), y), (x(segment["last"]), y)
-        words = ", ".join(f"{name} {_shown(value)}" for name, value in segment["params"].items())
+        words = ", ".join(
+            f"{name} {value_text(value)}" for name, value in segment["params"].items()
+        )
         if before is not None:
             picture.line([before, start], BEST, 2)
         picture.line([start, end], BEST, 3.4, hover=f"{segment['trial']}: {words}")
         if before is not None and before[1] != y:
             picture.dot(*start, BEST, 3.4)
         before = end
-
-
-def _shown(value: object) -> str:
-    return number(value) if isinstance(value, float) else as_text(value)
 
 
 def _draw_schedule(

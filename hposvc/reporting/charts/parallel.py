@@ -15,7 +15,6 @@ from hposvc.reporting.parameters import (
     rounded,
     unit,
     value_of,
-    words,
 )
 from hposvc.reporting.svg import (
     BEST,
@@ -32,6 +31,7 @@ from hposvc.reporting.svg import (
     robust,
     text_width,
 )
+from hposvc.text import value_text
 from searchers.space import Choice
 from searchers.values import Value
 
@@ -106,7 +106,7 @@ def _message(
             wide += 1
         elif isinstance(domain, Choice):
             same = all(value == values[0] for value in values)
-            narrow += [f"{name} = {words(values[0])}"] if same else []
+            narrow += [f"{name} = {value_text(values[0])}"] if same else []
             wide += not same
         else:
             units = [domain.to_unit(value) for value in values]

@@ -14,5 +14,5 @@ async def get_file(name: str) -> Response:
     """Return a file of the pages."""
     asset = assets.find(name)
     if asset is None:
-        raise NotFound(f"{shown(name)}: there is no such file; load the page again")
+        raise NotFound(f"{shown(name)}: there is no such file", "load the page again")
     return Response(asset.content, media_type=asset.media_type, headers=KEPT)

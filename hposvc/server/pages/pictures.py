@@ -20,7 +20,6 @@ from hposvc.reporting.svg import (
     Picture,
     Scale,
     fitted,
-    number,
     robust,
     stairs,
 )
@@ -28,6 +27,7 @@ from hposvc.reporting.svg import WIDTH as WIDE
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import number
 
 T = TypeVar("T")
 

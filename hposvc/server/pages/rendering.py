@@ -1,6 +1,5 @@
 """Pages from templates: values are escaped, and browsers run only scripts of this server."""
 
-import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from hposvc.reporting.prose import prose
 from hposvc.server import browser
 from hposvc.server.pages import assets
 from hposvc.server.principal import NOBODY, Principal
-from hposvc.views import formatting
+from hposvc.text import NONE, duration, number, value_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 NO_HEADERS: Mapping[str, str] = {}
@@ -87,32 +86,18 @@ def _environment() -> Environment:
     return environment
 
 
-def number(given: object) -> str:
-    """Return a number for people; `–` if there is none, or where JSON has none."""
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        return formatting.NONE if given is None else str(given)
-    return formatting.number(given) if math.isfinite(given) else str(given)
-
-
 def value(given: Any) -> str:
     """Return the value of a parameter, or of a key of a spec."""
-    if isinstance(given, float):
-        return f"{given:.5g}"
     if isinstance(given, Mapping):
         return ", ".join(f"{key}: {value(part)}" for key, part in given.items())
     if isinstance(given, list | tuple):
         return ", ".join(map(value, given))
-    return formatting.scalar(given)
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time span for people."""
-    return formatting.NONE if seconds is None else formatting.duration(seconds)
+    return value_text(given)
 
 
 def count(number_of: int | None) -> str:
     """Return a whole number with a thin space between thousands."""
-    return formatting.NONE if number_of is None else f"{number_of:,}".replace(",", "\u202f")
+    return NONE if number_of is None else f"{number_of:,}".replace(",", "\u202f")
 
 
 def ago(seconds: float) -> str:
@@ -120,7 +105,7 @@ def ago(seconds: float) -> str:
     passed_s = time.time() - seconds
     if passed_s > 30 * 86400:
         return iso(seconds)[:10]
-    return "just now" if passed_s < 10 else f"{formatting.duration(passed_s).split(' ')[0]} ago"
+    return "just now" if passed_s < 10 else f"{duration(passed_s).split(' ')[0]} ago"
 
 
 def iso(seconds: float) -> str:
@@ -130,4 +115,4 @@ def iso(seconds: float) -> str:
 
 def clock(seconds: float, start: float) -> str:
     """Return a time as the span since the start of a sweep."""
-    return f"+{formatting.duration(seconds - start)}"
+    return f"+{duration(seconds - start)}"

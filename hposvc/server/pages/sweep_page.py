@@ -168,7 +168,7 @@ def _kinds(state: SweepState) -> list[str]:
 
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise NotFound(f"there is no chart of this kind; choose one of {', '.join(KINDS)}")
+        raise NotFound("there is no chart of this kind", f"choose one of {', '.join(KINDS)}")
 
 
 def _best(record: Record) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ def _table(
         try:
             rows = selection.chosen(record, conditions, sort or None)
         except SpecError as error:
-            wrong = "; ".join(problem.message for problem in error.problems)
+            wrong = "; ".join(problem.text for problem in error.problems)
     total = len(state.trials) if rows is None else len(rows)
     last = max(1, -(-total // SHOWN))
     number = min(number, last)

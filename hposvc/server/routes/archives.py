@@ -50,5 +50,5 @@ def get_archive(caller: ReaderOrAgent, service: Serving, sweep: SweepId) -> Any:
         raise NotFound(f"{row.id} came without files")
     path = service.archives.zip(submission.archive)
     if not path.is_file():
-        raise NotFound(f"the files of {row.id} are gone; submit it anew with `new`")
+        raise NotFound(f"the files of {row.id} are gone", "submit it anew with `new`")
     return FileResponse(path, media_type="application/zip", filename=f"{row.id}.zip")

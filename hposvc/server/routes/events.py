@@ -211,7 +211,7 @@ def _position(service: Service, since: str | None) -> Position:
 
 def _number(last_event_id: str) -> int:
     if not last_event_id.isdecimal() or not last_event_id.isascii() or int(last_event_id) > LAST:
-        raise fail(f"is {last_event_id[:60]!r}; give the id of an event", "Last-Event-ID")
+        raise fail(f"is {last_event_id[:60]!r}", "Last-Event-ID", fix="give the id of an event")
     return int(last_event_id)
 
 

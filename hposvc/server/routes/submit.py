@@ -189,7 +189,7 @@ def _check_at_rest(service: Service, row: SweepRow) -> None:
     if supervised is None or service.sweeps.journal.last(row.id) == 0:
         return
     message = f"{row.id}: the server keeps a driver at work on it"
-    raise Busy(f"{message}; end it first: POST /api/v1/sweeps/{row.id}/stop")
+    raise Busy(message, f"end it first: POST /api/v1/sweeps/{row.id}/stop")
 
 
 def reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -296,12 +296,13 @@ def get_reproduction(
     row = service.find(caller, sweep)
     repeated = reproduction.trial_of(row)
     if repeated is None:
-        raise NotFound(f"{row.id} trains no trial again; POST .../trials/{{t}}/repro begins that")
+        raise NotFound(f"{row.id} trains no trial again", "POST .../trials/{t}/repro begins that")
     origin, trial = repeated
     with service.folded.open(service.find(caller, origin)) as folded:
         record, spec = folded.record(best_trials), specs.thaw(row.spec)
         if specs.load(reproduction.replay_data(record, trial)) != spec:
-            raise NotFound(f"{trial} of {origin} went on after {row.id} began; train it once more")
+            fix = "train it once more"
+            raise NotFound(f"{trial} of {origin} went on after {row.id} began", fix)
         before = reproduction.describe(record, trial, row.id, spec)
     with service.folded.open(row) as folded:
         comparison = reproduction.compare(before, folded.record(best_trials).state)

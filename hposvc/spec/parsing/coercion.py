@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from hposvc.errors import SHOWN, Path, Problem, SpecError, no_such, shown
-from searchers.names import our_name
+from hposvc.errors import SHOWN, Path, Problem, SpecError, shown
+from searchers.names import nearest, our_name
 
 T = TypeVar("T")
 
@@ -82,28 +82,34 @@ def _problems(cls: type, data: object, entry: ErrorDetails) -> Iterator[Problem]
     if isinstance(error, SpecError):
         yield from (problem.under(*path) for problem in error.problems)
     elif error is not None:
-        yield _named_field(str(error), value).under(*path)
+        yield _of_text(str(error), value).under(*path)
     elif entry["type"] in UNKNOWN_KEY_ERRORS:
         owner = _hint_at(cls, path[:-1])
         fields = [field.name for field in dataclasses.fields(owner)]
-        message = no_such("key", str(path[-1]), fields)
-        yield Problem(path, message if fields else f"{owner.__name__} has no options", at_key=True)
+        fix = nearest(str(path[-1]), fields) if fields else ""
+        message = "no such key" if fields else f"{owner.__name__} has no options"
+        yield Problem(path, message, fix, at_key=True)
     elif entry["type"] == "missing":
         name = entry["loc"][-1]
         remedy = _wanted_by_hint(_hint_at(cls, (*path, name)))
-        yield Problem((*path, name), f"is missing; {remedy}", at_key=True)
+        yield Problem((*path, name), "is missing", remedy, at_key=True)
     elif entry["type"] == "dataclass_type" or _is_scalar(hint):
-        yield Problem(path, f"is {shown(value)}; {_wanted_by_hint(hint)}")
+        yield Problem(path, f"is {shown(value)}", _wanted_by_hint(hint))
     else:
-        yield Problem(path, f"is {shown(value)}; {_wanted(entry)}{_renamed_word(entry, value)}")
+        fix = f"{_wanted(entry)}{_renamed_word(entry, value)}"
+        yield Problem(path, f"is {shown(value)}", fix)
 
 
-def _named_field(message: str, data: object) -> Problem:
-    """Return the problem in a `__post_init__` message: `eta is 1; ...` is about the key `eta`."""
-    match = re.fullmatch(r"(\w+) (is [^,;]+;.*)", message, re.DOTALL)
-    if match and isinstance(data, dict) and match[1] in data:
-        return Problem((match[1],), match[2])
-    return Problem((), message)
+def _of_text(text: str, data: object) -> Problem:
+    """Return the problem in the text of a ValueError, which other packages and plug-ins raise.
+
+    They can't raise ours, and write `eta is 1; give 2 or more`, which is about the key `eta`.
+    """
+    problem = Problem.of_text(text)
+    match = re.fullmatch(r"(\w+) (is [^,]+)", problem.message, re.DOTALL)
+    if problem.fix and match and isinstance(data, dict) and match[1] in data:
+        return Problem((match[1],), match[2], problem.fix)
+    return problem
 
 
 def _wanted(entry: ErrorDetails) -> str:
@@ -196,13 +202,10 @@ def _is_scalar(hint: Any) -> bool:
 
 def _without_renamed(problems: list[Problem]) -> list[Problem]:
     """Drop `metric: is missing` where `metrc: did you mean 'metric'?` covers it."""
-    renamed = {
-        (*problem.path[:-1], match[1])
-        for problem in problems
-        if problem.at_key and (match := re.search(r"did you mean '(.*)'\?$", problem.message))
-    }
+    hints = {(*problem.path[:-1], problem.fix) for problem in problems if problem.at_key}
     return [
         problem
         for problem in problems
-        if problem.path not in renamed or not problem.message.startswith("is missing")
+        if problem.message != "is missing"
+        or (*problem.path[:-1], f"did you mean {problem.path[-1]!r}?") not in hints
     ]

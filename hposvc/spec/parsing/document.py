@@ -66,8 +66,8 @@ def read_file(path: FilePath) -> Document:
     """
     place = STDIN if path == DASH else str(path)
     if place.endswith(".py"):
-        message = f"is Python, no spec; `hposvc init {place}` writes a spec for a script"
-        raise fail(message, place=place)
+        fix = f"`hposvc init {place}` writes a spec for a script"
+        raise fail("is Python, no spec", fix=fix, place=place)
     try:
         with nullcontext(sys.stdin.buffer) if path == DASH else path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -75,14 +75,15 @@ def read_file(path: FilePath) -> Document:
         reason = getattr(error, "strerror", None) or str(error)
         raise fail(f"cannot be read: {reason.lower()}", place=place) from error
     if len(raw) > MAX_BYTES:
-        raise fail("is larger than 1 MiB; is it a spec?", place=place)
+        raise fail("is larger than 1 MiB", fix="is it a spec?", place=place)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
-        message = f"byte 0x{raw[error.start]:02X} is not UTF-8; save the file as UTF-8 text"
-        raise fail(message, place=f"{place}:{line}:{column}") from error
+        message = f"byte 0x{raw[error.start]:02X} is not UTF-8"
+        fix = "save the file as UTF-8 text"
+        raise fail(message, fix=fix, place=f"{place}:{line}:{column}") from error
     return read_text(text, place)
 
 
@@ -97,8 +98,8 @@ def read_text(text: str, name: str) -> Document:
     data = reader.read(text)
     if not isinstance(data, dict):
         problem = "is empty" if data is None else f"is {shown(data)}"
-        message = f"{problem}; a spec is a mapping (name: ..., metric: ..., parameters: ...)"
-        raise fail(message, place=f"{name}:1:1")
+        fix = "a spec is a mapping (name: ..., metric: ..., parameters: ...)"
+        raise fail(f"{problem}", fix=fix, place=f"{name}:1:1")
     return Document(data, name, reader.keys, reader.values)
 
 
@@ -158,11 +159,11 @@ def _sized(number: float, path: Path) -> float:
     try:
         return check_size(number)
     except ValueError as error:
-        raise fail(str(error), *path) from error
+        raise fail(error, *path) from error
 
 
 def _text_keys(mapping: Mapping[str, object], path: Path) -> Iterator[tuple[str, object]]:
     for key, value in mapping.items():
         if not isinstance(key, str):
-            raise fail(f"the key {key!r} is no text; write {str(key)!r}", *path)
+            raise fail(f"the key {key!r} is no text", *path, fix=f"write {str(key)!r}")
         yield str(key), value

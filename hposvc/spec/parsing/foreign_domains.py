@@ -28,7 +28,7 @@ def declared(value: Any, *path: str | int) -> object:
         SpecError: no declaration can hold the range.
     """
     if isinstance(value, Mapping) and value.keys() == {"grid_search"}:
-        raise fail(f"is Tune's grid_search; {GRID}", *path)
+        raise fail("is Tune's grid_search", *path, fix=GRID)
     for kind in _kinds(value):
         if kind in READERS:
             return READERS[kind](value, path)
@@ -53,13 +53,13 @@ def _tune_range(domain: Any, path: Path) -> object:
     is_int = f"{TUNE}.Integer" in _kinds(domain)
     low, high = (domain.lower, domain.upper) if normal is None else ends_of(*normal)
     if not all(isinstance(end, Real) and math.isfinite(end) for end in (low, high)):
-        raise fail("has no ends; give tune.uniform(low, high), or {min, max}", *path)
+        raise fail("has no ends", *path, fix="give tune.uniform(low, high), or {min, max}")
     if is_int and q in (None, 1):
         high -= 1  # tune.randint excludes the upper end, and so does tune.qrandint with q=1
     elif q is not None:
         low, high = _multiple(low, q, math.ceil), _multiple(high, q, math.floor)
     if low > high and (is_int or q is not None):
-        raise fail(f"{domain.lower} to {domain.upper} holds no value; widen it", *path)
+        raise fail(f"{domain.lower} to {domain.upper} holds no value", *path, fix="widen it")
     made = _range("int" if is_int else "float", low, high, log, q)
     if normal is None or not isinstance(made, dict):
         return made
@@ -80,7 +80,7 @@ def _tune_sampler(domain: Any, path: Path) -> tuple[bool, float | None, tuple[fl
     if f"{TUNE}.Normal" in kinds:
         return False, q, (sampler.mean, sampler.sd)
     if f"{TUNE}.LogUniform" not in kinds and f"{TUNE}.Uniform" not in kinds:
-        raise fail(f"is drawn by {kinds[0]}, which is none of Tune's; give {{min, max}}", *path)
+        raise fail(f"is drawn by {kinds[0]}, which is none of Tune's", *path, fix="give {min, max}")
     return f"{TUNE}.LogUniform" in kinds, q, None
 
 
@@ -94,7 +94,7 @@ def _multiple(bound: float, q: float, inward: Callable[[float], int]) -> float:
 
 def _tune_choice(domain: Any, path: Path) -> object:
     if domain.is_grid():
-        raise fail(f"is Tune's grid_search; {GRID}", *path)
+        raise fail("is Tune's grid_search", *path, fix=GRID)
     return {"values": list(domain.categories)}
 
 

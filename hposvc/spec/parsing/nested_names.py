@@ -29,7 +29,7 @@ def write_out(document: Document) -> Document:
     for path, given in _members((PARAMETERS,), parameters):
         name = ".".join(map(str, path[1:]))
         if name in paths:
-            problem = Problem(path, f"{name} is there twice; remove one of them", at_key=True)
+            problem = Problem(path, f"{name} is there twice", "remove one of them", at_key=True)
             raise SpecError([document.place(problem)])
         paths[name], declared[name] = path, given
     moved = {path: (PARAMETERS, name) for name, path in paths.items() if len(path) > 2}

@@ -23,7 +23,7 @@ def parse(settings: Iterable[str]) -> dict[str, object]:
         try:
             parsed[key] = read_value(text)
         except SpecError as error:
-            raise _override_error(key, f"{text}: {error.problems[0].message}") from error
+            raise _override_error(key, f"{text}: {error.problems[0].text}") from error
     return parsed
 
 

@@ -29,7 +29,7 @@ class PlannedFeature:
         if self.values is None:
             return Problem(path, NOT_YET, at_key=True)
         name = self.name or shorten(str(value))
-        return Problem(path, f"{name} is {NOT_YET}; {self.instead}")
+        return Problem(path, f"{name} is {NOT_YET}", f"{self.instead}")
 
 
 def _planned_keys(*keys: str) -> list[PlannedFeature]:

@@ -186,7 +186,7 @@ class Reader:
         try:
             return core_value(text)
         except ValueError as error:
-            raise self._fail(str(error), mark, *path) from error
+            raise self._fail(error, mark, *path) from error
 
     def _syntax_error(self, error: MarkedYAMLError) -> SpecError:
         problem = f"{error.problem}, {error.context}"
@@ -196,7 +196,7 @@ class Reader:
             mark = error.context_mark  # where the quote was opened
         return self._fail(f"not YAML: {hint}", mark_at(mark))
 
-    def _fail(self, message: str, mark: Mark, *path: str | int) -> SpecError:
+    def _fail(self, message: str | Exception, mark: Mark, *path: str | int) -> SpecError:
         return fail(message, *path, place=f"{self.name}:{mark.line}:{mark.column}")
 
 

@@ -10,9 +10,10 @@ from hposvc.operations.selection import COMPARISONS, Row, choose
 from hposvc.state.summary import INTERRUPTED, trial_row
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState, trial_name
+from hposvc.text import duration, number
 from hposvc.views.console import plain
 from hposvc.views.dashboard import COLOURS, searched, trend
-from hposvc.views.formatting import WIDTH, duration, number, scalar
+from hposvc.views.formatting import WIDTH, scalar
 
 STATES: tuple[TrialPhase | None, ...] = (
     *(None, "RUNNING", "PENDING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"),

@@ -9,10 +9,11 @@ from rich.text import Text
 from hposvc.analysis.audit import Line
 from hposvc.state.summary import rung_steps
 from hposvc.state.sweep import SweepState
+from hposvc.text import duration, number
 from hposvc.views.audit import COLOURS, merge_checkpoint_lines
 from hposvc.views.console import plain_log
 from hposvc.views.dashboard import why_over
-from hposvc.views.formatting import duration, number, scalar
+from hposvc.views.formatting import scalar
 from hposvc.views.watch.plot import plot
 
 VIEWS = ("curve", "decisions", "configuration", "log")

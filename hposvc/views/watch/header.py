@@ -10,8 +10,9 @@ from hposvc.events import DriverState
 from hposvc.state.summary import phase
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
+from hposvc.text import duration, number
 from hposvc.views import dashboard
-from hposvc.views.formatting import duration, number, why_ended
+from hposvc.views.formatting import why_ended
 from hposvc.views.waits import describe_waits
 from hposvc.views.watch.plot import trend
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from hposvc.views.formatting import evenly_spaced, number, sparkline
+from hposvc.text import number
+from hposvc.views.formatting import evenly_spaced, sparkline
 
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of braille, by column and row
 BLANK = 0x2800

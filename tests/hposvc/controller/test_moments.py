@@ -106,13 +106,13 @@ def test_a_stall_is_told_once_until_something_is_reported():
     desk.happen(Attached(0.0, "here:1"))
     assert pass_to(desk, 599.0) == []
     (alert,) = pass_to(desk, 600.0)
-    assert alert.text.startswith("nothing has run for 10 min: no slot is free")
+    assert alert.text.startswith("nothing has run for 10m: no slot is free")
     assert pass_to(desk, 5000.0) == []
     order = desk.start()
     desk.report(order, 1, 0.5)
     assert pass_to(desk, 5599.0) == []
     (alert,) = pass_to(desk, 5600.0)
-    assert alert.text == "no trial has reported for 10 min; running: t0001"
+    assert alert.text == "no trial has reported for 10m; running: t0001"
 
 
 @pytest.mark.parametrize("stop_at", range(1, 60, 14))

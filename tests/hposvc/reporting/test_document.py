@@ -211,5 +211,5 @@ def test_a_report_says_how_good_the_forecast_was(sweeps):
     kept.keep(sweeps.home, specs.restore(row.spec), plan, now=row.created - 1)
     section = Section.read(api.OpenSweep(sweeps, "plain"), sweeps.home)
     (time,) = [figure for figure in section.figures if figure.name == "Time"]
-    assert time.note == "forecast 2 s, outside 1 s to 3 s"
+    assert time.note == "forecast 2s, outside 1s to 3s"
     assert section.json()["forecast"]["figures"][0]["held"] is False

@@ -177,4 +177,4 @@ def test_the_rungs_that_are_told_are_those_that_are_used(first, last, rungs):
 def test_trials_that_can_never_be_halved_are_refused(first, refused):
     problems = [*Hyperband().problems(None, Plan(first, 19))]
     assert [problem.path for problem in problems] == [("fidelity", "min")] * refused
-    assert all("give 6 or less" in problem.message for problem in problems)
+    assert all("give 6 or less" in problem.text for problem in problems)

@@ -12,8 +12,8 @@ from hposvc.server.problems import ApiError
 def test_problems_of_a_spec_have_place_key_and_remedy(tmp_path):
     error = SpecError(
         [
-            Problem(("parameters", "lr"), "min is 1, max is 0; swap them", place="spec:7:14"),
-            Problem(("metrc",), "no such key; did you mean 'metric'?", place="spec"),
+            Problem(("parameters", "lr"), "min is 1, max is 0", "swap them", place="spec:7:14"),
+            Problem(("metrc",), "no such key", "did you mean 'metric'?", place="spec"),
         ]
     )
     answer = problems.answer(error, tmp_path)
@@ -35,7 +35,7 @@ def test_problems_of_a_spec_have_place_key_and_remedy(tmp_path):
             "line": None,
             "column": None,
             "key": "metrc",
-            "fix": "write metric",
+            "fix": "did you mean 'metric'?",
         },
     ]
 

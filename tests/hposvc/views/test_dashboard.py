@@ -27,7 +27,7 @@ def test_the_panel_shows_progress_best_and_what_runs(story):
     text = text_of(Panels("digits-1").draw(story.state, 75.0))
     assert "digits-1" in text
     assert "1 of 5 trials" in text
-    assert "1m 15s of 2h 00m" in text
+    assert "1m 15s of 2h" in text
     assert "val/accuracy 0.91  t0002 at epoch 2" in text
     running = next(line for line in text.splitlines() if "2/27" in line)
     for part in ("t0002", "0.91", "▁▇", "lr 0.001  batch 64"):
@@ -129,7 +129,7 @@ def test_the_time_left_follows_the_pace_of_the_trials_that_ended(story):
     drawn = text_of(Panels("digits-1").draw(story.state, story.state.elapsed_s))
     assert "about 2m left (" in drawn  # two more, each of a minute
     later = text_of(Panels("digits-1").draw(story.state, story.state.elapsed_s + 60))
-    assert re.search(r"about (60|65)s left", later)
+    assert "about 1m left (" in later
 
 
 def test_a_low_terminal_gets_all_of_it_in_eighty_columns(story):

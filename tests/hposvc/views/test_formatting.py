@@ -12,44 +12,13 @@ from hposvc.state.sweep import SweepState
 from hposvc.views.formatting import (
     BARS,
     NOT_FINITE,
-    duration,
     evenly_spaced,
-    number,
     parse_time,
-    scalar,
     sparkline,
     why_ended,
 )
 
 LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "–"),
-        (0.98612345, "0.98612"),
-        (1234567.0, "1.2346e+06"),
-    ],
-)
-def test_a_number_has_five_digits(value, text):
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "null"), (True, "true"), (64, "64"), (3.14159e-4, "0.000314"), ("adamw", "adamw")],
-)
-def test_a_parameter_is_short(value, text):
-    assert scalar(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-1, "0s"), (59.9, "59s"), (60, "1m 00s"), (3725, "1h 02m"), (90000, "1d 1h")],
-)
-def test_a_duration_has_two_units(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_a_falling_loss_falls():

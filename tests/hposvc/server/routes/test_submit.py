@@ -76,7 +76,7 @@ def test_yaml_is_refused_with_line_and_column(tmp_path):
         assert response.status_code == 400
         (entry,) = [entry for entry in served.errors(response) if entry["key"] == "metrc"]
         assert (entry["file"], entry["line"], entry["column"]) == ("spec", 2, 1)
-        assert entry["fix"] == "write metric"
+        assert entry["fix"] == "did you mean 'metric'?"
 
 
 def test_files_are_where_the_relative_paths_of_the_spec_begin(client, tmp_path):

@@ -33,7 +33,7 @@ class Outer:
 def refused(data):
     with pytest.raises(SpecError) as error:
         fill(Outer, data)
-    return {problem.path: problem.message for problem in error.value.problems}
+    return {problem.path: problem.text for problem in error.value.problems}
 
 
 def test_nested_data_becomes_nested_dataclasses():

@@ -1,0 +1,62 @@
+import json
+from math import inf, nan
+
+import pytest
+
+from hposvc.text import duration, finite, format_bytes, number, spelled, value_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.98612345, "0.98612"),
+        (1234567.0, "1.2346e6"),
+        (-1e-5, "-1e-5"),
+        (1e-10, "1e-10"),
+        (1e100, "1e100"),
+        (-inf, "-∞"),
+        (nan, "nan"),
+    ],
+)
+def test_a_number_has_five_digits(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(None, "null"), (True, "true"), (64, "64"), (3.14159e-5, "3.14e-5"), ("adamw", "adamw")],
+        *[([64, 32], "[64, 32]"), ({"ä": "b"}, '{"ä": "b"}')],
+    ],
+)
+def test_a_parameter_is_short(value, text):
+    assert value_text(value, digits=3) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *[(None, "–"), (-1, "0s"), (0.0034, "0.0034s"), (3, "3s"), (2.55, "2.5s"), (59.9, "59s")],
+        *[(60, "1m"), (75, "1m 15s"), (3725, "1h 02m"), (7200, "2h"), (90000, "1d 01h")],
+    ],
+)
+def test_a_duration_has_two_units(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(512, "512 B"), (2**20, "1 MiB"), (3.4 * 2**30, "3.4 GiB")]
+)
+def test_a_size_has_a_binary_unit(count, text):
+    assert format_bytes(count) == text
+
+
+def test_json_gets_null_or_a_name_for_what_it_has_no_number_for():
+    data = {"a": (1.23456789, nan), "b": [inf, {"c": -inf}], "d": "NaN", "e": True}
+    assert json.loads(json.dumps(finite(data, digits=3), allow_nan=False)) == {
+        **{"a": [1.23, None], "b": [None, {"c": None}], "d": "NaN", "e": True}
+    }
+    assert json.loads(json.dumps(spelled(data), allow_nan=False)) == {
+        **{"a": [1.23456789, "NaN"], "b": ["Infinity", {"c": "-Infinity"}], "d": "NaN", "e": True}
+    }
