@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hposvc.agent.exchange import Exchange, Verdict, Work
+from hposvc.agent.exchange import Exchange, Verdict
 from hposvc.agent.launching import Launcher
 from hposvc.agent.rank_group import Exited, RankGroup
 from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
@@ -27,10 +27,11 @@ from hposvc.backends.backend import Setting, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
 from hposvc.events import Failed
+from hposvc.journal.agents import AgentOrder
 from hposvc.spec import SweepSpec, fingerprint
 from trainables.link import Report, Suggestion
 from trainables.order import Order
-from trainables.runtime.assignment import Outcome, SlotConfig, log_file
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
 from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, Message, OrderPlaced, Ready
 from trainables.stopping import SIGTERM_TEXT
@@ -130,7 +131,7 @@ class Agent:
             raise Interrupted("interrupted; the server gives the trial to another agent")
         return ended
 
-    def _next_work(self) -> Work | None:
+    def _next_work(self) -> AgentOrder | None:
         """Ask until there is an order; None: the sweep is over, or this agent leaves."""
         tries = 0
         while not self._leaving.is_set():
@@ -142,7 +143,7 @@ class Agent:
             if not asked.done():
                 break  # if an order is on its way, its lease will end
             try:
-                answer: Work | None = asked.result()
+                answer: AgentOrder | None = asked.result()
             except SweepOver:
                 self.say(f"{self.recorded.id} is over")
                 break
@@ -152,11 +153,11 @@ class Agent:
             tries += 1
         return None
 
-    def _carry_out(self, work: Work) -> bool:
+    def _carry_out(self, work: AgentOrder) -> bool:
         """Have an order carried out, and tell the server how it ended; False: it is not ours."""
-        order = work.order
+        order = work.to_order()
         steps = f"{order.first}..{'' if order.until is None else order.until}"
-        with self._beating(work):
+        with self._beating(order, work.lease_s):
             try:
                 group = self._ready_group(work)
             except Exception as error:
@@ -169,15 +170,15 @@ class Agent:
                 self._tell(order, partial(self.exchange.released, order, why))
                 return False
             if order.until is not None and order.first > order.until:  # all is reported already
-                return self._tell(order, partial(self.exchange.done, order, ""))
+                return self._tell(order, partial(self.exchange.done, order, "", None))
             self.say(f"{order.trial}: training steps {steps}")
-            return self._train(group, work)
+            return self._train(group, Assignment(order, work.environment))
 
-    def _train(self, group: RankGroup, work: Work) -> bool:
-        order, judged = work.order, 0
+    def _train(self, group: RankGroup, assignment: Assignment) -> bool:
+        order, judged = assignment.order, 0
         with self._lock:
             self._training = group
-            group.carry_out(work.assignment)
+            group.carry_out(assignment)
             if self._leaving.is_set():
                 group.leave(LEAVING)
         try:
@@ -273,15 +274,15 @@ class Agent:
         self._sender.submit(work)
 
     @contextmanager
-    def _beating(self, work: Work) -> Iterator[None]:
+    def _beating(self, order: Order, lease_s: float) -> Iterator[None]:
         """Send heartbeats for an order within the context.
 
         A lease that is lost shows at each of them: nobody listens while the ranks start.
         """
-        order, over = work.order, threading.Event()
+        over = threading.Event()
 
         def beat() -> None:
-            while not over.wait(work.lease_s / BEATS):
+            while not over.wait(lease_s / BEATS):
                 try:
                     self._inbox.put((None, Answered(order.id, self.exchange.beat(order))))
                 except Exception as error:  # noqa: BLE001 - raised by the main thread
@@ -293,19 +294,19 @@ class Agent:
         finally:
             over.set()
 
-    def _ready_group(self, work: Work) -> RankGroup | None:
+    def _ready_group(self, work: AgentOrder) -> RankGroup | None:
         """Return ranks that can carry out an order; None: this agent leaves before they are up.
 
         Raises:
             OutOfReach: they can't start, or can't read the checkpoint to start from.
         """
-        if work.foreign:
+        if isinstance(work.checkpoint, str):
             raise OutOfReach(
-                f"{work.order.trial} goes on from {work.foreign}, which a worker of another kind "
+                f"{work.trial} goes on from {work.checkpoint}, which a worker of another kind "
                 "wrote; let only such workers take this sweep's trials, or only `hposvc agent`"
             )
         spec, config = self._prepare(work)
-        ranks = work.order.workers or config.world_size
+        ranks = work.workers or config.world_size
         config = replace(config, world_size=ranks, total=work.total)
         if self._group is not None and (self._group.config != config or self._has_exited()):
             self._drop_group()
@@ -341,7 +342,7 @@ class Agent:
                 exited |= sender is self._group and isinstance(message, Exited)
         return exited
 
-    def _prepare(self, work: Work) -> tuple[SweepSpec, SlotConfig]:
+    def _prepare(self, work: AgentOrder) -> tuple[SweepSpec, SlotConfig]:
         """Return the spec and the configuration of ranks, with paths of this machine.
 
         Raises:

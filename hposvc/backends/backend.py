@@ -26,7 +26,7 @@ from trainables.runtime.assignment import Outcome, SlotConfig
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
 
 if TYPE_CHECKING:
-    from hposvc.backends.agents import Mailbox
+    from hposvc.journal.agents import AgentMailbox
 
 # yield: the order ends here, but its trial is to go on later
 Answer = Literal["continue", "yield", "stop"]
@@ -47,7 +47,7 @@ class Setting:
     runtime_env: Mapping[str, object] = field(default_factory=dict)  # prepared by Ray on each node
     # Checksums of the trainable's source files.
     code: Mapping[str, str] = field(default_factory=dict)
-    mailbox: "Mailbox | None" = None  # the exchange with agents; None: there is none
+    mailbox: "AgentMailbox | None" = None  # the exchange with agents; None: there is none
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 

@@ -12,9 +12,10 @@ whose beats do not change, on condition that they still have not.
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from hposvc.events import Finished
@@ -27,11 +28,58 @@ from hposvc.journal.database import (
     Store,
     retry_until_answered,
 )
+from trainables.order import Order, Params
+from trainables.storage.checkpoint import FOREIGN, Saved
 
 Body = Mapping[str, Any]
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time
 REMEMBERED = 1000  # orders that are over, so that their clients may tell their end again
+
+
+class AgentOrder(BaseModel):
+    """An order: train `trial` for the steps `first..until`, from `checkpoint` or from scratch.
+
+    `first` is `until` + 1 if nothing is left to do but to tell that it is done. The mailbox has an
+    order in this form, and agents get it so.
+    """
+
+    trial: str
+    params: Params
+    first: int
+    until: int | None  # null: until the training is over by itself
+    total: int | None  # the last step of a whole trial
+    checkpoint: str | Saved | None  # as it was reported
+    seed: int
+    lease_s: float  # a sign of life is due within this time: a report or a heartbeat
+    order: int  # number of the order; with it, later requests can't be taken for another order's
+    milestones: tuple[int, ...]  # steps whose report is answered once the sweep has decided
+    environment: Mapping[str, str]  # variables for rank 0, such as those of MLflow
+    metrics: Sequence[str]  # a report that has them all is judged; a step without is only recorded
+    copies: bool  # a milestone's report needs a checkpoint, since other trials may go on from there
+    # What hposvc's own runtime needs to build the order and to write checkpoints.
+    parent: str | None
+    seed_of: str | None
+    shrink: int
+    replicate: int
+    workers: int
+    folder: str  # of the sweep
+    storage: str | None  # URL of the checkpoints; null: they are in the folder
+
+    def to_order(self) -> Order:
+        """Return the order as ranks carry it out."""
+        start = self.checkpoint
+        if isinstance(start, str):
+            start = Saved(self.first - 1, f"{FOREIGN}{start}", checksum="", size=0)
+        alike = {each.name: getattr(self, each.name, None) for each in fields(Order)}
+        return Order(**{**alike, "id": self.order, "start": start})
+
+
+def reported_checkpoint(saved: Saved | None) -> Saved | str | None:
+    """Return a checkpoint as it was reported: as text, if a worker of another kind wrote it."""
+    if saved is not None and saved.path.startswith(FOREIGN):
+        return saved.path.removeprefix(FOREIGN)
+    return saved
 
 
 class Lease(NamedTuple):
@@ -55,6 +103,18 @@ class Look(NamedTuple):
     orders: Mapping[int, Lease]
     wishes: Mapping[str, Wish]
     server: int  # grows while a server lives
+
+
+@dataclass
+class Turn:
+    """The changes that a driver makes in the mailbox at once."""
+
+    opened: list[AgentOrder] = field(default_factory=list)
+    # For each order the step up to which milestones are passed, and what it is told.
+    answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    # Orders that end if they still have this lease (None: any), with their last message.
+    ended: list[tuple[int, Lease | None, Body]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)  # that the journal does not know any more
 
 
 @dataclass(frozen=True)
@@ -94,23 +154,17 @@ class AgentMailbox:
         with self.store.reading() as connection:
             return set(connection.execute(query).scalars())
 
-    def write(
-        self,
-        opened: Sequence[tuple[int, str, Body]],
-        answers: Mapping[int, tuple[int, str | None]],
-        ended: Sequence[tuple[int, tuple[str | None, int] | None, Body]],
-        dropped: Sequence[int],
-    ) -> None:
-        """Write a driver's turn; see `hposvc/backends/agents.py:Mailbox`."""
+    def write(self, turn: Turn) -> None:
+        """Write a driver's turn in one transaction; safe to repeat."""
 
         def write() -> None:
             with self.store.writing() as connection:
-                self._open(connection, opened)
-                self._answer(connection, answers)
-                for order, lease, message in ended:
+                self._open(connection, turn.opened)
+                self._answer(connection, turn.answers)
+                for order, lease, message in turn.ended:
                     self._end(connection, order, lease, message)
-                if dropped:
-                    mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(dropped)
+                if turn.dropped:
+                    mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(turn.dropped)
                     connection.execute(update(AGENT_ORDERS).where(mine).values(state="over"))
 
         retry_until_answered(write, self.sweep)
@@ -119,9 +173,7 @@ class AgentMailbox:
         self, connection: Connection, answers: Mapping[int, tuple[int, str | None]]
     ) -> None:
         for order, (decided, verdict) in answers.items():
-            values = (
-                {"decided": decided} if verdict is None else {"decided": decided, "told": verdict}
-            )
+            values = {"decided": decided} | ({} if verdict is None else {"told": verdict})
             connection.execute(
                 update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
             )
@@ -130,30 +182,29 @@ class AgentMailbox:
         self,
         connection: Connection,
         order: int,
-        lease: tuple[str | None, int] | None,
+        lease: Lease | None,
         message: Body,
     ) -> None:
         mine = _is(self.sweep, order) & _GOES_ON
         if lease is not None:
-            client, beats = lease
-            same = _OPEN if client is None else AGENT_ORDERS.c.client == client
-            mine &= same & (AGENT_ORDERS.c.beats == beats)
+            same = _OPEN if lease.client is None else AGENT_ORDERS.c.client == lease.client
+            mine &= same & (AGENT_ORDERS.c.beats == lease.beats)
         _end(connection, mine, self.sweep, order, message, {})
 
-    def _open(self, connection: Connection, opened: Sequence[tuple[int, str, Body]]) -> None:
+    def _open(self, connection: Connection, opened: Sequence[AgentOrder]) -> None:
         if not opened:
             return
-        numbers = [order for order, _, _ in opened]
+        numbers = [work.order for work in opened]
         query = select(AGENT_ORDERS.c.id).where(_of(self.sweep), AGENT_ORDERS.c.id.in_(numbers))
         there = set(connection.execute(query).scalars())  # of a try that was not answered
         rows = [
             {
-                **{"sweep": self.sweep, "id": order, "trial": trial, "body": json.dumps(body)},
-                **{"state": "open", "beats": 0},
-                **dict.fromkeys(("step", "low", "decided"), body["first"] - 1),
+                **{"sweep": self.sweep, "id": work.order, "trial": work.trial},
+                **{"body": work.model_dump_json(), "state": "open", "beats": 0},
+                **dict.fromkeys(("step", "low", "decided"), work.first - 1),
             }
-            for order, trial, body in opened
-            if order not in there
+            for work in opened
+            if work.order not in there
         ]
         if rows:
             connection.execute(insert(AGENT_ORDERS), rows)
@@ -178,13 +229,13 @@ class Row(NamedTuple):
 
     id: int
     trial: str
-    body: Body
+    body: AgentOrder
     state: str
     client: str | None
     since: float | None
     step: int
     low: int
-    saved: Body | None
+    saved: Saved | None
     decided: int
     told: str | None
     ended: str | None
@@ -192,16 +243,16 @@ class Row(NamedTuple):
     @property
     def resumes_after(self) -> int:
         """The step after which a client that begins again goes on."""
-        start: int = self.body["first"] - 1
-        return start if self.saved is None else max(start, self.saved["step"])
+        start = self.body.first - 1
+        return start if self.saved is None else max(start, self.saved.step)
 
 
 _COLUMNS = tuple(AGENT_ORDERS.c[name] for name in Row._fields)
 
 
 def _row(found: Any) -> Row:
-    saved = None if found.saved is None else json.loads(found.saved)
-    return Row(*found)._replace(body=json.loads(found.body), saved=saved)
+    saved = None if found.saved is None else Saved(**json.loads(found.saved))
+    return Row(*found)._replace(body=AgentOrder.model_validate_json(found.body), saved=saved)
 
 
 def _of(sweep: str) -> ColumnElement[bool]:
@@ -324,7 +375,7 @@ def keep_alive(
     sweep: str,
     row: Row,
     messages: Sequence[Body] = (),
-    saved: Body | None = None,
+    saved: Saved | None = None,
     **steps: int,
 ) -> bool:
     """Record a sign of life of an order's client.
@@ -340,7 +391,7 @@ def keep_alive(
     mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
     values: dict[str, object] = {**steps, "beats": AGENT_ORDERS.c.beats + 1}
     if saved is not None:
-        values["saved"] = json.dumps(saved)
+        values["saved"] = json.dumps(vars(saved))
     if connection.execute(update(AGENT_ORDERS).where(mine).values(values)).rowcount != 1:
         return False
     _send(connection, sweep, row.id, *messages)
