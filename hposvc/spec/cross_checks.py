@@ -213,9 +213,7 @@ def plateau_problems(
         yield Problem(("checkpoints", "keep_best"), message)
 
 
-def engine_problems(
-    engine: Engine, runs: str | Sequence[str] | None, resources: Resources
-) -> Iterator[Problem]:
+def engine_problems(engine: Engine, runs: str | Sequence[str] | None) -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
     if engine.traits.simulated and runs is not None:
         message = "is given, but engine simulate calls engine.curve instead; remove one of them"
@@ -223,9 +221,6 @@ def engine_problems(
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
         message = "is missing; give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), message, at_key=True)
-    if not engine.traits.several_ranks and resources.ranks > 1:
-        message = f"is {resources.ranks}, but engine {engine.type} is one process; set it to 1"
-        yield Problem(("resources", "workers"), message)
 
 
 def sink_problems(send_to: Sequence[str], command: Sequence[str] | None) -> Iterator[Problem]:

@@ -13,8 +13,8 @@ from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.agent.agent import Agent, Refused
-from hposvc.agent.launching import LocalLauncher
 from hposvc.agent.start import take_trials
+from hposvc.backends.process.launching import LocalLauncher
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
 from hposvc.events import Failed, Ordered, Reported
 from hposvc.journal.home import sign
@@ -91,7 +91,7 @@ def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():
     with ExitStack() as stack:
         agent = Agent(Gone(), None, LocalLauncher(), stack, 1.0, print)
         with agent._beating(order, lease_s=0.04):
-            heard = [agent._inbox.get(timeout=30)[1] for _ in range(2)]
+            heard = [agent._inbox.get(timeout=30) for _ in range(2)]
     assert [type(message) for message in heard] == [Refused, Refused]
 
 

@@ -1,4 +1,4 @@
-"""The ranks of an agent: processes that stay warm from order to order, and their coordinator."""
+"""Ranks without Ray: processes that stay warm from order to order, and their coordinator."""
 
 import os
 import pickle
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Literal
 
-from hposvc.agent.launching import Launcher, SlurmLauncher
-from hposvc.agent.rank_process import NOTICE, SlotOfRank
+from hposvc.backends.process.launching import Launcher, SlurmLauncher
+from hposvc.backends.process.rank_process import NOTICE, SlotOfRank
 from trainables.errors import shortened
 from trainables.runtime.assignment import Assignment, SlotConfig
 from trainables.runtime.coordinator import Coordinator, Switchboard
@@ -22,7 +22,7 @@ from trainables.runtime.wire import Message
 GONE_S = 5.0  # seconds for srun's ranks to be gone, before srun is told to end them
 TAIL = 4096  # bytes of a process's output that are read for its last line
 KILLED_S = 60.0  # and then, before we stop waiting: Slurm kills them after its KillWait
-# The ranks' own; the agent's token is not theirs.
+# From the ranks: the token is that of who started them.
 WITHHELD = ("HPOSVC_TOKEN", "HPOSVC_TOKEN_FILE")
 
 
@@ -76,7 +76,7 @@ class RankGroup:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 env=variables,
-                start_new_session=True,  # Ctrl-C must reach only the agent
+                start_new_session=True,  # Ctrl-C must reach only their owner
             )
             self._processes.append(process)
             self._write(process, pickle.dumps(slot))

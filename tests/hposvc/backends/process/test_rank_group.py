@@ -9,9 +9,9 @@ import psutil
 import pytest
 from engines import PATIENCE_S, await_none, make_spec
 
-from hposvc.agent.launching import LocalLauncher
-from hposvc.agent.rank_group import Exited, RankGroup
 from hposvc.backends.backend import Setting
+from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_group import Exited, RankGroup
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
