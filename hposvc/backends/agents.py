@@ -8,26 +8,15 @@ of this process's monotonic clock, during which a server lived to hear one.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting
-from hposvc.events import (
-    BackendEvent,
-    Checkpointed,
-    Described,
-    Ended,
-    Failed,
-    Placed,
-    Reported,
-    Suggested,
-)
+from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
 from hposvc.journal.agents import AgentOrder, Lease, Look, Turn, reported_checkpoint
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
-from trainables.dataset import DataSet
 from trainables.order import Order
 from trainables.runtime.assignment import trial_seed
-from trainables.storage.checkpoint import Saved
 
 BUSY_POLL_S, IDLE_POLL_S = 0.01, 0.1  # seconds between two looks into the mailbox
 BUSY_S = 2.0  # since the last message: then the next one is soon to come
@@ -118,11 +107,11 @@ class Agents:
         self._turn.answers[order] = (held.step, before if before == "stop" else decision or before)
         if decision is not None and held.is_open:  # if no client has it in this moment either
             nobody = held.lease or Lease(None, 0)
-            self._turn.ended.append((order, nobody, {"kind": "ended", "how": ""}))
+            self._turn.ended.append((nobody, Ended(self.now(), order, held.order.trial)))
 
     def kill(self, order: int) -> None:
-        if order in self._orders:
-            self._turn.ended.append((order, None, {"kind": "ended", "how": ""}))
+        if (held := self._orders.get(order)) is not None:
+            self._turn.ended.append((None, Ended(self.now(), order, held.order.trial)))
 
     def set_parallel(self, parallel: int | Literal["auto"]) -> None:
         self._parallel = parallel
@@ -135,13 +124,11 @@ class Agents:
         deadline = time.monotonic() + timeout_s
         while True:
             self._write()
-            look = self._mailbox.look()
+            look = self._mailbox.look(self.now())
             now = time.monotonic()
             self._watch(look, now)
-            self._delivered = [number for number, _, _ in look.messages]
-            events = [
-                event for _, order, body in look.messages for event in self._read(order, body)
-            ]
+            self._delivered = [number for number, _ in look.messages]
+            events = [event for _, event in look.messages if self._take(event)]
             events += self._give_up_missing(look)
             if look.messages:
                 self._heard_at = now
@@ -205,17 +192,17 @@ class Agents:
                 held.lease, held.since = lease, self._clock
             elif self._clock - held.since > self._lease_s:
                 held.since = self._clock
-                self._turn.ended.append((number, lease, self._lapsed(held)))
+                self._turn.ended.append((lease, self._lapsed(held)))
 
-    def _lapsed(self, held: _Held) -> dict[str, Any]:
-        """Return the last message of an order that no client carries out."""
+    def _lapsed(self, held: _Held) -> Failed:
+        """Return the end of an order that no client carries out."""
+        cause: Cause = "infra"
         if held.lease is None or held.lease.client is None:
-            message = f"no agent took it within {self._lease_s:g} s"
-            return {"kind": "failed", "cause": "preempt", "message": message}
-        message = (
-            f"no sign of life from agent {held.lease.client} for {self._lease_s:g} s (engine.lease)"
-        )
-        return {"kind": "failed", "cause": "infra", "message": message}
+            cause, message = "preempt", f"no agent took it within {self._lease_s:g} s"
+        else:
+            client = held.lease.client
+            message = f"no sign of life from agent {client} for {self._lease_s:g} s (engine.lease)"
+        return Failed(self.now(), held.order.id, held.order.trial, cause, message)
 
     def _give_up_missing(self, look: Look) -> list[BackendEvent]:
         """Return failures of orders that somebody deleted from the database."""
@@ -229,33 +216,13 @@ class Agents:
         lost = "its order is no longer in the database"
         return [Failed(self.now(), number, trial, "infra", lost) for number, trial in gone]
 
-    def _read(self, order: int, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a message; none if the driver does not know its order."""
-        held = self._orders.get(order)
+    def _take(self, event: BackendEvent) -> bool:
+        """Note what an event says of its order; return whether the driver knows that order."""
+        held = self._orders.get(event.order)
         if held is None:
-            return []
-        now, trial = self.now(), held.order.trial
-        match body["kind"]:
-            case "report":
-                held.step = max(held.step, body["step"])
-                metrics, left_out = body["metrics"], body.get("left_out", {})
-                return [Reported(now, order, trial, body["step"], metrics, left_out)]
-            case "placed":
-                return [Placed(now, order, trial, body["device"], body["node"])]
-            case "saved":
-                return [Checkpointed(now, order, trial, Saved(**body["saved"]))]
-            case "data":
-                return [
-                    Described(
-                        now, order, trial, tuple(DataSet(**data_set) for data_set in body["data"])
-                    )
-                ]
-            case "suggested":
-                return [Suggested(now, order, trial, body["name"], body["value"], body["domain"])]
-        del self._orders[order]
-        if body["kind"] == "ended":
-            names = body.get("unused")
-            unused = None if names is None else tuple(names)
-            return [Ended(now, order, trial, body["how"], unused)]
-        facts = {name: body.get(name, False) for name in ("damaged", "whole", "crashed")}
-        return [Failed(now, order, trial, body["cause"], body["message"], **facts)]
+            return False
+        if isinstance(event, Reported):
+            held.step = max(held.step, event.step)
+        elif isinstance(event, Ended | Failed):
+            del self._orders[event.order]
+        return True

@@ -13,12 +13,12 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from hposvc.events import Finished
+from hposvc.events import BackendEvent, Ended, Failed, Finished, from_json, to_json
 from hposvc.journal.compression import KIND as PACKED
 from hposvc.journal.database import (
     AGENT_CLIENTS,
@@ -31,10 +31,11 @@ from hposvc.journal.database import (
 from trainables.order import Order, Params
 from trainables.storage.checkpoint import FOREIGN, Saved
 
-Body = Mapping[str, Any]
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time
 REMEMBERED = 1000  # orders that are over, so that their clients may tell their end again
+# Fields of an order that agents know by the same names.
+ALIKE = tuple(each.name for each in fields(Order) if each.name not in ("id", "start"))
 
 
 class AgentOrder(BaseModel):
@@ -71,8 +72,8 @@ class AgentOrder(BaseModel):
         start = self.checkpoint
         if isinstance(start, str):
             start = Saved(self.first - 1, f"{FOREIGN}{start}", checksum="", size=0)
-        alike = {each.name: getattr(self, each.name, None) for each in fields(Order)}
-        return Order(**{**alike, "id": self.order, "start": start})
+        alike = {name: getattr(self, name) for name in ALIKE}
+        return Order(id=self.order, start=start, **alike)
 
 
 def reported_checkpoint(saved: Saved | None) -> Saved | str | None:
@@ -99,7 +100,7 @@ class Wish(NamedTuple):
 class Look(NamedTuple):
     """The mailbox of a sweep at one moment, for its driver."""
 
-    messages: Sequence[tuple[int, int, Body]]  # number, order and body, oldest first
+    messages: Sequence[tuple[int, BackendEvent]]  # with their numbers, oldest first
     orders: Mapping[int, Lease]
     wishes: Mapping[str, Wish]
     server: int  # grows while a server lives
@@ -112,8 +113,8 @@ class Turn:
     opened: list[AgentOrder] = field(default_factory=list)
     # For each order the step up to which milestones are passed, and what it is told.
     answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
-    # Orders that end if they still have this lease (None: any), with their last message.
-    ended: list[tuple[int, Lease | None, Body]] = field(default_factory=list)
+    # Ends of orders that still have this lease; None: any.
+    ended: list[tuple[Lease | None, Ended | Failed]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)  # that the journal does not know any more
 
 
@@ -124,11 +125,11 @@ class AgentMailbox:
     store: Store
     sweep: str
 
-    def look(self) -> Look:
-        """Return what there is for the driver."""
-        return retry_until_answered(self._look, self.sweep)
+    def look(self, now: float) -> Look:
+        """Return what there is for the driver, for whom it happens now."""
+        return retry_until_answered(lambda: self._look(now), self.sweep)
 
-    def _look(self) -> Look:
+    def _look(self, now: float) -> Look:
         mine = AGENT_MESSAGES.c.sweep == self.sweep
         messages = select(AGENT_MESSAGES).where(mine).order_by(AGENT_MESSAGES.c.id).limit(PAGE)
         columns = (AGENT_ORDERS.c.id, AGENT_ORDERS.c.client, AGENT_ORDERS.c.beats)
@@ -142,7 +143,7 @@ class AgentMailbox:
             held = connection.execute(orders).all()
             clients = connection.execute(wishes).all()
         return Look(
-            [(row.id, row.number, json.loads(row.body)) for row in rows],
+            [(row.id, _event(row.body, now)) for row in rows],
             {row.id: Lease(row.client, row.beats) for row in held},
             {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
             next((row.looks for row in clients if not row.sweep), 0),
@@ -161,8 +162,8 @@ class AgentMailbox:
             with self.store.writing() as connection:
                 self._open(connection, turn.opened)
                 self._answer(connection, turn.answers)
-                for order, lease, message in turn.ended:
-                    self._end(connection, order, lease, message)
+                for lease, event in turn.ended:
+                    self._end(connection, lease, event)
                 if turn.dropped:
                     mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(turn.dropped)
                     connection.execute(update(AGENT_ORDERS).where(mine).values(state="over"))
@@ -178,18 +179,12 @@ class AgentMailbox:
                 update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
             )
 
-    def _end(
-        self,
-        connection: Connection,
-        order: int,
-        lease: Lease | None,
-        message: Body,
-    ) -> None:
-        mine = _is(self.sweep, order) & _GOES_ON
+    def _end(self, connection: Connection, lease: Lease | None, event: Ended | Failed) -> None:
+        mine = _is(self.sweep, event.order) & _GOES_ON
         if lease is not None:
             same = _OPEN if lease.client is None else AGENT_ORDERS.c.client == lease.client
             mine &= same & (AGENT_ORDERS.c.beats == lease.beats)
-        _end(connection, mine, self.sweep, order, message, {})
+        _end(connection, mine, self.sweep, event, {})
 
     def _open(self, connection: Connection, opened: Sequence[AgentOrder]) -> None:
         if not opened:
@@ -273,22 +268,29 @@ def _end(
     connection: Connection,
     where: ColumnElement[bool],
     sweep: str,
-    order: int,
-    message: Body,
+    event: Ended | Failed,
     values: Mapping[str, object],
 ) -> bool:
-    """End an order under a condition, with its last message; return whether it was met."""
+    """End an order under a condition; return whether it was met."""
     ending = update(AGENT_ORDERS).where(where).values(state="over", **values)
     if connection.execute(ending).rowcount != 1:
         return False
-    _send(connection, sweep, order, message)
+    _send(connection, sweep, event)
     return True
 
 
-def _send(connection: Connection, sweep: str, order: int, *messages: Body) -> None:
-    rows = [{"sweep": sweep, "number": order, "body": json.dumps(body)} for body in messages]
+def _send(connection: Connection, sweep: str, *events: BackendEvent) -> None:
+    rows = [
+        {"sweep": sweep, "number": event.order, "body": f"{event.kind} {to_json(event)}"}
+        for event in events
+    ]
     if rows:
         connection.execute(insert(AGENT_MESSAGES), rows)
+
+
+def _event(body: str, now: float) -> BackendEvent:
+    kind, _, text = body.partition(" ")
+    return cast(BackendEvent, from_json(kind, now, text))
 
 
 def is_over(connection: Connection, sweep: str) -> bool:
@@ -374,14 +376,14 @@ def keep_alive(
     connection: Connection,
     sweep: str,
     row: Row,
-    messages: Sequence[Body] = (),
+    events: Sequence[BackendEvent] = (),
     saved: Saved | None = None,
     **steps: int,
 ) -> bool:
     """Record a sign of life of an order's client.
 
     Args:
-        messages: for the driver.
+        events: for the driver, who dates them.
         saved: the last checkpoint; None: as before.
         steps: new values of `step` and `low`.
 
@@ -394,7 +396,7 @@ def keep_alive(
         values["saved"] = json.dumps(vars(saved))
     if connection.execute(update(AGENT_ORDERS).where(mine).values(values)).rowcount != 1:
         return False
-    _send(connection, sweep, row.id, *messages)
+    _send(connection, sweep, *events)
     return True
 
 
@@ -403,13 +405,13 @@ def tell(
     sweep: str,
     row: Row,
     state: Literal["done", "failed", "released"],
-    message: Body,
+    event: Ended | Failed,
 ) -> bool:
     """Let a client end its order; False: it has lost the order, and nothing is written."""
     if row.ended == state and row.state == "over":
         return True  # it tells so again, because it did not hear the answer
     mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
-    return _end(connection, mine, sweep, row.id, message, {"ended": state})
+    return _end(connection, mine, sweep, event, {"ended": state})
 
 
 class State(NamedTuple):

@@ -10,16 +10,28 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from hposvc.events import Cause
+from hposvc.events import (
+    BackendEvent,
+    Cause,
+    Checkpointed,
+    Described,
+    Ended,
+    Failed,
+    Placed,
+    Reported,
+    Suggested,
+)
 from hposvc.journal import agents
 from hposvc.journal.agents import AgentOrder, Row, reported_checkpoint
 from hposvc.server.problems import ApiError
+from trainables.dataset import DataSet
 from trainables.errors import encodable, shortened
 from trainables.metrics import checked
 from trainables.storage.checkpoint import FOREIGN, Saved
 
 Verdict = Literal["continue", "stop", "checkpoint"]
 Body = Mapping[str, Any]
+NOW = 0.0  # the time of events until the driver, whose clock counts, reads them
 TRIAL = re.compile(r"t[0-9]{1,12}")
 
 
@@ -87,16 +99,15 @@ def report(
         if not agents.keep_alive(connection, sweep, row, low=step - 1):
             raise lost(row.client or "", row.trial)
         return "checkpoint"
-    messages: list[Body] = []
+    events: list[BackendEvent] = []
     saved = None if checkpoint is None else saved_of(row, step, checkpoint)
     if saved is not None and saved != row.saved:
-        messages.append({"kind": "saved", "saved": vars(saved)})
+        events.append(Checkpointed(NOW, row.id, row.trial, saved))
     if step > row.step:
-        message = {"kind": "report", "step": step, "metrics": values}
-        messages.append({**message, "left_out": left_out} if left_out else message)
+        events.append(Reported(NOW, row.id, row.trial, step, values, left_out))
     now = row._replace(step=max(step, row.step), low=step - 1, saved=saved or row.saved)
     stored = {"step": now.step, "low": now.low}
-    if not agents.keep_alive(connection, sweep, row, messages, saved, **stored):
+    if not agents.keep_alive(connection, sweep, row, events, saved, **stored):
         raise lost(row.client or "", row.trial)
     if diverged:
         return "stop"
@@ -160,18 +171,21 @@ def keep(
     """
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
-    messages: list[Body] = [] if data is None else [{"kind": "data", "data": list(data)}]
+    about = (NOW, row.id, row.trial)
+    saved: Saved | None = None
+    events: list[BackendEvent] = []
+    if data is not None:
+        events.append(Described(*about, tuple(DataSet(**data_set) for data_set in data)))
     if placed is not None:
-        messages.append({"kind": "placed", **placed})
+        events.append(Placed(*about, **placed))
     if suggested is not None:
-        messages.append({"kind": "suggested", **suggested})
-    saved = None
+        events.append(Suggested(*about, **suggested))
     if checkpoint is not None:
         if not row.body.first - 1 <= checkpoint.step <= row.step:
             raise bad(f"the checkpoint is of step {checkpoint.step}, which was not reported")
         saved = saved_of(row, checkpoint.step, checkpoint)
-        messages.append({"kind": "saved", "saved": vars(saved)})
-    if not agents.keep_alive(connection, sweep, row, messages, saved):
+        events.append(Checkpointed(*about, saved))
+    if not agents.keep_alive(connection, sweep, row, events, saved):
         raise lost(row.client or "", row.trial)
 
 
@@ -195,17 +209,18 @@ def tell(
 ) -> None:
     """Record the end of an order."""
     text = shortened(encodable(reason))
-    message: Body
+    about = (NOW, row.id, row.trial)
+    event: Ended | Failed
     match state:
         case "done":
-            message = {"kind": "ended", "how": details["how"], "unused": details["unused"]}
+            event = Ended(*about, details["how"], details["unused"])
         case "failed":
+            facts = {name: details.get(name, False) for name in ("damaged", "whole", "crashed")}
             text = text or f"agent {row.client} gave no reason"
-            message = {"kind": "failed", "cause": cause or "user", "message": text, **details}
+            event = Failed(*about, cause or "user", text, **facts)
         case "released":
-            text = text or f"agent {row.client} gave it back"
-            message = {"kind": "failed", "cause": "preempt", "message": text}
-    if not agents.tell(connection, sweep, row, state, message):
+            event = Failed(*about, "preempt", text or f"agent {row.client} gave it back")
+    if not agents.tell(connection, sweep, row, state, event):
         raise lost(row.client or "", row.trial)
 
 
