@@ -8,7 +8,6 @@ server nor a long computation holds the other up.
 import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -320,8 +319,8 @@ class Agent:
                 code=fingerprint.fingerprint(spec),
             )
             own = () if spec.folder is None else (spec.folder,)
-            path = (*own, *(f"{Path(entry).absolute()}" for entry in sys.path))
-            self._config = replace(setting.slot_config(), path=path)
+            config = setting.slot_config()
+            self._config = replace(config, path=(*own, *config.path))
             name = f"{self.recorded.id}/agent-{self.exchange.client}".replace(" ", "-")
             self._slot = ProcessSlot(name, spec.resources, self.launcher, self._post)
             self.stack.callback(self._slot.close)

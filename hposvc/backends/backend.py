@@ -1,5 +1,6 @@
 """The interface of backends, which carry out orders: on Ray, in this process, or simulated."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class Setting:
             gpu_share=min(spec.resources.gpus_per_worker, 1.0) or 1.0,
             storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
+            path=tuple(f"{Path(folder).absolute()}" for folder in sys.path),
             command=_command(spec),
             memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,

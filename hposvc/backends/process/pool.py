@@ -5,11 +5,9 @@ stay warm from trial to trial and end with this process, however it ends.
 """
 
 import queue
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
@@ -20,7 +18,7 @@ from hposvc.backends.shared_storage import check_shared
 from hposvc.events import BackendEvent, Ended, Failed
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import Message
+from trainables.runtime.wire import Message, Ready
 
 
 class ProcessPool:
@@ -30,8 +28,7 @@ class ProcessPool:
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
-        path = tuple(f"{Path(folder).absolute()}" for folder in sys.path)
-        self._config = replace(setting.slot_config(), path=path)
+        self._config = setting.slot_config()
         self._say = setting.say
         self._inbox: queue.SimpleQueue[tuple[RankGroup, Message | Exited]] = queue.SimpleQueue()
         self._slot = ProcessSlot(
@@ -49,8 +46,8 @@ class ProcessPool:
     def capacity(self) -> int:
         if self._limit == 0 or self._slot.order is not None:
             return 0
-        self._slot.prepare(self._config)
-        self._say("" if self._slot.ready else f"starting {self._config.world_size} ranks")
+        if self._slot.prepare(self._config):
+            self._say(f"starting {self._config.world_size} ranks")
         return int(self._slot.ready)
 
     def slots(self) -> int:
@@ -89,13 +86,15 @@ class ProcessPool:
         return [event for group, message in posted for event in self._handle(group, message)]
 
     def _handle(self, group: RankGroup, message: Message | Exited) -> list[BackendEvent]:
+        if isinstance(message, Ready):
+            self._say("")
         order = self._slot.order
         news = self._slot.handle(group, message)
         if news is None or order is None:
             return []
-        return (
-            [news] if isinstance(news, Ended | Failed) else to_events(news, order.trial, self.now())
-        )
+        if isinstance(news, Ended | Failed):
+            return [news]
+        return to_events(news, order.trial, self.now())
 
     def close(self) -> None:
         self._limit = 0

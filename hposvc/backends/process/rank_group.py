@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Literal
+from typing import IO
 
 from hposvc.backends.process.launching import Launcher, SlurmLauncher
 from hposvc.backends.process.rank_process import NOTICE, SlotOfRank
 from trainables.errors import shortened
-from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.runtime.assignment import SlotConfig
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.wire import Message
 
@@ -52,13 +52,13 @@ class RankGroup:
     post: Callable[["RankGroup", Message | Exited], None]
     gpus: float
     cpus: float
-    _coordinator: Coordinator = field(init=False)
+    coordinator: Coordinator = field(init=False)
     _processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
     _output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)  # of the processes
 
     def __post_init__(self) -> None:
         post_message = partial(self.post, self)
-        self._coordinator = Coordinator(self.config.world_size, post_message, self.config.stall_s)
+        self.coordinator = Coordinator(self.config.world_size, post_message, self.config.stall_s)
 
     def launch(self) -> None:
         """Start the ranks, which call their coordinator; `Ready` is posted once all are up.
@@ -66,7 +66,7 @@ class RankGroup:
         Raises:
             OutOfReach: the Slurm job has too few tasks.
         """
-        self.switchboard.connect(self.name, self._coordinator)
+        self.switchboard.connect(self.name, self.coordinator)
         slot = SlotOfRank(self.config, self.switchboard.call(self.name), self.gpus, self.cpus)
         variables = {name: text for name, text in os.environ.items() if name not in WITHHELD}
         for command in self.launcher.commands(self.config.world_size):
@@ -82,20 +82,12 @@ class RankGroup:
             self._write(process, pickle.dumps(slot))
             threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
-    def carry_out(self, assignment: Assignment) -> None:
-        """Hand an order to the ranks, which must be up and free."""
-        self._coordinator.carry_out(assignment)
-
-    def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
-        """Pass a decision on to the coordinator."""
-        self._coordinator.decide(order, verdict)
-
     def leave(self, why: str) -> None:
         """End the order at its next report, or before that where its trainable can; save its state.
 
         There must be an order: without one, a notice ends the ranks at once.
         """
-        self._coordinator.leave(why)
+        self.coordinator.leave(why)
         for process in self._processes:
             self._write(process, NOTICE)
 

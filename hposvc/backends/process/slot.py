@@ -62,14 +62,17 @@ class ProcessSlot:
         assert self._group is not None
         return self._group.config.folder
 
-    def prepare(self, config: SlotConfig) -> None:
+    def prepare(self, config: SlotConfig) -> bool:
         """Start ranks, unless there are some with this configuration; the slot must be idle.
+
+        Returns:
+            Whether ranks were started.
 
         Raises:
             OutOfReach: the Slurm job has too few tasks.
         """
         if self._group is not None and self._group.config == config:
-            return
+            return False
         self.drop()
         if self._deaths is None or self._deaths.folder != config.folder:
             self._deaths = RankDeaths(config.folder)
@@ -84,17 +87,18 @@ class ProcessSlot:
             self.resources.cpus_per_worker,
         )
         self._group.launch()
+        return True
 
     def carry_out(self, assignment: Assignment) -> None:
         """Start an order; the slot must be ready and idle."""
         assert self._group is not None
         self.order, self._has_reported = assignment.order, False
-        self._group.carry_out(assignment)
+        self._group.coordinator.carry_out(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision about an order on to the ranks, if they have it."""
         if self._group is not None:
-            self._group.decide(order, verdict)
+            self._group.coordinator.decide(order, verdict)
 
     def leave(self, why: str) -> None:
         """End the order early, with a checkpoint if the trainable can; there must be an order."""

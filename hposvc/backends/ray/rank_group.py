@@ -16,7 +16,7 @@ from cluster.launch import NAMESPACE
 from hposvc.errors import OutOfReach, fail
 from trainables.errors import shortened, text_of
 from trainables.load import CodeChanged
-from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.runtime.assignment import SlotConfig
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
 from trainables.runtime.wire import Message
@@ -44,20 +44,20 @@ class RankGroup:
     post: Post
     present: int = 0  # ranks whose process may live
     nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each bundle's node
-    _coordinator: Coordinator | BatchCoordinator = field(init=False)
+    coordinator: Coordinator | BatchCoordinator = field(init=False)
     _ranks: list[Any] = field(default_factory=list)
     _exits: list["Future[Any]"] = field(default_factory=list)  # done when the rank has exited
 
     def __post_init__(self) -> None:
         config, post_message = self.config, partial(self.post, "message")
         if config.training.trials_per_process > 1:
-            self._coordinator = BatchCoordinator(post_message, config.stall_s)
+            self.coordinator = BatchCoordinator(post_message, config.stall_s)
         else:
-            self._coordinator = Coordinator(config.world_size, post_message, config.stall_s)
+            self.coordinator = Coordinator(config.world_size, post_message, config.stall_s)
 
     def launch(self, group: PlacementGroup) -> None:
         """Start a rank in each bundle; the ranks call their coordinator."""
-        self.switchboard.connect(self.name, self._coordinator)
+        self.switchboard.connect(self.name, self.coordinator)
         self.nodes = placement_group_table(group)["bundles_to_node_id"]
         # Neighbouring ranks exchange most: those of a tensor group, or of a pipeline.
         for rank, bundle in enumerate(bundles_by_node(self.nodes)):
@@ -82,18 +82,6 @@ class RankGroup:
     def rank_of(self, end: "Future[Any]") -> int:
         """Return the rank whose exit was posted with this future."""
         return self._exits.index(end)
-
-    def carry_out(self, assignment: Assignment) -> None:
-        """Hand an order to the ranks, which must be up and free."""
-        self._coordinator.carry_out(assignment)
-
-    def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
-        """Pass a decision on to the coordinator."""
-        self._coordinator.decide(order, verdict)
-
-    def leave(self, why: str) -> None:
-        """End each order at its next report, before its last step."""
-        self._coordinator.leave(why)
 
     def dismiss(self) -> None:
         """Kill the ranks; `exited` is posted for each of them."""

@@ -85,11 +85,11 @@ class Slot:
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Start an order; `free_places` must be above 0."""
         self.orders[order.id] = order
-        self.ranks.carry_out(Assignment(order, environment))
+        self.ranks.coordinator.carry_out(Assignment(order, environment))
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision about an order of the slot to the coordinator."""
-        self.ranks.decide(order, verdict)
+        self.ranks.coordinator.decide(order, verdict)
 
     def nodes(self) -> list[str]:
         """Return Ray's id of each rank's node, by rank; empty before the slot is placed."""
@@ -99,7 +99,7 @@ class Slot:
     def leave(self, why: str) -> None:
         """Accept no more orders; present ones end at their next report and continue elsewhere."""
         self.leaving = why
-        self.ranks.leave(why)
+        self.ranks.coordinator.leave(why)
 
     def close(self, final_events: Sequence[BackendEvent] = ()) -> None:
         """Kill the ranks; `final_events` are due when the last rank is gone."""
