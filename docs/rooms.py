@@ -66,14 +66,14 @@ LAYERS: tuple[dict[str, str], ...] = (
         "cluster": "connect to a Ray cluster, or start one",
     },
 )
-# Rooms that stay apart, though one lies below the other: what decides and what carries out know
-# nothing of the journal, and a fold knows only events.
+# Rooms that stay apart, though one lies below the other: what decides knows nothing of the journal,
+# what carries out nothing of a sweep's state, and a fold only events.
 APART = {
     "schedulers": {"events"},
     "spec": {"journal"},
     "state": {"journal"},
     "controller": {"journal"},
-    "backends": {"journal", "state"},
+    "backends": {"state"},
 }
 SHOWS = "hposvc/backends/ray/prometheus.py"  # an observer of the state, behind Ray's door
 

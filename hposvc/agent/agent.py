@@ -8,7 +8,6 @@ server nor a long computation holds the other up.
 import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -19,20 +18,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hposvc.agent.exchange import Exchange, Verdict, Work
-from hposvc.agent.launching import Launcher
-from hposvc.agent.rank_group import Exited, RankGroup
+from hposvc.agent.exchange import Exchange, Verdict
 from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
-from hposvc.backends.backend import Setting, to_events
-from hposvc.backends.rank_deaths import RankDeaths, RankExit
+from hposvc.backends.backend import Setting
+from hposvc.backends.process.launching import Launcher
+from hposvc.backends.process.rank_group import Exited, RankGroup
+from hposvc.backends.process.slot import End, News, ProcessSlot
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
-from hposvc.events import Failed
-from hposvc.spec import SweepSpec, fingerprint
-from trainables.link import Report, Suggestion
+from hposvc.events import Ended, Failed
+from hposvc.journal.agents import AgentOrder
+from hposvc.spec import fingerprint
+from trainables.link import Report
 from trainables.order import Order
-from trainables.runtime.assignment import Outcome, SlotConfig, log_file
-from trainables.runtime.coordinator import Switchboard
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, Message, OrderPlaced, Ready
+from trainables.runtime.assignment import Assignment, SlotConfig, log_file
+from trainables.runtime.wire import Message
 from trainables.stopping import SIGTERM_TEXT
 
 BEATS = 4  # heartbeats within the time of a lease
@@ -76,8 +75,7 @@ class GraceOver:
     """The time to leave in good order has passed."""
 
 
-# The group is that of a message of ranks.
-Inbox = tuple[RankGroup | None, Message | Exited | Answered | Refused | Left | GraceOver]
+Inbox = tuple[RankGroup, Message | Exited] | Answered | Refused | Left | GraceOver
 
 
 @dataclass(eq=False)
@@ -100,19 +98,12 @@ class Agent:
     _signals: "queue.SimpleQueue[int]" = field(default_factory=queue.SimpleQueue)
     _left_by: int = 0  # the signal that came; 0: none
     _leaving: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of _training
-    _training: RankGroup | None = None  # the group that has an order
-    _group: RankGroup | None = None
-    _groups: int = 0  # launched so far
-    _reported: int | None = None  # the last order that sent a report
-    _deaths: RankDeaths | None = None
-    _prepared: tuple[SweepSpec, SlotConfig] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of the slot's order
+    _slot: ProcessSlot | None = None
+    _config: SlotConfig | None = None
 
     def __post_init__(self) -> None:
         self._sender = Sender()
-        self._switchboard = Switchboard(self.launcher.host())
-        self.stack.callback(self._switchboard.close)
-        self.stack.callback(self._drop_group)
 
     def run(self, count: int | None) -> int:
         """Carry out at most `count` orders, and return how many this agent has ended.
@@ -130,7 +121,7 @@ class Agent:
             raise Interrupted("interrupted", "the server gives the trial to another agent")
         return ended
 
-    def _next_work(self) -> Work | None:
+    def _next_work(self) -> AgentOrder | None:
         """Ask until there is an order; None: the sweep is over, or this agent leaves."""
         tries = 0
         while not self._leaving.is_set():
@@ -142,7 +133,7 @@ class Agent:
             if not asked.done():
                 break  # if an order is on its way, its lease will end
             try:
-                answer: Work | None = asked.result()
+                answer: AgentOrder | None = asked.result()
             except SweepOver:
                 self.say(f"{self.recorded.id} is over")
                 break
@@ -152,94 +143,76 @@ class Agent:
             tries += 1
         return None
 
-    def _carry_out(self, work: Work) -> bool:
+    def _carry_out(self, work: AgentOrder) -> bool:
         """Have an order carried out, and tell the server how it ended; False: it is not ours."""
-        order = work.order
+        order = work.to_order()
         steps = f"{order.first}..{'' if order.until is None else order.until}"
-        with self._beating(work):
+        with self._beating(order, work.lease_s):
             try:
-                group = self._ready_group(work)
+                slot = self._ready_slot(work)
             except Exception as error:
                 with suppress(LeaseLost, OutOfReach):
                     self.exchange.released(order, f"{self.exchange.client} can't train: {error}")
                 raise
-            if group is None or log_file(group.config.folder, order.trial, order.id, 0).exists():
+            if slot is None or log_file(slot.folder, order.trial, order.id, 0).exists():
                 # An earlier process may have saved checkpoints under the names of this order.
-                why = LEAVING if group is None else "this client has begun it in another process"
+                why = LEAVING if slot is None else "this client has begun it in another process"
                 self._tell(order, partial(self.exchange.released, order, why))
                 return False
             if order.until is not None and order.first > order.until:  # all is reported already
-                return self._tell(order, partial(self.exchange.done, order, ""))
+                return self._tell(order, partial(self.exchange.done, order, "", None))
             self.say(f"{order.trial}: training steps {steps}")
-            return self._train(group, work)
+            return self._train(slot, Assignment(order, work.environment))
 
-    def _train(self, group: RankGroup, work: Work) -> bool:
-        order, judged = work.order, 0
+    def _train(self, slot: ProcessSlot, assignment: Assignment) -> bool:
+        order, judged = assignment.order, 0
         with self._lock:
-            self._training = group
-            group.carry_out(work.assignment)
+            slot.carry_out(assignment)
             if self._leaving.is_set():
-                group.leave(LEAVING)
-        try:
-            while True:
-                sender, message = self._inbox.get()
-                if sender not in (None, group):
-                    continue
-                match message:
-                    case Report():
-                        waits = message.judged and order.reaches_milestone(judged, message.step)
-                        judged = message.step if message.judged else judged
-                        self._reported = order.id
-                        send = partial(self.exchange.report, message, order.trial)
-                        self._send(order, send, waits)
-                    case CheckpointSaved() | DataDeclared() | OrderPlaced() | Suggestion():
-                        self._send(order, partial(self.exchange.keep, message, order.trial))
-                    case Answered(order=order.id) if message.waits or message.stops:
-                        group.decide(order.id, "stop" if message.stops else "continue")
-                    case Refused(order=order.id, error=error):
-                        return self._give_up(order, error)
-                    case Outcome() | Exited() | GraceOver():
-                        return self._conclude(group, order, message)
-        finally:
-            with self._lock:
-                self._training = None
+                slot.leave(LEAVING)
+        while True:
+            match self._next_news(slot, order):
+                case Ended() | Failed() | GraceOver() as end:
+                    return self._conclude(slot, order, end)
+                case Refused(error=error):
+                    return self._give_up(order, error)
+                case Report() as report:
+                    waits = report.judged and order.reaches_milestone(judged, report.step)
+                    judged = report.step if report.judged else judged
+                    self._send(order, partial(self.exchange.report, report, order.trial), waits)
+                case message:
+                    self._send(order, partial(self.exchange.keep, message, order.trial))
 
-    def _conclude(
-        self, group: RankGroup, order: Order, message: Outcome | Exited | GraceOver
-    ) -> bool:
+    def _next_news(self, slot: ProcessSlot, order: Order) -> News | End | Refused | GraceOver:
+        """Pass the server's answers on to the ranks, until there is something else."""
+        while True:
+            match self._inbox.get():
+                case Answered(order=order.id) as answered if answered.waits or answered.stops:
+                    slot.decide(order.id, "stop" if answered.stops else "continue")
+                case Refused(order=order.id) | GraceOver() as last:
+                    return last
+                case RankGroup() as group, message:
+                    with self._lock:
+                        news = slot.handle(group, message)
+                    if news is not None:
+                        return news
+
+    def _conclude(self, slot: ProcessSlot, order: Order, end: End | GraceOver) -> bool:
         """Tell the server how an order ended, after all reports."""
-        clean = isinstance(message, Outcome) and message.clean and not message.leaks
-        if not clean or self._leaving.is_set():
-            self._drop_group()
         tell: partial[None]
-        match message:
-            case Outcome(kind="ended"):
-                tell = partial(self.exchange.done, order, message.how, message.unused)
-            case Outcome(kind="preempt"):
-                tell = partial(self.exchange.released, order, message.message)
-            case Outcome():
-                [failed] = to_events(message, order.trial, 0.0)
-                assert isinstance(failed, Failed)
-                tell = partial(self.exchange.failed, order, failed)
-            case Exited() if not self._leaving.is_set():
-                tell = self._describe_death(group, order, message)
-            case _:
+        match end:
+            case Ended():
+                tell = partial(self.exchange.done, order, end.how, end.unused)
+            case Failed(cause="preempt"):
+                tell = partial(self.exchange.released, order, end.message)
+            case Failed():
+                tell = partial(self.exchange.failed, order, end)
+            case GraceOver():
+                slot.drop()
                 tell = partial(self.exchange.released, order, LEAVING)
         sent = self._sender.submit(lambda: None)  # all reports come before it
         wait([sent], LAST_S if self._leaving.is_set() else None)
         return self._tell(order, tell)
-
-    def _describe_death(self, group: RankGroup, order: Order, exited: Exited) -> "partial[None]":
-        """Return what the server is told of an order of which a process has ended."""
-        config = group.config
-        if self._deaths is None or self._deaths.folder != config.folder:
-            self._deaths = RankDeaths(config.folder)
-        left = RankExit(exited.rank, config.world_size, exited.why, exited.code)
-        reported = {order.id} if self._reported == order.id else set()
-        [event] = self._deaths.events(0.0, [order], left, reported)
-        if isinstance(event, Failed):
-            return partial(self.exchange.failed, order, event)
-        return partial(self.exchange.done, order, "returned", None)
 
     def _tell(self, order: Order, tell: "partial[None]") -> bool:
         try:
@@ -255,7 +228,8 @@ class Agent:
         Raises:
             Exception: the error, unless it says that the lease is lost.
         """
-        self._drop_group()
+        if self._slot is not None:
+            self._slot.drop()
         if not isinstance(error, LeaseLost):
             raise error
         self.say(f"{order.trial}: {error}")
@@ -266,26 +240,26 @@ class Agent:
 
         def work() -> None:
             try:
-                self._inbox.put((None, Answered(order.id, send(), waits)))
+                self._inbox.put(Answered(order.id, send(), waits))
             except Exception as error:  # noqa: BLE001 - raised by the main thread
-                self._inbox.put((None, Refused(order.id, error)))
+                self._inbox.put(Refused(order.id, error))
 
         self._sender.submit(work)
 
     @contextmanager
-    def _beating(self, work: Work) -> Iterator[None]:
+    def _beating(self, order: Order, lease_s: float) -> Iterator[None]:
         """Send heartbeats for an order within the context.
 
         A lease that is lost shows at each of them: nobody listens while the ranks start.
         """
-        order, over = work.order, threading.Event()
+        over = threading.Event()
 
         def beat() -> None:
-            while not over.wait(work.lease_s / BEATS):
+            while not over.wait(lease_s / BEATS):
                 try:
-                    self._inbox.put((None, Answered(order.id, self.exchange.beat(order))))
+                    self._inbox.put(Answered(order.id, self.exchange.beat(order)))
                 except Exception as error:  # noqa: BLE001 - raised by the main thread
-                    self._inbox.put((None, Refused(order.id, error)))
+                    self._inbox.put(Refused(order.id, error))
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()
         try:
@@ -293,63 +267,45 @@ class Agent:
         finally:
             over.set()
 
-    def _ready_group(self, work: Work) -> RankGroup | None:
+    def _ready_slot(self, work: AgentOrder) -> ProcessSlot | None:
         """Return ranks that can carry out an order; None: this agent leaves before they are up.
 
         Raises:
             OutOfReach: they can't start, or can't read the checkpoint to start from.
         """
-        if work.foreign:
+        if isinstance(work.checkpoint, str):
             raise OutOfReach(
-                f"{work.order.trial} goes on from {work.foreign}, which a worker of "
-                "another kind wrote",
+                f"{work.trial} goes on from {work.checkpoint}, which a worker of another kind "
+                "wrote",
                 fix="let only such workers take this sweep's trials, or only `hposvc agent`",
             )
-        spec, config = self._prepare(work)
-        ranks = work.order.workers or config.world_size
-        config = replace(config, world_size=ranks, total=work.total)
-        if self._group is not None and (self._group.config != config or self._has_exited()):
-            self._drop_group()
-        if self._group is not None:
-            return self._group
-        self._groups += 1
-        self._group = group = RankGroup(
-            f"{self.recorded.id}/agent-{self.exchange.client}-{self._groups}".replace(" ", "-"),
-            config,
-            self.launcher,
-            self._switchboard,
-            lambda group, message: self._inbox.put((group, message)),
-            spec.resources.gpus_per_worker,
-            spec.resources.cpus_per_worker,
-        )
-        group.launch()
-        while not self._leaving.is_set():
-            sender, message = self._inbox.get()
-            match message:
-                case Ready() if sender is group:
-                    return group
-                case Exited(why=why) if sender is group:
-                    raise OutOfReach(f"a rank could not start: {why}")
-        self._drop_group()
-        return None
-
-    def _has_exited(self) -> bool:
-        """Return whether a rank has exited since its last order; drop what is in the inbox."""
-        exited = False
-        with suppress(queue.Empty):
+        slot, config = self._prepare(work)
+        with suppress(queue.Empty):  # a rank may have exited since the last order
             while True:
-                sender, message = self._inbox.get_nowait()
-                exited |= sender is self._group and isinstance(message, Exited)
-        return exited
+                self._handle_idle(slot, self._inbox.get_nowait())
+        ranks = work.workers or config.world_size
+        slot.prepare(replace(config, world_size=ranks, total=work.total))
+        while not slot.ready:
+            if self._leaving.is_set():
+                slot.drop()
+                return None
+            self._handle_idle(slot, self._inbox.get())
+        return slot
 
-    def _prepare(self, work: Work) -> tuple[SweepSpec, SlotConfig]:
-        """Return the spec and the configuration of ranks, with paths of this machine.
+    def _handle_idle(self, slot: ProcessSlot, item: Inbox) -> None:
+        """Let the slot take what came while it has no order; all else is of an earlier one."""
+        match item:
+            case RankGroup() as group, message:
+                slot.handle(group, message)
+
+    def _prepare(self, work: AgentOrder) -> tuple[ProcessSlot, SlotConfig]:
+        """Return the slot and the configuration of its ranks, with paths of this machine.
 
         Raises:
             OutOfReach: this machine does not see the sweep's storage.
             SpecError: a secret is missing here, or the code is.
         """
-        if self._prepared is None:
+        if self._slot is None or self._config is None:
             http = self.exchange.http
             # Only when its driver has begun, as it has by now, is the code recorded.
             self.recorded = RecordedSweep.fetch(http, self.recorded.id)
@@ -364,14 +320,15 @@ class Agent:
                 code=fingerprint.fingerprint(spec),
             )
             own = () if spec.folder is None else (spec.folder,)
-            path = (*own, *(f"{Path(entry).absolute()}" for entry in sys.path))
-            self._prepared = spec, replace(setting.slot_config(), path=path)
-        return self._prepared
+            config = setting.slot_config()
+            self._config = replace(config, path=(*own, *config.path))
+            name = f"{self.recorded.id}/agent-{self.exchange.client}".replace(" ", "-")
+            self._slot = ProcessSlot(name, spec.resources, self.launcher, self._post)
+            self.stack.callback(self._slot.close)
+        return self._slot, self._config
 
-    def _drop_group(self) -> None:
-        group, self._group = self._group, None
-        if group is not None:
-            group.kill()
+    def _post(self, group: RankGroup, message: Message | Exited) -> None:
+        self._inbox.put((group, message))
 
     @contextmanager
     def _heeding_signals(self) -> Iterator[None]:
@@ -400,12 +357,12 @@ class Agent:
         self._leaving.set()
         self.say(f"{signal.Signals(number).name}: leaving within {self.grace_s:g} s")
         with self._lock:
-            if self._training is not None:
-                self._training.leave(LEAVING)
-        self._inbox.put((None, Left()))
+            if self._slot is not None and self._slot.order is not None:
+                self._slot.leave(LEAVING)
+        self._inbox.put(Left())
         if self._next_signal(self.grace_s) == NO_SIGNAL:
             return
-        self._inbox.put((None, GraceOver()))
+        self._inbox.put(GraceOver())
         if self._next_signal(2 * LAST_S) == NO_SIGNAL:
             return
         # The main thread waits for a server that does not answer. Ranks end with this process.

@@ -7,58 +7,18 @@ from typing import Any, Literal
 
 from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.events import Failed
+from hposvc.journal.agents import AgentOrder
 from hposvc.remote.http import Http
 from hposvc.text import spelled
 from trainables.link import Report, Suggestion
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced
 from trainables.stopping import How
-from trainables.storage.checkpoint import Saved
 
 PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
 PAUSE_S = 2.0  # between two tries, beyond those of the transport
 
 Verdict = Literal["continue", "stop", "checkpoint"]
-
-
-@dataclass(frozen=True)
-class Work:
-    """An order that the server has leased to this agent."""
-
-    assignment: Assignment
-    total: int | None  # the last step of a whole trial
-    lease_s: float
-    folder: str  # of the sweep
-    storage: str | None  # URL of the checkpoints; None: they are in the folder
-    foreign: str  # the checkpoint to start from, if a worker of another kind wrote it; else empty
-
-    @property
-    def order(self) -> Order:
-        return self.assignment.order
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Work":
-        """Return the order that a server describes."""
-        checkpoint = data["checkpoint"]
-        foreign = checkpoint if isinstance(checkpoint, str) else ""
-        order = Order(
-            id=data["order"],
-            trial=data["trial"],
-            params=data["params"],
-            start=None if foreign or checkpoint is None else Saved(**checkpoint),
-            first=data["first"],
-            until=data["until"],
-            milestones=tuple(data["milestones"]),
-            parent=data["parent"],
-            seed_of=data["seed_of"],
-            shrink=data["shrink"],
-            replicate=data["replicate"],
-            workers=data["workers"],
-        )
-        assignment = Assignment(order, data["environment"])
-        place = data["folder"], data["storage"]
-        return cls(assignment, data["total"], data["lease_s"], *place, foreign)
 
 
 @dataclass(eq=False)
@@ -71,15 +31,14 @@ class Exchange:
     host: str
     _heard_at: float = field(default_factory=time.monotonic)  # the last answer
 
-    def ask(self) -> Work | None:
+    def ask(self) -> AgentOrder | None:
         """Return an order; None: there is none now.
 
         Raises:
             SweepOver: the sweep has ended.
         """
-        body = {"client_id": self.client, "n": 1, "host": self.host}
-        answer = self._post("ask", body)
-        return Work.from_json(answer[0]) if answer else None
+        answer = self._post("ask", {"client_id": self.client, "n": 1, "host": self.host})
+        return AgentOrder.model_validate(answer[0]) if answer else None
 
     def report(self, report: Report, trial: str) -> Verdict:
         """Send a report; at a milestone, return once the sweep has decided."""

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 from hposvc.agent.agent import Agent
 from hposvc.agent.exchange import Exchange
-from hposvc.agent.launching import is_one_of_several, launcher_here
 from hposvc.agent.sweep_files import RecordedSweep, Say
+from hposvc.backends.process.launching import is_one_of_several, launcher_here
 from hposvc.errors import fail
 from hposvc.remote.http import Http
 

@@ -53,7 +53,8 @@ def run(spec: SweepSpec, name: str, home: Home, address: str | None) -> ShortSwe
             runtime_env=spec.environment.runtime_env,
         )
         journal = Journal(Store(f"sqlite:///{place / 'journal.db'}"))
-        backend: Backend = registry.resolve(spec.engine.traits.backend)(setting)
+        path = spec.engine.traits.backend_for(spec.resources.ranks)
+        backend: Backend = registry.resolve(path)(setting)
         slots = backend.slots()
         try:
             state = Runner(

@@ -7,26 +7,16 @@ of this process's monotonic clock, during which a server lived to hear one.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting
-from hposvc.events import (
-    BackendEvent,
-    Checkpointed,
-    Described,
-    Ended,
-    Failed,
-    Placed,
-    Reported,
-    Suggested,
-)
+from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
+from hposvc.journal.agents import AgentOrder, Lease, Look, Turn, reported_checkpoint
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
-from trainables.dataset import DataSet
 from trainables.order import Order
 from trainables.runtime.assignment import trial_seed
-from trainables.storage.checkpoint import Saved
 
 BUSY_POLL_S, IDLE_POLL_S = 0.01, 0.1  # seconds between two looks into the mailbox
 BUSY_S = 2.0  # since the last message: then the next one is soon to come
@@ -35,87 +25,19 @@ SERVER_S = 6.0  # a server that has not shown itself for so long was away
 LONGEST_TURN_S = 1.0  # of the lease's clock between two looks: this process may have been frozen
 
 
-class Lease(Protocol):
-    """An order that is not over: the client that has it, or None."""
-
-    @property
-    def client(self) -> str | None: ...
-    @property
-    def beats(self) -> int: ...
-
-
-class Wish(Protocol):
-    """The trials that a client asked for and did not get."""
-
-    @property
-    def wants(self) -> int: ...
-    @property
-    def looks(self) -> int: ...
-
-
-class Look(Protocol):
-    """The mailbox at one moment."""
-
-    @property
-    def messages(self) -> Sequence[tuple[int, int, Mapping[str, Any]]]: ...
-    @property
-    def orders(self) -> Mapping[int, Lease]: ...
-    @property
-    def wishes(self) -> Mapping[str, Wish]: ...
-    @property
-    def server(self) -> int: ...
-
-
-class Mailbox(Protocol):
-    """The driver's side of the exchange with clients; it is durable."""
-
-    def look(self) -> Look:
-        """Return what there is for the driver."""
-
-    def known(self) -> set[int]:
-        """Return the orders that the mailbox has, over or not."""
-
-    def write(
-        self,
-        opened: Sequence[tuple[int, str, Mapping[str, Any]]],
-        answers: Mapping[int, tuple[int, str | None]],
-        ended: Sequence[tuple[int, Any, Mapping[str, Any]]],
-        dropped: Sequence[int],
-    ) -> None:
-        """Write a turn in one transaction; safe to repeat.
-
-        Args:
-            opened: number, trial and body of new orders.
-            answers: for each order the step up to which milestones are passed, and what it is told.
-            ended: orders that end if they still have this lease (None: any), with their last
-                message.
-            dropped: orders that the journal does not know any more.
-        """
-
-
 @dataclass
 class _Held:
     """An order in the mailbox."""
 
     order: Order
     step: int  # the last one that the driver has seen
-    lease: tuple[str | None, int] | None = None  # client and beats as last seen
-    since: float = 0.0  # on the lease's clock: they have not changed since
+    lease: Lease | None = None  # as last seen
+    since: float = 0.0  # on the lease's clock: it has not changed since
     missed: int = 0  # looks in which neither it nor its last message was there
 
     @property
     def is_open(self) -> bool:
-        return self.lease is None or self.lease[0] is None
-
-
-@dataclass
-class _Turn:
-    """The changes that the next turn writes into the mailbox."""
-
-    opened: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
-    answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
-    ended: list[tuple[int, Any, Mapping[str, Any]]] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
+        return self.lease is None or self.lease.client is None
 
 
 class Agents:
@@ -133,7 +55,7 @@ class Agents:
         self._copies = bool(policy.scheduler(spec.plan).copies)
         self._parallel: int | Literal["auto"] = spec.trials.parallel
         self._orders: dict[int, _Held] = {}
-        self._turn = _Turn()
+        self._turn = Turn()
         self._delivered: list[int] = []
         self._wanted = 0  # trials that living clients wait for
         self._offered = 0  # capacity when the driver was last told
@@ -174,7 +96,7 @@ class Agents:
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._setting.say("")
         self._orders[order.id] = _Held(order, order.first - 1, since=self._clock)
-        self._turn.opened.append((order.id, order.trial, self._body(order, environment)))
+        self._turn.opened.append(self._for_agents(order, environment))
 
     def decide(self, order: int, verdict: Answer) -> None:
         held = self._orders.get(order)
@@ -184,12 +106,12 @@ class Agents:
         before = self._turn.answers.get(order, (0, None))[1]
         self._turn.answers[order] = (held.step, before if before == "stop" else decision or before)
         if decision is not None and held.is_open:  # if no client has it in this moment either
-            nobody = (None, 0 if held.lease is None else held.lease[1])
-            self._turn.ended.append((order, nobody, {"kind": "ended", "how": ""}))
+            nobody = held.lease or Lease(None, 0)
+            self._turn.ended.append((nobody, Ended(self.now(), order, held.order.trial)))
 
     def kill(self, order: int) -> None:
-        if order in self._orders:
-            self._turn.ended.append((order, None, {"kind": "ended", "how": ""}))
+        if (held := self._orders.get(order)) is not None:
+            self._turn.ended.append((None, Ended(self.now(), order, held.order.trial)))
 
     def set_parallel(self, parallel: int | Literal["auto"]) -> None:
         self._parallel = parallel
@@ -202,13 +124,11 @@ class Agents:
         deadline = time.monotonic() + timeout_s
         while True:
             self._write()
-            look = self._mailbox.look()
+            look = self._mailbox.look(self.now())
             now = time.monotonic()
             self._watch(look, now)
-            self._delivered = [number for number, _, _ in look.messages]
-            events = [
-                event for _, order, body in look.messages for event in self._read(order, body)
-            ]
+            self._delivered = [number for number, _ in look.messages]
+            events = [event for _, event in look.messages if self._take(event)]
             events += self._give_up_missing(look)
             if look.messages:
                 self._heard_at = now
@@ -225,25 +145,26 @@ class Agents:
         self._write()  # what was decided is told; the orders stay for the next driver
 
     def _write(self) -> None:
-        turn, self._turn = self._turn, _Turn()
-        if turn != _Turn():
-            self._mailbox.write(turn.opened, turn.answers, turn.ended, turn.dropped)
+        turn, self._turn = self._turn, Turn()
+        if turn != Turn():
+            self._mailbox.write(turn)
 
-    def _body(self, order: Order, environment: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a client needs to carry out an order, and a server to check its reports."""
+    def _for_agents(self, order: Order, environment: Mapping[str, str]) -> AgentOrder:
+        """Return an order, with what clients need to carry it out, and servers to check reports."""
         spec, setting = self._setting.spec, self._setting
-        start = None if order.start is None else vars(order.start)
-        return {
-            **{**vars(order), "start": start, "params": dict(order.params)},
-            "total": spec.last_step,
-            "seed": trial_seed(spec.seed, order),
-            "lease_s": self._lease_s,
-            "environment": dict(environment),
-            "metrics": [metric.name for metric in spec.objectives],
-            "folder": f"{setting.folder}",
-            "storage": checkpoints_url(setting.sweep, spec.storage),
-            "copies": self._copies,
-        }
+        return AgentOrder(
+            **vars(order),
+            order=order.id,
+            checkpoint=reported_checkpoint(order.start),
+            total=spec.last_step,
+            seed=trial_seed(spec.seed, order),
+            lease_s=self._lease_s,
+            environment=environment,
+            metrics=[metric.name for metric in spec.objectives],
+            folder=f"{setting.folder}",
+            storage=checkpoints_url(setting.sweep, spec.storage),
+            copies=self._copies,
+        )
 
     def _watch(self, look: Look, now: float) -> None:
         """Note who lives, and end the leases of clients that do not."""
@@ -266,21 +187,22 @@ class Agents:
         for number, held in self._orders.items():
             if number not in look.orders:
                 continue  # its last message is here, or on its way
-            lease = (look.orders[number].client, look.orders[number].beats)
+            lease = look.orders[number]
             if lease != held.lease:
                 held.lease, held.since = lease, self._clock
             elif self._clock - held.since > self._lease_s:
                 held.since = self._clock
-                self._turn.ended.append((number, lease, self._lapsed(held)))
+                self._turn.ended.append((lease, self._lapsed(held)))
 
-    def _lapsed(self, held: _Held) -> dict[str, Any]:
-        """Return the last message of an order that no client carries out."""
-        if held.is_open:
-            message = f"no agent took it within {self._lease_s:g} s"
-            return {"kind": "failed", "cause": "preempt", "message": message}
-        client, _ = held.lease or (None, 0)
-        message = f"no sign of life from agent {client} for {self._lease_s:g} s (engine.lease)"
-        return {"kind": "failed", "cause": "infra", "message": message}
+    def _lapsed(self, held: _Held) -> Failed:
+        """Return the end of an order that no client carries out."""
+        cause: Cause = "infra"
+        if held.lease is None or held.lease.client is None:
+            cause, message = "preempt", f"no agent took it within {self._lease_s:g} s"
+        else:
+            client = held.lease.client
+            message = f"no sign of life from agent {client} for {self._lease_s:g} s (engine.lease)"
+        return Failed(self.now(), held.order.id, held.order.trial, cause, message)
 
     def _give_up_missing(self, look: Look) -> list[BackendEvent]:
         """Return failures of orders that somebody deleted from the database."""
@@ -294,33 +216,13 @@ class Agents:
         lost = "its order is no longer in the database"
         return [Failed(self.now(), number, trial, "infra", lost) for number, trial in gone]
 
-    def _read(self, order: int, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a message; none if the driver does not know its order."""
-        held = self._orders.get(order)
+    def _take(self, event: BackendEvent) -> bool:
+        """Note what an event says of its order; return whether the driver knows that order."""
+        held = self._orders.get(event.order)
         if held is None:
-            return []
-        now, trial = self.now(), held.order.trial
-        match body["kind"]:
-            case "report":
-                held.step = max(held.step, body["step"])
-                metrics, left_out = body["metrics"], body.get("left_out", {})
-                return [Reported(now, order, trial, body["step"], metrics, left_out)]
-            case "placed":
-                return [Placed(now, order, trial, body["device"], body["node"])]
-            case "saved":
-                return [Checkpointed(now, order, trial, Saved(**body["saved"]))]
-            case "data":
-                return [
-                    Described(
-                        now, order, trial, tuple(DataSet(**data_set) for data_set in body["data"])
-                    )
-                ]
-            case "suggested":
-                return [Suggested(now, order, trial, body["name"], body["value"], body["domain"])]
-        del self._orders[order]
-        if body["kind"] == "ended":
-            names = body.get("unused")
-            unused = None if names is None else tuple(names)
-            return [Ended(now, order, trial, body["how"], unused)]
-        facts = {name: body.get(name, False) for name in ("damaged", "whole", "crashed")}
-        return [Failed(now, order, trial, body["cause"], body["message"], **facts)]
+            return False
+        if isinstance(event, Reported):
+            held.step = max(held.step, event.step)
+        elif isinstance(event, Ended | Failed):
+            del self._orders[event.order]
+        return True

@@ -1,5 +1,6 @@
 """The interface of backends, which carry out orders: on Ray, in this process, or simulated."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from trainables.runtime.assignment import Outcome, SlotConfig
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
 
 if TYPE_CHECKING:
-    from hposvc.backends.agents import Mailbox
+    from hposvc.journal.agents import AgentMailbox
 
 # yield: the order ends here, but its trial is to go on later
 Answer = Literal["continue", "yield", "stop"]
@@ -47,7 +48,7 @@ class Setting:
     runtime_env: Mapping[str, object] = field(default_factory=dict)  # prepared by Ray on each node
     # Checksums of the trainable's source files.
     code: Mapping[str, str] = field(default_factory=dict)
-    mailbox: "Mailbox | None" = None  # the exchange with agents; None: there is none
+    mailbox: "AgentMailbox | None" = None  # the exchange with agents; None: there is none
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 
@@ -67,6 +68,7 @@ class Setting:
             gpu_share=min(spec.resources.gpus_per_worker, 1.0) or 1.0,
             storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
+            path=tuple(f"{Path(folder).absolute()}" for folder in sys.path),
             command=_command(spec),
             memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,

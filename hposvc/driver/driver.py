@@ -129,7 +129,8 @@ class Driver:
         if engine != NOWHERE:
             setting = replace(setting, code=fingerprint.fingerprint(spec))
         with ExitStack() as stack:
-            path = NO_SLOTS if engine == NOWHERE else ENGINES[engine].backend
+            ranks = spec.resources.ranks
+            path = NO_SLOTS if engine == NOWHERE else ENGINES[engine].backend_for(ranks)
             opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long

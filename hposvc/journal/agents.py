@@ -12,12 +12,13 @@ whose beats do not change, on condition that they still have not.
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple, cast
 
+from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from hposvc.events import Finished
+from hposvc.events import BackendEvent, Ended, Failed, Finished, from_json, to_json
 from hposvc.journal.compression import KIND as PACKED
 from hposvc.journal.database import (
     AGENT_CLIENTS,
@@ -27,11 +28,59 @@ from hposvc.journal.database import (
     Store,
     retry_until_answered,
 )
+from trainables.order import Order, Params
+from trainables.storage.checkpoint import FOREIGN, Saved
 
-Body = Mapping[str, Any]
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time
 REMEMBERED = 1000  # orders that are over, so that their clients may tell their end again
+# Fields of an order that agents know by the same names.
+ALIKE = tuple(each.name for each in fields(Order) if each.name not in ("id", "start"))
+
+
+class AgentOrder(BaseModel):
+    """An order: train `trial` for the steps `first..until`, from `checkpoint` or from scratch.
+
+    `first` is `until` + 1 if nothing is left to do but to tell that it is done. The mailbox has an
+    order in this form, and agents get it so.
+    """
+
+    trial: str
+    params: Params
+    first: int
+    until: int | None  # null: until the training is over by itself
+    total: int | None  # the last step of a whole trial
+    checkpoint: str | Saved | None  # as it was reported
+    seed: int
+    lease_s: float  # a sign of life is due within this time: a report or a heartbeat
+    order: int  # number of the order; with it, later requests can't be taken for another order's
+    milestones: tuple[int, ...]  # steps whose report is answered once the sweep has decided
+    environment: Mapping[str, str]  # variables for rank 0, such as those of MLflow
+    metrics: Sequence[str]  # a report that has them all is judged; a step without is only recorded
+    copies: bool  # a milestone's report needs a checkpoint, since other trials may go on from there
+    # What hposvc's own runtime needs to build the order and to write checkpoints.
+    parent: str | None
+    seed_of: str | None
+    shrink: int
+    replicate: int
+    workers: int
+    folder: str  # of the sweep
+    storage: str | None  # URL of the checkpoints; null: they are in the folder
+
+    def to_order(self) -> Order:
+        """Return the order as ranks carry it out."""
+        start = self.checkpoint
+        if isinstance(start, str):
+            start = Saved(self.first - 1, f"{FOREIGN}{start}", checksum="", size=0)
+        alike = {name: getattr(self, name) for name in ALIKE}
+        return Order(id=self.order, start=start, **alike)
+
+
+def reported_checkpoint(saved: Saved | None) -> Saved | str | None:
+    """Return a checkpoint as it was reported: as text, if a worker of another kind wrote it."""
+    if saved is not None and saved.path.startswith(FOREIGN):
+        return saved.path.removeprefix(FOREIGN)
+    return saved
 
 
 class Lease(NamedTuple):
@@ -51,10 +100,22 @@ class Wish(NamedTuple):
 class Look(NamedTuple):
     """The mailbox of a sweep at one moment, for its driver."""
 
-    messages: Sequence[tuple[int, int, Body]]  # number, order and body, oldest first
+    messages: Sequence[tuple[int, BackendEvent]]  # with their numbers, oldest first
     orders: Mapping[int, Lease]
     wishes: Mapping[str, Wish]
     server: int  # grows while a server lives
+
+
+@dataclass
+class Turn:
+    """The changes that a driver makes in the mailbox at once."""
+
+    opened: list[AgentOrder] = field(default_factory=list)
+    # For each order the step up to which milestones are passed, and what it is told.
+    answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    # Ends of orders that still have this lease; None: any.
+    ended: list[tuple[Lease | None, Ended | Failed]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)  # that the journal does not know any more
 
 
 @dataclass(frozen=True)
@@ -64,11 +125,11 @@ class AgentMailbox:
     store: Store
     sweep: str
 
-    def look(self) -> Look:
-        """Return what there is for the driver."""
-        return retry_until_answered(self._look, self.sweep)
+    def look(self, now: float) -> Look:
+        """Return what there is for the driver, for whom it happens now."""
+        return retry_until_answered(lambda: self._look(now), self.sweep)
 
-    def _look(self) -> Look:
+    def _look(self, now: float) -> Look:
         mine = AGENT_MESSAGES.c.sweep == self.sweep
         messages = select(AGENT_MESSAGES).where(mine).order_by(AGENT_MESSAGES.c.id).limit(PAGE)
         columns = (AGENT_ORDERS.c.id, AGENT_ORDERS.c.client, AGENT_ORDERS.c.beats)
@@ -82,7 +143,7 @@ class AgentMailbox:
             held = connection.execute(orders).all()
             clients = connection.execute(wishes).all()
         return Look(
-            [(row.id, row.number, json.loads(row.body)) for row in rows],
+            [(row.id, _event(row.body, now)) for row in rows],
             {row.id: Lease(row.client, row.beats) for row in held},
             {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
             next((row.looks for row in clients if not row.sweep), 0),
@@ -94,23 +155,17 @@ class AgentMailbox:
         with self.store.reading() as connection:
             return set(connection.execute(query).scalars())
 
-    def write(
-        self,
-        opened: Sequence[tuple[int, str, Body]],
-        answers: Mapping[int, tuple[int, str | None]],
-        ended: Sequence[tuple[int, tuple[str | None, int] | None, Body]],
-        dropped: Sequence[int],
-    ) -> None:
-        """Write a driver's turn; see `hposvc/backends/agents.py:Mailbox`."""
+    def write(self, turn: Turn) -> None:
+        """Write a driver's turn in one transaction; safe to repeat."""
 
         def write() -> None:
             with self.store.writing() as connection:
-                self._open(connection, opened)
-                self._answer(connection, answers)
-                for order, lease, message in ended:
-                    self._end(connection, order, lease, message)
-                if dropped:
-                    mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(dropped)
+                self._open(connection, turn.opened)
+                self._answer(connection, turn.answers)
+                for lease, event in turn.ended:
+                    self._end(connection, lease, event)
+                if turn.dropped:
+                    mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(turn.dropped)
                     connection.execute(update(AGENT_ORDERS).where(mine).values(state="over"))
 
         retry_until_answered(write, self.sweep)
@@ -119,41 +174,32 @@ class AgentMailbox:
         self, connection: Connection, answers: Mapping[int, tuple[int, str | None]]
     ) -> None:
         for order, (decided, verdict) in answers.items():
-            values = (
-                {"decided": decided} if verdict is None else {"decided": decided, "told": verdict}
-            )
+            values = {"decided": decided} | ({} if verdict is None else {"told": verdict})
             connection.execute(
                 update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
             )
 
-    def _end(
-        self,
-        connection: Connection,
-        order: int,
-        lease: tuple[str | None, int] | None,
-        message: Body,
-    ) -> None:
-        mine = _is(self.sweep, order) & _GOES_ON
+    def _end(self, connection: Connection, lease: Lease | None, event: Ended | Failed) -> None:
+        mine = _is(self.sweep, event.order) & _GOES_ON
         if lease is not None:
-            client, beats = lease
-            same = _OPEN if client is None else AGENT_ORDERS.c.client == client
-            mine &= same & (AGENT_ORDERS.c.beats == beats)
-        _end(connection, mine, self.sweep, order, message, {})
+            same = _OPEN if lease.client is None else AGENT_ORDERS.c.client == lease.client
+            mine &= same & (AGENT_ORDERS.c.beats == lease.beats)
+        _end(connection, mine, self.sweep, event, {})
 
-    def _open(self, connection: Connection, opened: Sequence[tuple[int, str, Body]]) -> None:
+    def _open(self, connection: Connection, opened: Sequence[AgentOrder]) -> None:
         if not opened:
             return
-        numbers = [order for order, _, _ in opened]
+        numbers = [work.order for work in opened]
         query = select(AGENT_ORDERS.c.id).where(_of(self.sweep), AGENT_ORDERS.c.id.in_(numbers))
         there = set(connection.execute(query).scalars())  # of a try that was not answered
         rows = [
             {
-                **{"sweep": self.sweep, "id": order, "trial": trial, "body": json.dumps(body)},
-                **{"state": "open", "beats": 0},
-                **dict.fromkeys(("step", "low", "decided"), body["first"] - 1),
+                **{"sweep": self.sweep, "id": work.order, "trial": work.trial},
+                **{"body": work.model_dump_json(), "state": "open", "beats": 0},
+                **dict.fromkeys(("step", "low", "decided"), work.first - 1),
             }
-            for order, trial, body in opened
-            if order not in there
+            for work in opened
+            if work.order not in there
         ]
         if rows:
             connection.execute(insert(AGENT_ORDERS), rows)
@@ -178,13 +224,13 @@ class Row(NamedTuple):
 
     id: int
     trial: str
-    body: Body
+    body: AgentOrder
     state: str
     client: str | None
     since: float | None
     step: int
     low: int
-    saved: Body | None
+    saved: Saved | None
     decided: int
     told: str | None
     ended: str | None
@@ -192,16 +238,16 @@ class Row(NamedTuple):
     @property
     def resumes_after(self) -> int:
         """The step after which a client that begins again goes on."""
-        start: int = self.body["first"] - 1
-        return start if self.saved is None else max(start, self.saved["step"])
+        start = self.body.first - 1
+        return start if self.saved is None else max(start, self.saved.step)
 
 
 _COLUMNS = tuple(AGENT_ORDERS.c[name] for name in Row._fields)
 
 
 def _row(found: Any) -> Row:
-    saved = None if found.saved is None else json.loads(found.saved)
-    return Row(*found)._replace(body=json.loads(found.body), saved=saved)
+    saved = None if found.saved is None else Saved(**json.loads(found.saved))
+    return Row(*found)._replace(body=AgentOrder.model_validate_json(found.body), saved=saved)
 
 
 def _of(sweep: str) -> ColumnElement[bool]:
@@ -222,22 +268,29 @@ def _end(
     connection: Connection,
     where: ColumnElement[bool],
     sweep: str,
-    order: int,
-    message: Body,
+    event: Ended | Failed,
     values: Mapping[str, object],
 ) -> bool:
-    """End an order under a condition, with its last message; return whether it was met."""
+    """End an order under a condition; return whether it was met."""
     ending = update(AGENT_ORDERS).where(where).values(state="over", **values)
     if connection.execute(ending).rowcount != 1:
         return False
-    _send(connection, sweep, order, message)
+    _send(connection, sweep, event)
     return True
 
 
-def _send(connection: Connection, sweep: str, order: int, *messages: Body) -> None:
-    rows = [{"sweep": sweep, "number": order, "body": json.dumps(body)} for body in messages]
+def _send(connection: Connection, sweep: str, *events: BackendEvent) -> None:
+    rows = [
+        {"sweep": sweep, "number": event.order, "body": f"{event.kind} {to_json(event)}"}
+        for event in events
+    ]
     if rows:
         connection.execute(insert(AGENT_MESSAGES), rows)
+
+
+def _event(body: str, now: float) -> BackendEvent:
+    kind, _, text = body.partition(" ")
+    return cast(BackendEvent, from_json(kind, now, text))
 
 
 def is_over(connection: Connection, sweep: str) -> bool:
@@ -323,14 +376,14 @@ def keep_alive(
     connection: Connection,
     sweep: str,
     row: Row,
-    messages: Sequence[Body] = (),
-    saved: Body | None = None,
+    events: Sequence[BackendEvent] = (),
+    saved: Saved | None = None,
     **steps: int,
 ) -> bool:
     """Record a sign of life of an order's client.
 
     Args:
-        messages: for the driver.
+        events: for the driver, who dates them.
         saved: the last checkpoint; None: as before.
         steps: new values of `step` and `low`.
 
@@ -340,10 +393,10 @@ def keep_alive(
     mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
     values: dict[str, object] = {**steps, "beats": AGENT_ORDERS.c.beats + 1}
     if saved is not None:
-        values["saved"] = json.dumps(saved)
+        values["saved"] = json.dumps(vars(saved))
     if connection.execute(update(AGENT_ORDERS).where(mine).values(values)).rowcount != 1:
         return False
-    _send(connection, sweep, row.id, *messages)
+    _send(connection, sweep, *events)
     return True
 
 
@@ -352,13 +405,13 @@ def tell(
     sweep: str,
     row: Row,
     state: Literal["done", "failed", "released"],
-    message: Body,
+    event: Ended | Failed,
 ) -> bool:
     """Let a client end its order; False: it has lost the order, and nothing is written."""
     if row.ended == state and row.state == "over":
         return True  # it tells so again, because it did not hear the answer
     mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
-    return _end(connection, mine, sweep, row.id, message, {"ended": state})
+    return _end(connection, mine, sweep, event, {"ended": state})
 
 
 class State(NamedTuple):

@@ -10,16 +10,28 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from hposvc.events import Cause
+from hposvc.events import (
+    BackendEvent,
+    Cause,
+    Checkpointed,
+    Described,
+    Ended,
+    Failed,
+    Placed,
+    Reported,
+    Suggested,
+)
 from hposvc.journal import agents
-from hposvc.journal.agents import Row
+from hposvc.journal.agents import AgentOrder, Row, reported_checkpoint
 from hposvc.server.problems import ApiError
+from trainables.dataset import DataSet
 from trainables.errors import encodable, shortened
 from trainables.metrics import checked
-from trainables.storage.checkpoint import FOREIGN
+from trainables.storage.checkpoint import FOREIGN, Saved
 
 Verdict = Literal["continue", "stop", "checkpoint"]
 Body = Mapping[str, Any]
+NOW = 0.0  # the time of events until the driver, whose clock counts, reads them
 TRIAL = re.compile(r"t[0-9]{1,12}")
 
 
@@ -45,17 +57,17 @@ def lost(client: str, trial: str) -> ApiError:
 
 def verdict_of(row: Row, step: int) -> Verdict | None:
     """Return the answer to an order's last report; None: the sweep has not decided yet."""
-    has_checkpoint = row.saved is not None and row.saved["step"] >= step
+    has_checkpoint = row.saved is not None and row.saved.step >= step
     if row.told == "stop":
         return "stop"
     if row.told == "yield":
         return "stop" if has_checkpoint else "checkpoint"
-    passed = max((m for m in row.body["milestones"] if m <= step), default=0)
+    passed = max((m for m in row.body.milestones if m <= step), default=0)
     if passed > row.decided:
         return None
-    if step != row.body["until"]:
+    if step != row.body.until:
         return "continue"
-    return "stop" if has_checkpoint or step == row.body["total"] else "checkpoint"
+    return "stop" if has_checkpoint or step == row.body.total else "checkpoint"
 
 
 def report(
@@ -65,7 +77,7 @@ def report(
     step: int,
     metrics: Mapping[str, object],
     left_out: Mapping[str, str],
-    checkpoint: Body | str | None,
+    checkpoint: Saved | str | None,
 ) -> Verdict | None:
     """Record a report, and return the answer; None: it waits for the sweep's decision.
 
@@ -77,35 +89,34 @@ def report(
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
     _check_step(row, step)
-    values, no_numbers = checked(metrics, row.body["metrics"], lambda text: bad(text, "metrics"))
+    values, no_numbers = checked(metrics, row.body.metrics, lambda text: bad(text, "metrics"))
     left_out = {
         encodable(name): shortened(kind) for name, kind in {**left_out, **no_numbers}.items()
     }
-    judged = [values[name] for name in row.body["metrics"] if name in values]
+    judged = [values[name] for name in row.body.metrics if name in values]
     diverged = not all(map(math.isfinite, judged))
     if _needs_checkpoint(row, step) and checkpoint is None and not diverged:
         if not agents.keep_alive(connection, sweep, row, low=step - 1):
             raise lost(row.client or "", row.trial)
         return "checkpoint"
-    messages: list[Body] = []
+    events: list[BackendEvent] = []
     saved = None if checkpoint is None else saved_of(row, step, checkpoint)
     if saved is not None and saved != row.saved:
-        messages.append({"kind": "saved", "saved": saved})
+        events.append(Checkpointed(NOW, row.id, row.trial, saved))
     if step > row.step:
-        message = {"kind": "report", "step": step, "metrics": values}
-        messages.append({**message, "left_out": left_out} if left_out else message)
+        events.append(Reported(NOW, row.id, row.trial, step, values, left_out))
     now = row._replace(step=max(step, row.step), low=step - 1, saved=saved or row.saved)
     stored = {"step": now.step, "low": now.low}
-    if not agents.keep_alive(connection, sweep, row, messages, saved, **stored):
+    if not agents.keep_alive(connection, sweep, row, events, saved, **stored):
         raise lost(row.client or "", row.trial)
     if diverged:
         return "stop"
-    waits = len(judged) == len(row.body["metrics"])
+    waits = len(judged) == len(row.body.metrics)
     return verdict_of(now, step) or (None if waits else "continue")
 
 
 def _check_step(row: Row, step: int) -> None:
-    until = row.body["until"]
+    until = row.body.until
     lowest = row.low + 1
     if step < lowest or (until is not None and step > until):
         left = f"{lowest} and later ones" if until is None else f"{lowest}..{until}"
@@ -115,11 +126,11 @@ def _check_step(row: Row, step: int) -> None:
 
 def _needs_checkpoint(row: Row, step: int) -> bool:
     """Return whether other trials may copy this one at the step, so that it needs a checkpoint."""
-    saved = row.saved is not None and row.saved["step"] >= step
-    return row.body["copies"] and step > row.step and step in row.body["milestones"] and not saved
+    saved = row.saved is not None and row.saved.step >= step
+    return row.body.copies and step > row.step and step in row.body.milestones and not saved
 
 
-def saved_of(row: Row, step: int, checkpoint: Body | str) -> Body:
+def saved_of(row: Row, step: int, checkpoint: Saved | str) -> Saved:
     """Return the record of a checkpoint.
 
     Text is a foreign program's own; it is returned as it came, and nobody opens or deletes it.
@@ -129,28 +140,27 @@ def saved_of(row: Row, step: int, checkpoint: Body | str) -> Body:
             of another step.
     """
     if isinstance(checkpoint, str):
-        text = f"{FOREIGN}{checkpoint}"
-        return {"step": step, "path": text, "checksum": "", "size": 0, "within": 0}
-    body, within = row.body, checkpoint["within"]
-    if checkpoint["step"] != step:
-        raise bad(f"the checkpoint is of step {checkpoint['step']}, the report of {step}")
+        return Saved(step, f"{FOREIGN}{checkpoint}", checksum="", size=0)
+    body, within = row.body, checkpoint.within
+    if checkpoint.step != step:
+        raise bad(f"the checkpoint is of step {checkpoint.step}, the report of {step}")
     name = f"{row.id}-{step}.{within}" if within else f"{row.id}-{step}"
-    place = f"{body['storage'] or body['folder'] + '/checkpoints'}/{row.trial}/{name}"
-    if checkpoint["path"] != place:
+    place = f"{body.storage or f'{body.folder}/checkpoints'}/{row.trial}/{name}"
+    if checkpoint.path != place:
         raise ApiError(
             400,
             "path_outside",
-            f"checkpoint.path: {checkpoint['path']}; this checkpoint is {place}",
+            f"checkpoint.path: {checkpoint.path}; this checkpoint is {place}",
             key="checkpoint.path",
         )
-    return dict(checkpoint)
+    return checkpoint
 
 
 def keep(
     connection: Connection,
     sweep: str,
     row: Row,
-    checkpoint: Body | None,
+    checkpoint: Saved | None,
     data: Sequence[Body] | None,
     placed: Body | None,
     suggested: Body | None,
@@ -161,18 +171,21 @@ def keep(
     """
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
-    messages: list[Body] = [] if data is None else [{"kind": "data", "data": list(data)}]
+    about = (NOW, row.id, row.trial)
+    saved: Saved | None = None
+    events: list[BackendEvent] = []
+    if data is not None:
+        events.append(Described(*about, tuple(DataSet(**data_set) for data_set in data)))
     if placed is not None:
-        messages.append({"kind": "placed", **placed})
+        events.append(Placed(*about, **placed))
     if suggested is not None:
-        messages.append({"kind": "suggested", **suggested})
-    saved = None
+        events.append(Suggested(*about, **suggested))
     if checkpoint is not None:
-        if not row.body["first"] - 1 <= checkpoint["step"] <= row.step:
-            raise bad(f"the checkpoint is of step {checkpoint['step']}, which was not reported")
-        saved = saved_of(row, checkpoint["step"], checkpoint)
-        messages.append({"kind": "saved", "saved": saved})
-    if not agents.keep_alive(connection, sweep, row, messages, saved):
+        if not row.body.first - 1 <= checkpoint.step <= row.step:
+            raise bad(f"the checkpoint is of step {checkpoint.step}, which was not reported")
+        saved = saved_of(row, checkpoint.step, checkpoint)
+        events.append(Checkpointed(*about, saved))
+    if not agents.keep_alive(connection, sweep, row, events, saved):
         raise lost(row.client or "", row.trial)
 
 
@@ -196,40 +209,29 @@ def tell(
 ) -> None:
     """Record the end of an order."""
     text = shortened(encodable(reason))
-    message: Body
+    about = (NOW, row.id, row.trial)
+    event: Ended | Failed
     match state:
         case "done":
-            message = {"kind": "ended", "how": details["how"], "unused": details["unused"]}
+            event = Ended(*about, details["how"], details["unused"])
         case "failed":
+            facts = {name: details.get(name, False) for name in ("damaged", "whole", "crashed")}
             text = text or f"agent {row.client} gave no reason"
-            message = {"kind": "failed", "cause": cause or "user", "message": text, **details}
+            event = Failed(*about, cause or "user", text, **facts)
         case "released":
-            text = text or f"agent {row.client} gave it back"
-            message = {"kind": "failed", "cause": "preempt", "message": text}
-    if not agents.tell(connection, sweep, row, state, message):
+            event = Failed(*about, "preempt", text or f"agent {row.client} gave it back")
+    if not agents.tell(connection, sweep, row, state, event):
         raise lost(row.client or "", row.trial)
 
 
-def work_of(row: Row) -> dict[str, Any]:
+def work_of(row: Row) -> AgentOrder:
     """Return an order as an agent gets it: from the beginning, or from its last checkpoint on."""
-    body = row.body
-    start = row.saved or body["start"]
-    first, until = row.resumes_after + 1, body["until"]
+    first, until = row.resumes_after + 1, row.body.until
     ended = row.told is not None or (row.step == until and verdict_of(row, row.step) == "stop")
     if ended and until is not None:
         first = until + 1  # nothing is left but to tell that it is done
-    return {
-        **{name: value for name, value in body.items() if name not in ("id", "start", "copies")},
-        "first": first,
-        "order": row.id,
-        "checkpoint": _checkpoint_of(start),
-    }
-
-
-def _checkpoint_of(start: Body | None) -> Body | str | None:
-    if start is not None and start["path"].startswith(FOREIGN):
-        return str(start["path"]).removeprefix(FOREIGN)
-    return start
+    start = row.body.checkpoint if row.saved is None else reported_checkpoint(row.saved)
+    return row.body.model_copy(update={"first": first, "checkpoint": start})
 
 
 def bad(message: str, key: str = "checkpoint") -> ApiError:

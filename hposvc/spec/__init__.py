@@ -161,9 +161,7 @@ class SweepSpec:
             ),
             *notify_problems(self.notify, self.budget, self.objectives),
             *cross_checks.plateau_problems(lambda: self.plateau, self.checkpoints),
-            *cross_checks.engine_problems(
-                self.engine, self.trainable or self.command, self.resources
-            ),
+            *cross_checks.engine_problems(self.engine, self.trainable or self.command),
             *cross_checks.sink_problems(self.tracking.send_to, self.command),
             *cross_checks.batching_problems(self.engine, self.training),
             *command_problems(

@@ -213,9 +213,7 @@ def plateau_problems(
         yield Problem(("checkpoints", "keep_best"), message, "set it to 1")
 
 
-def engine_problems(
-    engine: Engine, runs: str | Sequence[str] | None, resources: Resources
-) -> Iterator[Problem]:
+def engine_problems(engine: Engine, runs: str | Sequence[str] | None) -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
     if engine.traits.simulated and runs is not None:
         key = "trainable" if isinstance(runs, str) else "command"
@@ -224,9 +222,6 @@ def engine_problems(
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
         fix = "give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), "is missing", fix, at_key=True)
-    if not engine.traits.several_ranks and resources.ranks > 1:
-        message = f"is {resources.ranks}, but engine {engine.type} is one process"
-        yield Problem(("resources", "workers"), message, "set it to 1")
 
 
 def sink_problems(send_to: Sequence[str], command: Sequence[str] | None) -> Iterator[Problem]:

@@ -18,11 +18,15 @@ class EngineType:
     watchers: tuple[str, ...] = ()  # further watchers of a sweep, as "module:Class"
     simulated: bool = False  # it calls a curve in place of a trainable, on a clock of its own
     on_nodes: bool = False  # ranks may run on other machines, which must reach the storage
-    several_ranks: bool = True  # a trial may have several workers
+    backend_of_several: str = ""  # of trials of several workers; empty: the same
     elastic: bool = True  # a trial's workers can be changed while it runs
     batched: bool = True  # a process can train several trials at once
     finds_slow_nodes: bool = True
     foreign: bool = False  # agents take its trials, which may bring code of their own
+
+    def backend_for(self, ranks: int) -> str:
+        """Return the backend of trials of so many ranks."""
+        return self.backend_of_several if ranks > 1 and self.backend_of_several else self.backend
 
 
 ENGINES: Mapping[str, EngineType] = {
@@ -30,7 +34,7 @@ ENGINES: Mapping[str, EngineType] = {
     "tune": EngineType("hposvc.backends.tune.backend:RayTune", (METRICS,), on_nodes=True),
     "local": EngineType(
         "hposvc.backends.local:Local",
-        several_ranks=False,
+        backend_of_several="hposvc.backends.process.pool:ProcessPool",
         elastic=False,
         batched=False,
         finds_slow_nodes=False,

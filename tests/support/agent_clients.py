@@ -8,14 +8,12 @@ from pathlib import Path
 
 from hposvc.backends.agents import Agents
 from hposvc.journal import agents
-from hposvc.journal.agents import AgentMailbox
+from hposvc.journal.agents import AgentMailbox, AgentOrder
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.server import agent_orders
 from hposvc.server.problems import ApiError
-from trainables.order import Order
 from trainables.runtime.assignment import Assignment, carry_out
-from trainables.storage.checkpoint import Saved
 from trainables.worker import Diverged, TooLarge
 
 POLL_S = 0.01
@@ -32,7 +30,7 @@ class Client:
     def ask(self, n=1):
         with self.store.writing() as connection:
             held, new = agents.lease(connection, self.sweep, self.name, "", n)
-        return [agent_orders.work_of(row) for row in (*held, *new)]
+        return [agent_orders.work_of(row).model_dump() for row in (*held, *new)]
 
     def report(self, work, step, metrics, checkpoint=None):
         """Return the verdict; None: it is not decided yet."""
@@ -95,11 +93,8 @@ class Runtime:
             self.closed.wait(POLL_S)
 
     def _carry_out(self, work):
-        fields = {name: work[name] for name in Order.__dataclass_fields__ if name in work}
-        start = None if work["checkpoint"] is None else Saved(**work["checkpoint"])
-        fields |= {"id": work["order"], "start": start, "milestones": tuple(work["milestones"])}
         link = _Link(self.client, work, self.closed)
-        outcome = carry_out(self.config, Assignment(Order(**fields)), 0, link)
+        outcome = carry_out(self.config, Assignment(AgentOrder(**work).to_order()), 0, link)
         state = "done" if outcome.kind == "ended" else "failed"
         known = ("oom", "oversize", "diverged", "user", "storage", "preempt")
         cause = outcome.kind if outcome.kind in known else "infra"
@@ -122,7 +117,7 @@ class _Link:
     closed: threading.Event
 
     def exchange(self, report):
-        saved = None if report.checkpoint is None else asdict(report.checkpoint)
+        saved = report.checkpoint
         try:
             answer = self.client.report(self.work, report.step, report.metrics, saved)
             while answer is None and not self.closed.is_set():
@@ -133,7 +128,7 @@ class _Link:
         return answer == "continue"
 
     def keep(self, saved):
-        self.client.keep(self.work, asdict(saved))
+        self.client.keep(self.work, saved)
 
     def uses(self, data):
         self.client.keep(self.work, data=[asdict(one) for one in data])

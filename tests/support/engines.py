@@ -52,14 +52,14 @@ class Bench:
     def of(cls, name, ranks, folder, home, **sections):
         spec = make_spec(name, ranks, **sections)
         setting = Setting(f"{name}-{ranks}", spec, folder, home)
-        backend = registry.resolve(ENGINES[name].backend)
+        backend = registry.resolve(ENGINES[name].backend_for(ranks))
         opened = open_bench(backend, setting, folder) if name == "agents" else backend(setting)
         return cls(name, ranks, opened, {}, folder)
 
     @property
     def real(self):
         """Whether ranks run in their own processes."""
-        return self.name in ("ray", "tune")
+        return self.name in ("ray", "tune") or self.ranks > 1
 
     def start(self, until=3, first=1, start=None, milestones=(), trial=None, **params):
         """Wait for a free slot, give it an order, and return the order's number."""

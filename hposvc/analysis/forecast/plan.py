@@ -208,7 +208,8 @@ def _slots(
         before: spec of an earlier sweep, and `evidence` what it showed.
     """
     parallel = spec.trials.parallel
-    if spec.engine.type == "local" and (spec.command is None or parallel == "auto"):
+    programs = spec.command is not None and spec.resources.ranks == 1
+    if spec.engine.type == "local" and (not programs or parallel == "auto"):
         return 1
     if parallel == "auto" and spec.engine.traits.simulated:
         return 1

@@ -1,11 +1,9 @@
 """The Ray cluster that a sweep runs on, as both backends on Ray use it."""
 
 import logging
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import ray
@@ -129,12 +127,9 @@ class RayCluster:
             log.warning(message, self._setting.sweep)
 
     def slot_config(self) -> SlotConfig:
-        """Return the configuration of a slot, with the driver's import path."""
-        return replace(
-            self._setting.slot_config(),
-            path=tuple(str(Path(folder).absolute()) for folder in sys.path),
-            inherited=Inherited.here() if self._setting.address is None else None,
-        )
+        """Return the configuration of a slot; on this machine, with the driver's environment."""
+        inherited = Inherited.here() if self._setting.address is None else None
+        return replace(self._setting.slot_config(), inherited=inherited)
 
     def close(self) -> None:
         """Accept no more calls, and disconnect from the cluster."""

@@ -1,10 +1,8 @@
-"""The verb that takes trials of a sweep from a server, and the hidden one of its ranks."""
-
-import os
+"""The verb that takes trials of a sweep from a server."""
 
 import click
 
-from hposvc.cli.app import commands, find_server, verb
+from hposvc.cli.app import find_server, verb
 from hposvc.cli.options import Shared, sweep_id
 from hposvc.views.console import note
 
@@ -28,13 +26,3 @@ def agent(shared: Shared, sweep: str, count: int | None, name: str | None, grace
         raise click.UsageError("name the server: --server http://HOST:8900, or HPOSVC_SERVER")
     ended = start.take_trials(server.http, sweep, count, name, grace, note)
     note(f"{ended} orders ended here")
-
-
-@commands.command("agent-rank", hidden=True)
-@click.argument("rank", type=int, required=False)
-@click.argument("ranks", type=int, required=False)
-def agent_rank(rank: int | None, ranks: int | None) -> None:
-    """Be a rank of an agent, which writes the slot to stdin; without arguments, one of srun's."""
-    from hposvc.agent import rank_process
-
-    rank_process.serve_rank(rank_process.position_of(rank, ranks, os.environ))

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from hposvc.events import Cause
 from hposvc.journal import agents
-from hposvc.journal.agents import Row, State
+from hposvc.journal.agents import AgentOrder, Row, State
 from hposvc.journal.home import find
 from hposvc.server import agent_orders
 from hposvc.server.access import Agent as AgentCaller
@@ -23,6 +23,7 @@ from hposvc.server.service import Serving
 from hposvc.spec.engines import ENGINES
 from trainables.dataset import LONGEST
 from trainables.metrics import MOST_METRICS
+from trainables.storage import checkpoint
 
 router = APIRouter(tags=["agents"])
 
@@ -47,6 +48,9 @@ class Saved(_Body):
     size: Annotated[int, Strict(), Field(ge=0)]
     within: Annotated[int, Strict(), Field(ge=0)] = 0
 
+    def to_saved(self) -> checkpoint.Saved:
+        return checkpoint.Saved(**self.model_dump())
+
 
 Checkpoint = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | Saved
 
@@ -57,34 +61,6 @@ class Ask(_Body):
     client_id: Client
     n: Annotated[int, Strict(), Field(ge=1, le=1000)] = 1
     host: Annotated[str, Field(max_length=250, pattern=r"^[\w\-.:/@ ]*$")] = ""  # shown to people
-
-
-class Work(BaseModel):
-    """An order: train `trial` for the steps `first..until`, from `checkpoint` or from scratch.
-
-    `first` is `until` + 1 if nothing is left to do but to tell that it is done.
-    """
-
-    trial: str
-    params: dict[str, float | int | str | bool | None]
-    first: int
-    until: int | None  # null: until the training is over by itself
-    total: int | None  # the last step of a whole trial
-    checkpoint: str | Saved | None  # as it was reported
-    seed: int
-    lease_s: float  # a sign of life is due within this time: a report or a heartbeat
-    order: int  # number of the order; with it, later requests can't be taken for another order's
-    milestones: list[int]  # steps whose report is answered once the sweep has decided
-    environment: dict[str, str]  # variables for rank 0, such as those of MLflow
-    metrics: list[str]  # a report that has them all is judged; a step without is only recorded
-    # What hposvc's own runtime needs to build the order and to write checkpoints.
-    parent: str | None
-    seed_of: str | None
-    shrink: int
-    replicate: int
-    workers: int
-    folder: str  # of the sweep
-    storage: str | None  # URL of the checkpoints; null: they are in the folder
 
 
 class Report(_Body):
@@ -244,7 +220,7 @@ Trial = Annotated[str, Path(alias="t", description="As t0007.", max_length=80, p
 @router.post("/sweeps/{id}/ask")
 async def ask(
     caller: AgentCaller, service: Serving, sweep: Sweep, body: Ask, response: Response
-) -> list[Work]:
+) -> list[AgentOrder]:
     """Take trials by lease; nothing now: an empty list, and Retry-After."""
     exchange, deadline = service.exchange, time.monotonic() + WAIT_S
 
@@ -265,7 +241,7 @@ async def ask(
             break
     if not held and not new:
         response.headers.update(RETRY)
-    return [Work(**agent_orders.work_of(row)) for row in (*held, *new)]
+    return [agent_orders.work_of(row) for row in (*held, *new)]
 
 
 @router.post("/sweeps/{id}/trials/{t}/report")
@@ -278,8 +254,9 @@ async def report(
         name: float(f"{value}") if value in NOT_FINITE else value
         for name, value in body.metrics.items()
     }
-    checkpoint = body.checkpoint
-    saved = checkpoint.model_dump() if isinstance(checkpoint, Saved) else checkpoint
+
+    given = body.checkpoint
+    saved = given.to_saved() if isinstance(given, Saved) else given
 
     def record(connection: Connection) -> tuple[Row, Verdict | None]:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
@@ -298,7 +275,7 @@ async def report(
     row, verdict = await exchange.change(record)
     if verdict is not None:
         return Answer(verdict=verdict)
-    patience_s = min(DECISION_S, row.body["lease_s"] / 2)
+    patience_s = min(DECISION_S, row.body.lease_s / 2)
     answer = await exchange.wait(sweep, sees, patience_s, row.id)
     if answer is None:
         message = f"the sweep has not decided on step {body.step} yet; send the report again"
@@ -314,7 +291,7 @@ async def keep(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Keep
 ) -> Answer:
     """Record a checkpoint between reports, or what is known of a trial: for our runtime."""
-    saved = None if body.checkpoint is None else body.checkpoint.model_dump()
+    saved = None if body.checkpoint is None else body.checkpoint.to_saved()
     data = None if body.data is None else [data_set.model_dump() for data_set in body.data]
     placed = None if body.placed is None else body.placed.model_dump()
     suggested = None if body.suggested is None else body.suggested.model_dump()
@@ -336,7 +313,7 @@ async def heartbeat(
     def record(connection: Connection) -> Renewed:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
         verdict = agent_orders.beat(connection, sweep, row)
-        return Renewed(verdict=verdict, lease_s=row.body["lease_s"])
+        return Renewed(verdict=verdict, lease_s=row.body.lease_s)
 
     return await service.exchange.change(record)
 

@@ -13,15 +13,13 @@ from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.agent.agent import Agent, Refused
-from hposvc.agent.exchange import Work
-from hposvc.agent.launching import LocalLauncher
 from hposvc.agent.start import take_trials
+from hposvc.backends.process.launching import LocalLauncher
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
 from hposvc.events import Failed, Ordered, Reported
 from hposvc.journal.home import sign
 from hposvc.remote.http import Http
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment
 
 SECTIONS = {
     "fidelity": {"max": 3},
@@ -90,11 +88,10 @@ def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():
             raise LeaseLost("here does not have t0001")
 
     order = Order(1, "t0001", {"lr": 0.1}, None, 1, 3)
-    work = Work(Assignment(order), 3, lease_s=0.04, folder="", storage=None, foreign="")
     with ExitStack() as stack:
         agent = Agent(Gone(), None, LocalLauncher(), stack, 1.0, print)
-        with agent._beating(work):
-            heard = [agent._inbox.get(timeout=30)[1] for _ in range(2)]
+        with agent._beating(order, lease_s=0.04):
+            heard = [agent._inbox.get(timeout=30) for _ in range(2)]
     assert [type(message) for message in heard] == [Refused, Refused]
 
 

@@ -79,7 +79,7 @@ def test_kills_of_agents_drivers_and_the_server_lose_nothing(home, seed):
     left = [
         process.pid
         for process in psutil.process_iter(["cmdline", "environ"])
-        if "agent-rank" in (process.info["cmdline"] or ())
+        if "hposvc.backends.process.rank_process" in (process.info["cmdline"] or ())
         and (process.info["environ"] or {}).get("HPOSVC_HOME") == f"{home}"
     ]
     assert not left, "ranks end with their agent"

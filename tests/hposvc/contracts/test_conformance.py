@@ -12,23 +12,31 @@ from hposvc.events import Checkpointed, Ended, Failed
 from trainables.dataset import DataSet
 
 ON_RAY = pytest.mark.ray
+PROCESSES = ("local", 2)  # without Ray, a process for each rank
 ALONE = [
     "simulate",
     "local",
+    PROCESSES,
     "agents",
     pytest.param("ray", marks=ON_RAY),
     pytest.param("tune", marks=ON_RAY),
 ]
 LATER = [ON_RAY, pytest.mark.full]  # tests that take seconds run on the pool only
 REAL = [pytest.param(("ray", 1), marks=ON_RAY), pytest.param(("tune", 1), marks=LATER)]
-PAIRS = [pytest.param(("ray", 2), marks=ON_RAY), pytest.param(("tune", 2), marks=LATER)]
+PAIRS = [PROCESSES, pytest.param(("ray", 2), marks=ON_RAY), pytest.param(("tune", 2), marks=LATER)]
 # A loaded machine may give a rank that starts no processor for seconds, which is no hang.
 IMPATIENT = [
     pytest.param((name, 2, {"failure": {"stall": "12s"}}), marks=marks)
-    for name, marks in (("ray", [ON_RAY, pytest.mark.long]), ("tune", LATER))
+    for name, marks in (
+        ("local", pytest.mark.long),
+        ("ray", [ON_RAY, pytest.mark.long]),
+        ("tune", LATER),
+    )
 ]
 every = pytest.mark.parametrize("bench", ALONE, indirect=True)
 real = pytest.mark.parametrize("bench", REAL, indirect=True)
+DYING = [pytest.param(PROCESSES, marks=pytest.mark.long), *REAL]  # each death costs a new start
+dying = pytest.mark.parametrize("bench", DYING, indirect=True)
 pairs = pytest.mark.parametrize("bench", PAIRS, indirect=True)
 
 
@@ -176,7 +184,7 @@ def test_slots_stay_warm_over_a_barrier(bench):
     assert [losses(events)[-1] for events in firsts] == [4.4, 4.4]
 
 
-@real
+@dying
 def test_an_order_that_never_reports_is_killed(bench):
     hanging = bench.start(at=2, do="hang")
     bench.reach(hanging, 1)
@@ -187,7 +195,7 @@ def test_an_order_that_never_reports_is_killed(bench):
     assert isinstance(bench.finish(bench.start())[-1], Ended)
 
 
-@real
+@dying
 def test_a_rank_that_dies_while_idle_does_not_poison_the_next_order(bench):
     [pid] = pids(bench.finish(bench.start()))
     os.kill(pid, signal.SIGKILL)
@@ -255,7 +263,7 @@ def test_the_error_told_is_that_of_the_rank_that_raised(bench):
     assert isinstance(bench.finish(bench.start())[-1], Ended)
 
 
-@real
+@dying
 def test_an_order_whose_rank_is_told_to_end_goes_on_in_another_process(bench):
     events = bench.finish(bench.start(until=900, at=2, do="leave", pause=0.01))
     assert kinds(events)[-3:] == ["checkpointed", "reported", "failed"]
@@ -267,7 +275,7 @@ def test_an_order_whose_rank_is_told_to_end_goes_on_in_another_process(bench):
     assert not pids(events) & pids(again)
 
 
-@real
+@dying
 def test_the_death_of_rank_0_is_an_infra_failure(bench):
     failed = bench.finish(bench.start(at=2, do="die"))
     assert kinds(failed) == ["checkpointed", "reported", "failed"]

@@ -82,7 +82,6 @@ FUNCTIONS = {
     "token list": ["remote.client.list_tokens"],
     "token revoke": ["remote.client.revoke_token"],
     "agent": ["agent.start.take_trials"],
-    "agent-rank": ["agent.rank_process.serve_rank", "agent.rank_process.position_of"],
     "plan": ["remote.planning.plan"],
     "memory": ["analysis.memory.report"],
     "scaling": ["analysis.worker_scaling.measure"],

@@ -1,7 +1,7 @@
-"""A rank of an agent: a process that reads its slot from stdin and then carries out orders.
+"""A rank without Ray: a process that reads its slot from stdin and then carries out orders.
 
-Stdin stays open: its end means that the agent is gone, and a byte is a notice to end soon. `srun`
-copies its own stdin to all ranks, so this works across nodes too.
+Stdin stays open: its end means that the owner of the slot is gone, and a byte is a notice to end
+soon. `srun` copies its own stdin to all ranks, so this works across nodes too.
 """
 
 import os
@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import BinaryIO
 
-from hposvc.agent.launching import ANY
+from hposvc.backends.process.launching import ANY
 from hposvc.errors import OutOfReach
 from trainables.runtime.assignment import SlotConfig
 from trainables.runtime.ranks import Rank
@@ -29,7 +29,7 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class SlotOfRank:
-    """The slot of a rank, which the agent pickles into the rank's stdin."""
+    """The slot of a rank, pickled into the rank's stdin."""
 
     config: SlotConfig
     call: Call
@@ -44,7 +44,7 @@ class Position:
     rank: int
     local_rank: int
     local_size: int
-    agent_host: str | None = None  # the agent's address for this node; None: this is its node
+    owner_host: str | None = None  # where this node reaches the owner; None: on this node
 
     @classmethod
     def from_slurm(cls, variables: Mapping[str, str]) -> "Position":
@@ -58,10 +58,11 @@ class Position:
         )
 
 
-def position_of(rank: int | None, ranks: int | None, variables: Mapping[str, str]) -> Position:
-    """Return the position of one of several ranks here; without numbers, that given by srun."""
-    if rank is None or ranks is None:
+def position_of(numbers: Sequence[str], variables: Mapping[str, str]) -> Position:
+    """Return the position of a rank here, by its number and theirs; without, that given by srun."""
+    if not numbers:
         return Position.from_slurm(variables)
+    rank, ranks = map(int, numbers)
     return Position(rank, rank, ranks)
 
 
@@ -75,7 +76,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def serve_rank(position: Position) -> None:
-    """Carry out orders until the agent is gone."""
+    """Carry out orders until the owner of the slot is gone."""
     stream = _take_stdin()
     slot: SlotOfRank = pickle.load(stream)
     _lead_process_group()
@@ -86,8 +87,8 @@ def serve_rank(position: Position) -> None:
         devices = _installed() if visible is None else [name for name in visible.split(",") if name]
         os.environ[DEVICES] = ",".join(own_devices(devices, slot.gpus, position))
     host, port = slot.call.address
-    if host == ANY and position.agent_host is not None:
-        host = position.agent_host
+    if host == ANY and position.owner_host is not None:
+        host = position.owner_host
     Rank(position.rank, slot.config).serve(slot.call._replace(address=(host, port)))
 
 
@@ -138,7 +139,11 @@ def _lead_process_group() -> None:
 
 
 def _heed(stream: BinaryIO) -> None:
-    """Pass the agent's notice on; once the agent is gone, kill this process with its children."""
+    """Pass the owner's notice on; once it is gone, kill this process with its children."""
     while stream.read(1) == NOTICE:
         os.kill(os.getpid(), signal.SIGTERM)
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve_rank(position_of(sys.argv[1:], os.environ))

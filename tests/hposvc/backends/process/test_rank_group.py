@@ -1,7 +1,6 @@
 """An agent's ranks: processes that stay warm, and are gone with whoever started them."""
 
 import queue
-import sys
 import time
 from dataclasses import replace
 
@@ -9,9 +8,9 @@ import psutil
 import pytest
 from engines import PATIENCE_S, await_none, make_spec
 
-from hposvc.agent.launching import LocalLauncher
-from hposvc.agent.rank_group import Exited, RankGroup
 from hposvc.backends.backend import Setting
+from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_group import Exited, RankGroup
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
@@ -25,7 +24,7 @@ class Slot:
     def __init__(self, folder, ranks=1, **sections):
         self.inbox = queue.Queue()
         config = Setting("s", make_spec("local", **sections), folder, folder).slot_config()
-        config = replace(config, world_size=ranks, path=(*sys.path,))
+        config = replace(config, world_size=ranks)
         self.group = RankGroup(
             "s/agent-1",
             config,
@@ -45,7 +44,7 @@ class Slot:
 
     def start(self, number, until=3, **params):
         order = Order(number, f"t{number:04d}", {"lr": 0.1, **params}, None, 1, until)
-        self.group.carry_out(Assignment(order))
+        self.group.coordinator.carry_out(Assignment(order))
 
     def finish(self, number, **params):
         self.start(number, **params)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hposvc.errors import OutOfReach
 
-RANK = (sys.executable, "-m", "hposvc", "agent-rank")
+RANK = (sys.executable, "-m", "hposvc.backends.process.rank_process")
 LOOPBACK = "127.0.0.1"
 ANY = "0.0.0.0"  # ranks on other nodes call; they authenticate by the slot's key
 
@@ -16,7 +16,7 @@ class Launcher(Protocol):
     """A way to start the processes of a group's ranks."""
 
     def host(self) -> str:
-        """Return the address on which the agent awaits its ranks."""
+        """Return the address at which ranks reach this process."""
 
     def commands(self, world_size: int) -> list[tuple[str, ...]]:
         """Return the commands that start all ranks of a group."""

@@ -1,4 +1,4 @@
-"""The ranks of an agent: processes that stay warm from order to order, and their coordinator."""
+"""Ranks without Ray: processes that stay warm from order to order, and their coordinator."""
 
 import os
 import pickle
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Literal
+from typing import IO
 
-from hposvc.agent.launching import Launcher, SlurmLauncher
-from hposvc.agent.rank_process import NOTICE, SlotOfRank
+from hposvc.backends.process.launching import Launcher, SlurmLauncher
+from hposvc.backends.process.rank_process import NOTICE, SlotOfRank
 from trainables.errors import shortened
-from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.runtime.assignment import SlotConfig
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.wire import Message
 
 GONE_S = 5.0  # seconds for srun's ranks to be gone, before srun is told to end them
 TAIL = 4096  # bytes of a process's output that are read for its last line
 KILLED_S = 60.0  # and then, before we stop waiting: Slurm kills them after its KillWait
-# The ranks' own; the agent's token is not theirs.
+# From the ranks: the token is that of who started them.
 WITHHELD = ("HPOSVC_TOKEN", "HPOSVC_TOKEN_FILE")
 
 
@@ -52,13 +52,13 @@ class RankGroup:
     post: Callable[["RankGroup", Message | Exited], None]
     gpus: float
     cpus: float
-    _coordinator: Coordinator = field(init=False)
+    coordinator: Coordinator = field(init=False)
     _processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
     _output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)  # of the processes
 
     def __post_init__(self) -> None:
         post_message = partial(self.post, self)
-        self._coordinator = Coordinator(self.config.world_size, post_message, self.config.stall_s)
+        self.coordinator = Coordinator(self.config.world_size, post_message, self.config.stall_s)
 
     def launch(self) -> None:
         """Start the ranks, which call their coordinator; `Ready` is posted once all are up.
@@ -66,7 +66,7 @@ class RankGroup:
         Raises:
             OutOfReach: the Slurm job has too few tasks.
         """
-        self.switchboard.connect(self.name, self._coordinator)
+        self.switchboard.connect(self.name, self.coordinator)
         slot = SlotOfRank(self.config, self.switchboard.call(self.name), self.gpus, self.cpus)
         variables = {name: text for name, text in os.environ.items() if name not in WITHHELD}
         for command in self.launcher.commands(self.config.world_size):
@@ -76,26 +76,18 @@ class RankGroup:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 env=variables,
-                start_new_session=True,  # Ctrl-C must reach only the agent
+                start_new_session=True,  # Ctrl-C must reach only their owner
             )
             self._processes.append(process)
             self._write(process, pickle.dumps(slot))
             threading.Thread(target=self._watch, args=(process,), daemon=True).start()
-
-    def carry_out(self, assignment: Assignment) -> None:
-        """Hand an order to the ranks, which must be up and free."""
-        self._coordinator.carry_out(assignment)
-
-    def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
-        """Pass a decision on to the coordinator."""
-        self._coordinator.decide(order, verdict)
 
     def leave(self, why: str) -> None:
         """End the order at its next report, or before that where its trainable can; save its state.
 
         There must be an order: without one, a notice ends the ranks at once.
         """
-        self._coordinator.leave(why)
+        self.coordinator.leave(why)
         for process in self._processes:
             self._write(process, NOTICE)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hposvc.agent.rank_process import Position, own_devices, position_of, tasks_per_node
+from hposvc.backends.process.rank_process import Position, own_devices, position_of, tasks_per_node
 from hposvc.errors import OutOfReach
 
 STEP = {
@@ -19,11 +19,11 @@ def test_slurm_shortens_the_tasks_of_nodes():
 
 
 def test_srun_says_which_rank_this_is_and_where_the_agent_is():
-    assert position_of(None, None, STEP) == Position(5, 1, 3, "10.0.0.1")
+    assert position_of([], STEP) == Position(5, 1, 3, "10.0.0.1")
 
 
 def test_ranks_of_this_machine_are_numbered_by_the_agent():
-    assert position_of(1, 2, {}) == Position(1, 1, 2)
+    assert position_of(["1", "2"], {}) == Position(1, 1, 2)
 
 
 @pytest.mark.parametrize(
