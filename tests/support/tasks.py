@@ -242,6 +242,11 @@ def alone(training: Training) -> Training:
     return replace(training, strategy="single", **defaults)
 
 
+def losses(reports: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return the losses of reports, of training and of validation by turns."""
+    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
+
+
 def curves(
     rank: int, task: Task, trainings: Sequence[Training], ranks: int, until: int = 3
 ) -> list[list[dict[str, float]]]:
