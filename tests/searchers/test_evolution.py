@@ -91,9 +91,3 @@ def test_a_distribution_that_has_collapsed_starts_again_with_twice_the_populatio
         Observation(str(i), {"x": 0.3, "y": 0.3}, loss=1.0, state="done") for i in range(600)
     ]
     assert evolve(line, comparable(history, 1)).population_size > evolve(line, []).population_size
-
-
-def test_a_space_without_numbers_is_searched_at_random():
-    space = Space({"kind": Choice(tuple("abcdefgh"))})
-    searcher = told(create("cmaes", space), lambda params: 1.0, 8)
-    assert {seen.note["source"] for seen in searcher.history} == {"random"}

@@ -35,13 +35,6 @@ def test_tpe_finds_a_better_valley_than_random_search():
     assert mean_best("tpe") < 0.75 * mean_best("random")
 
 
-def test_pending_trials_keep_parallel_proposals_apart():
-    space = Space({"x": Float(0.0, 1.0)})
-    searcher = told(create("tpe", space, seed=0), lambda params: (params["x"] - 0.5) ** 2, 30)
-    spread = np.ptp([trial.params["x"] for trial in searcher.ask(12)])
-    assert spread > 0.1
-
-
 def test_failures_are_avoided_without_a_penalty_of_some_scale():
     space = Space({"x": Float(0.0, 1.0), "kind": Choice(("a", "b"))})
     searcher = create("tpe", space, seed=0)
