@@ -5,13 +5,11 @@ from random import Random
 import pytest
 from replicated import LAST, Seeded, check_replicates
 from rich.console import Console
-from simulated_sweeps import CALLS, Lab, fold, make_spec
+from simulated_sweeps import fold, make_spec
 
 from hposvc.analysis.audit import phrasing
 from hposvc.driver.proposals import propose
 from hposvc.events import Ordered, Proposed
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.reporting.charts import charts
 from hposvc.reporting.history import History
 from hposvc.state import summary
@@ -35,12 +33,6 @@ class NoisyReplicates(Seeded):
 
 class VeryNoisyReplicates(NoisyReplicates):
     noise = 1.0
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def baseline_spec(**sections):

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import SCHEDULERS, Lab, at_desk, fold, make_spec, smooth
+from simulated_sweeps import SCHEDULERS, at_desk, fold, make_spec, smooth
 
 from hposvc import Sweep, api
 from hposvc.events import Attached, Failed, Ordered, from_json, to_json
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.schedulers.scheduler import SearchDone
 from hposvc.spec.sections import MOST_HALVINGS
 from hposvc.state import summary
@@ -49,11 +48,6 @@ def insatiable(params, step):
 def reread(events):
     """Return the events as a journal returns them."""
     return [from_json(event.kind, event.time, to_json(event)) for event in events]
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def test_a_trial_that_is_too_large_goes_on_from_its_checkpoint_with_half_of_it():

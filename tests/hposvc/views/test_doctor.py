@@ -1,4 +1,4 @@
-from replicated import text_of
+from printed import text_of
 
 from hposvc.operations.doctor import Check
 from hposvc.views.doctor import checks

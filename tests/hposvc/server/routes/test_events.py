@@ -22,11 +22,6 @@ STREAM = {"Accept": "text/event-stream"}
 
 
 @pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
-
-
-@pytest.fixture
 def service(sweeps):
     return Service(sweeps)
 
