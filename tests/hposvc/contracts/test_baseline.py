@@ -78,20 +78,6 @@ def test_a_finalist_that_was_the_baseline_shares_its_replicates(lab):
     assert len(state.replicates.trials) == 3
 
 
-@pytest.mark.full
-def test_a_crash_after_every_event_leaves_the_same_baseline(lab):
-    spec = baseline_spec(trials={"max": 2, "parallel": 2}, fidelity={"max": 3})
-    whole = lab.run(spec, "whole", backend=Seeded)
-    events = lab.events("whole")
-    for length in range(len(events)):
-        sweep = f"cut{length}"
-        lab.journal.append(sweep, 0, events[:length])
-        state = lab.run(spec, sweep, backend=Seeded)
-        check_replicates(spec, lab.events(sweep))
-        assert state.replicates.baseline_values == whole.replicates.baseline_values
-    assert fold(spec, events).replicates == whole.replicates
-
-
 def gp_spec():
     baseline = {"seeds": 5, "params": {"lr": 0.001}}
     return make_spec(search="gp", baseline=baseline, trials={"max": 8, "parallel": 1})
