@@ -207,7 +207,7 @@ def test_a_function_can_t_do_as_it_is_told_about_nan(attempt):
     ("name", "said"),
     [
         ("raises", "ValueError: bad batch"),
-        ("exits", "SystemExit: 3"),
+        ("exits", "exit status 3: it called sys.exit"),
         ("is_interrupted", "KeyboardInterrupt"),
         ("leaves_a_generator", "GeneratorExit"),
         ("is_cancelled", "CancelledError"),
