@@ -4,16 +4,14 @@ Axes: N windows, T tokens.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from tasks import alone, curve, learned, runs_of
+from tasks import curve
 from train_gpt import GptText, caches, corpus, shakespeare
 
-from trainables import Training, Worker
+from trainables import Worker
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +21,6 @@ def caches_of_their_own(tmp_path_factory):
         yield
 
 
-EXACT = Training("ddp", "64-true")
 TEXT = "".join(f"{n} and {n} are {2 * n}, not {n * n % 97}.\n" for n in range(200))
 
 
@@ -33,35 +30,6 @@ def task(tmp_path_factory):
     file.write_text(TEXT)
     sizes = {"length": 16, "layers": 2, "width": 16, "heads": 2, "dropout": 0.0}
     return GptText(text=str(file), share=0.5, vocabulary=270, batch=23, lr=3e-3, **sizes)
-
-
-RUNS: dict[str, tuple[bool, Training]] = {  # tied or not, and how to train
-    "ddp": (True, replace(EXACT, accumulate=2, clip=0.5)),
-    "fsdp, tied": (True, replace(EXACT, strategy="fsdp", clip=0.5)),
-    "tensor": (True, replace(EXACT, strategy="tensor", clip=0.5)),
-    "pipeline": (
-        False, replace(EXACT, strategy="pipeline", pipeline_schedule="gpipe", accumulate=2)
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def heard(task, on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
-    runs = [(replace(task, tie=tie), training) for tie, training in RUNS.values()]
-    rank_0, _ = on_two_ranks(runs_of, runs, 2)
-    return dict(zip(RUNS, rank_0, strict=True))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", RUNS)
-def test_two_ranks_learn_what_one_learns(heard, task, name):
-    tie, training = RUNS[name]
-    expected = learned(replace(task, tie=tie), replace(alone(training), accumulate=1))
-    assert len(heard[name]) == 3
-    for seen, metrics in zip(heard[name], expected, strict=True):
-        metrics["train/accumulate"] = seen["train/accumulate"]
-        assert seen == pytest.approx(metrics, abs=1e-9)
-    assert heard[name][-1]["val/loss"] < heard[name][0]["val/loss"]
 
 
 def test_each_token_is_the_target_of_one_window(task):

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from simulated_sweeps import CALLS, Lab
 
+from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
@@ -81,6 +83,19 @@ def _only_known_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
         count(table, trial, phase)
 
     monkeypatch.setattr(TrialTable, "_count", checked)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    """Return a runner of simulated sweeps in a journal of its own."""
+    CALLS.clear()
+    return Lab.at(tmp_path)
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path) -> api.Sweeps:
+    """Return the sweeps of a new home."""
+    return api.Sweeps.open(tmp_path / "home")
 
 
 @pytest.fixture

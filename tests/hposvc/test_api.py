@@ -13,17 +13,12 @@ from sqlalchemy import insert, update
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import main
-from hposvc.errors import NotFound, SpecError
+from hposvc.errors import SpecError
 from hposvc.events import Attached, Requested
 from hposvc.journal.database import EVENTS, SWEEPS
 from trainables.runtime.assignment import log_file
 
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
-
-
-@pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
 
 
 def make(**sections):
@@ -143,24 +138,6 @@ def test_changed_code_is_not_gone_on_with_unasked(sweeps, tmp_path):
     file.write_text(TRAIN + "\n")
     with pytest.raises(SpecError, match=rf"mine.py:train changed since {row.id}.*--accept-code"):
         api.resume(sweeps, row.id)
-
-
-def test_logs_are_those_of_a_trial_in_the_order_of_its_orders(sweeps):
-    row = api.create(sweeps, make())
-    api.drive(sweeps, row)
-    folder = sweeps.home.folder(row.id, None)
-    for order, rank in [(10, 0), (2, 1), (2, 0)]:
-        file = log_file(folder, "t0003", order, rank)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("hello")
-    logs = api.logs(sweeps, api.load(sweeps, row.id), "t0003")
-    assert [(log.order, log.rank) for log in logs] == [(2, 0), (2, 1), (10, 0)]
-    assert [
-        (log.order, log.rank) for log in api.logs(sweeps, api.load(sweeps, row.id), "t0003", 1)
-    ] == [(2, 1)]
-    assert api.logs(sweeps, api.load(sweeps, row.id), "t0004") == []
-    with pytest.raises(NotFound):
-        api.logs(sweeps, api.load(sweeps, row.id), "t9999")
 
 
 def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):

@@ -1,12 +1,7 @@
 """hposvc's searchers in a user's own Ray Tune experiment."""
 
-import json
 import math
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from ray import tune
@@ -15,47 +10,8 @@ from ray.tune.search import Searcher
 from hposvc import TuneSearch
 from searchers import Choice, Float, Space, create
 
-ROOT = Path(__file__).parents[2]
 SEVERAL = Space({"x": Float(0, 1)})
 LR = {"lr": tune.loguniform(1e-4, 1.0)}
-RUN = '''
-"""Trials that are stopped at rungs, one that fails, more samples than there are configurations."""
-import json, sys
-import ray
-from ray import tune
-from ray.tune.schedulers import ASHAScheduler
-from hposvc import TuneSearch
-
-def train(config):
-    for step in range(1, 10):
-        if config["model"]["depth"] == 3 and config["kind"] == "b":
-            raise RuntimeError("does not fit")
-        tune.report({"loss": config["model"]["depth"] + 1 / step, "twice": config["double"]})
-
-if __name__ == "__main__":
-    ray.init(address="local", num_cpus=2, include_dashboard=False)
-    search = TuneSearch(sys.argv[1], seed=3)
-    tuner = tune.Tuner(
-        train,
-        param_space={
-            "double": 2,
-            "model": {"depth": tune.randint(1, 4)},
-            "kind": tune.choice(["a", "b"]),
-        },
-        tune_config=tune.TuneConfig(
-            metric="loss", mode="min", num_samples=50, max_concurrent_trials=2, search_alg=search,
-            scheduler=ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
-        ),
-        run_config=tune.RunConfig(storage_path=sys.argv[2], name="mine", verbose=0),
-    )
-    grid = tuner.fit()
-    found = [
-        [result.config, (result.metrics or {}).get("training_iteration"), result.error is not None]
-        for result in grid
-    ]
-    told = [[seen.state, seen.curve and seen.curve[-1]] for seen in search._optimizer.history]
-    print(json.dumps({"found": found, "told": told}))
-'''
 
 
 def begun(searcher="random", space=LR, **options):
@@ -67,33 +23,6 @@ def begun(searcher="random", space=LR, **options):
 
 def history(search):
     return search._optimizer.history
-
-
-@pytest.mark.ray
-@pytest.mark.full
-def test_an_experiment_under_asha_runs_through_the_space_and_ends(tmp_path):
-    script = tmp_path / "mine.py"
-    script.write_text(RUN)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, script, "tpe", tmp_path / "results"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=environment,
-    )
-    assert ran.returncode == 0, ran.stderr
-    seen = json.loads(ran.stdout.splitlines()[-1])
-    configs = [(config["model"]["depth"], config["kind"]) for config, _, _ in seen["found"]]
-    assert sorted(configs) == [(depth, kind) for depth in (1, 2, 3) for kind in "ab"]
-    assert all(config["double"] == 2 for config, _, _ in seen["found"])
-    assert [config for config, _, failed in seen["found"] if failed] == [
-        {"double": 2, "model": {"depth": 3}, "kind": "b"}
-    ]
-    assert sorted(state for state, _ in seen["told"]) == ["done"] * 5 + ["failed"]
-    ended = {step for _, step, failed in seen["found"] if not failed}
-    assert ended == {point[0] for state, point in seen["told"] if state == "done"}
-    assert 9 in ended
 
 
 def test_a_nested_space_comes_back_nested_and_in_its_own_values():

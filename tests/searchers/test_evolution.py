@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from cmaes import CMA
 
 from searchers import Choice, Float, Int, Space, create
@@ -33,12 +32,6 @@ def test_the_distribution_is_the_one_that_the_package_gives_step_by_step():
     rebuilt = evolve(VALLEY, comparable(searcher.history, 6))
     assert rebuilt.generation == optimizer.generation == 83 // size
     np.testing.assert_allclose(rebuilt.mean, optimizer.mean, rtol=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_curved_valley_is_followed_further_than_at_random(seed):
-    value = told(create("cmaes", VALLEY, seed=seed), rosenbrock, 150).best.value
-    assert value < 0.2 * told(create("random", VALLEY, seed=seed), rosenbrock, 150).best.value
 
 
 def test_results_that_were_added_count_as_a_generation():
@@ -91,9 +84,3 @@ def test_a_distribution_that_has_collapsed_starts_again_with_twice_the_populatio
         Observation(str(i), {"x": 0.3, "y": 0.3}, loss=1.0, state="done") for i in range(600)
     ]
     assert evolve(line, comparable(history, 1)).population_size > evolve(line, []).population_size
-
-
-def test_a_space_without_numbers_is_searched_at_random():
-    space = Space({"kind": Choice(tuple("abcdefgh"))})
-    searcher = told(create("cmaes", space), lambda params: 1.0, 8)
-    assert {seen.note["source"] for seen in searcher.history} == {"random"}

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
-from searchers import Choice, Float, Int, Space, create
+from searchers import Choice, Float, Space, create
 
 
 def told(searcher, loss, trials, batch=1):
@@ -12,34 +12,6 @@ def told(searcher, loss, trials, batch=1):
         for trial in searcher.ask(batch):
             searcher.tell(trial, loss(trial.params))
     return searcher
-
-
-@pytest.mark.full
-def test_tpe_finds_a_better_valley_than_random_search():
-    space = Space(
-        {
-            "lr": Float(1e-6, 1.0, log=True),
-            "width": Int(8, 512, log=True),
-            "depth": Int(1, 9),
-            "opt": Choice(("a", "b", "c", "d")),
-        }
-    )
-
-    def loss(params):
-        far = abs(np.log10(params["lr"]) + 3) + abs(np.log2(params["width"]) - 6)
-        return far + 0.3 * abs(params["depth"] - 4) + (params["opt"] != "c")
-
-    def mean_best(method):
-        return np.mean([told(create(method, space, seed=s), loss, 60).best.value for s in range(3)])
-
-    assert mean_best("tpe") < 0.75 * mean_best("random")
-
-
-def test_pending_trials_keep_parallel_proposals_apart():
-    space = Space({"x": Float(0.0, 1.0)})
-    searcher = told(create("tpe", space, seed=0), lambda params: (params["x"] - 0.5) ** 2, 30)
-    spread = np.ptp([trial.params["x"] for trial in searcher.ask(12)])
-    assert spread > 0.1
 
 
 def test_failures_are_avoided_without_a_penalty_of_some_scale():
@@ -72,20 +44,6 @@ def zdt1(params):
     first, *others = params.values()
     rest = 1 + 9 * np.mean(others)
     return [first, rest * (1 - np.sqrt(first / rest))]
-
-
-def both(method, trials, **options):
-    searcher = create(method, ZDT1, ["minimize", "minimize"], **options)
-    return told(searcher, zdt1, trials).hypervolume([1.0, 10.0])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["tpe", "nsga2"])
-def test_several_objectives_are_searched_better_than_at_random(method):
-    """Learning from one objective, or from none, would not pass."""
-    options = {"population": 10} if method == "nsga2" else {}
-    volumes = [both(method, 100, seed=seed, **options) for seed in range(2)]
-    assert np.mean(volumes) > max(both("random", 100, seed=seed) for seed in range(4))
 
 
 @pytest.mark.parametrize(("method", "goals"), [("tpe", 1), ("nsga2", 2)])

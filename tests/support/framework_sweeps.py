@@ -1,5 +1,10 @@
 """Sweeps over the learning rate of a training with a framework, in this process."""
 
+import re
+from pathlib import Path
+
+import pytest
+
 import hposvc
 
 
@@ -16,3 +21,37 @@ def sweep(train, home, metric, rates, **sections):
         "tracking": {"send_to": []},
     }
     return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
+
+
+def longest(result):
+    """Return the row of a trial that was paused and trained to its end."""
+    trials = result.trials
+    return trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
+
+
+def check_curves(result, trial, printed, names, steps):
+    """Hold a trial's curves against those of a training outside a sweep, which prints them."""
+    curves = result.curves
+    mine = curves[curves["trial"] == trial].sort_values("step")
+    for name in names:
+        alone = [float(value) for value in re.findall(rf"'{name}': ([0-9.e-]+)", printed)]
+        assert [*mine[name]] == pytest.approx(alone, rel=1e-5)
+        assert len(alone) == steps
+
+
+def break_once(folder: Path, at: int):
+    """Return a function that notes each number that it is given, and fails once, at a number."""
+
+    def count(number):
+        with (folder / "numbers").open("a") as lines:
+            lines.write(f"{number}\n")
+        if number == at and not (folder / "failed").exists():
+            (folder / "failed").touch()
+            raise RuntimeError("the first attempt breaks")
+
+    return count
+
+
+def numbers(folder: Path) -> list[int]:
+    """Return what `break_once` has noted."""
+    return [int(line) for line in (folder / "numbers").read_text().splitlines()]

@@ -1,11 +1,9 @@
 """Replicates for tests: curves with noise from seeds only, and invariants of the journal."""
 
-import io
 from collections import Counter
 from random import Random
 
 from invariants import check
-from rich.console import Console
 from simulated_sweeps import Flaky, fold
 
 from hposvc.backends.simulate import Simulation
@@ -90,9 +88,3 @@ def half_way(lab, spec):
     half = events[: positions[len(positions) // 2]]
     lab.journal.append("s", 0, half)
     return half
-
-
-def text_of(drawn):
-    console = Console(file=io.StringIO(), width=120, markup=False, highlight=False)
-    console.print(drawn)
-    return console.file.getvalue()

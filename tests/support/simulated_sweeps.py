@@ -17,6 +17,7 @@ from hposvc.driver.loop import Runner, Watcher
 from hposvc.driver.proposals import SyncProposer
 from hposvc.driver.stop_rules import StopRules
 from hposvc.events import Checkpointed, Ended, Event, Failed, Ordered, Proposed, Reported
+from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial
@@ -171,6 +172,11 @@ class Lab:
 
     journal: Journal
     folder: Path
+
+    @classmethod
+    def at(cls, folder: Path) -> "Lab":
+        """Return a lab with a new journal in this folder."""
+        return cls(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
 
     def run(
         self,

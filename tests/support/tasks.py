@@ -242,6 +242,30 @@ def alone(training: Training) -> Training:
     return replace(training, strategy="single", **defaults)
 
 
+class Counted(nn.Module):
+    """A layer with dropout that counts its forward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5))
+        self.times = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.times += 1
+        return self.layers(x)
+
+
+def deep() -> nn.Sequential:
+    """Return four such layers, always of the same weights."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(Counted() for _ in range(4)))
+
+
+def losses(reports: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return the losses of reports, of training and of validation by turns."""
+    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
+
+
 def curves(
     rank: int, task: Task, trainings: Sequence[Training], ranks: int, until: int = 3
 ) -> list[list[dict[str, float]]]:

@@ -1,28 +1,10 @@
 """The repeated blocks of models."""
 
 import pytest
-import torch
+from tasks import Counted, deep
 from torch import nn
 
 from trainables.blocks import blocks
-
-
-class Counted(nn.Module):
-    """A layer with dropout that counts its forward passes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5))
-        self.times = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.times += 1
-        return self.layers(x)
-
-
-def deep() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(*(Counted() for _ in range(4)))
 
 
 def test_the_blocks_are_the_longest_lists_elements_with_weights():

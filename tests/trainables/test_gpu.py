@@ -4,7 +4,6 @@ They need one CUDA device, and are skipped without it.
 """
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +16,10 @@ import torch
 import torch.distributed as dist
 
 from trainables import Training, Worker
-from trainables.order import Order
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import RankStore
 from trainables.runtime import process_state
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.trainer import fit
-from trainables.worker import LocalLink
 from trainables.zoo.digits import DigitsCNN
 
 pytestmark = [
@@ -142,20 +138,6 @@ def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
     assert_close(reports, single, 1e-12 if precision == "64-true" else 1e-6)
 
 
-def test_a_slot_keeps_its_nccl_group_from_clean_order_to_clean_order():
-    """A group takes seconds to make."""
-    rank_store, groups = RankStore.open("127.0.0.1", 1, gpu=True), []
-    for order in range(1, 4):
-        with rank_store.group(order):
-            ones = torch.ones(2, device="cuda")
-            dist.all_reduce(ones)
-            assert ones.tolist() == [1.0, 1.0]
-            groups.append(dist.group.WORLD)
-    assert groups == [groups[0]] * 3
-    rank_store.drop()
-    assert not dist.is_initialized()
-
-
 def test_an_order_that_fails_over_nccl_leaves_no_group_and_the_next_order_has_one():
     """Destroying it could wait for ever for the other ranks, so it is aborted."""
 
@@ -236,74 +218,6 @@ def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path)
 
 
 # What an order leaves behind
-
-ORDERS = """
-import torch
-GIB = 2**30
-kept = []
-
-def keeps(params, worker):
-    kept.append(torch.ones(GIB, dtype=torch.uint8, device=worker.device))
-    worker.report(1, {"loss": 1.0})
-
-def frees(params, worker):
-    once = torch.ones(GIB, dtype=torch.uint8, device=worker.device)
-    worker.report(1, {"loss": float(once[0])})
-
-def cycles(params, worker):
-    class Node: pass
-    node = Node()
-    node.itself, node.data = node, torch.ones(GIB, dtype=torch.uint8, device=worker.device)
-    worker.report(1, {"loss": 1.0})
-
-def raises(params, worker):
-    once = torch.ones(GIB, dtype=torch.uint8, device=worker.device)
-    raise ValueError("bad batch")
-
-def too_much(params, worker):
-    parts = []
-    while True:
-        parts.append(torch.ones(8 * GIB, dtype=torch.uint8, device=worker.device))
-"""
-
-
-@pytest.fixture
-def carried_out(tmp_path: Path):
-    """Carry out an order of ORDERS on the GPU, and return its outcome."""
-    file = tmp_path / "orders.py"
-    file.write_text(ORDERS)
-
-    def run(name: str) -> Outcome:
-        place = SlotConfig(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, gpu=True)
-        task = Assignment(Order(5, "t0003", {}, None, 1, 1, ()))
-        return carry_out(place, task, 0, LocalLink())
-
-    torch.zeros(1, device="cuda")  # the process has a context: it is not an order's
-    yield run
-    torch.cuda.empty_cache()
-
-
-def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
-    """Otherwise the next trial in the process starts with less memory, and dies of it."""
-    outcome = carried_out("keeps")
-    (residue,) = outcome.leaks
-    assert outcome.kind == "ended"
-    assert re.fullmatch(r"1\d\d\d MiB of GPU memory are still allocated", residue)
-
-
-@pytest.mark.parametrize("name", ["frees", "cycles", "raises", "too_much"])
-def test_memory_that_an_order_freed_is_there_for_other_processes_at_once(carried_out, name):
-    """On a shared GPU the other trial would run out of memory that torch's cache holds unused."""
-    torch.cuda.empty_cache()
-    before, _ = torch.cuda.mem_get_info()
-    carried_out(name)
-    after, _ = torch.cuda.mem_get_info()
-    assert before - after < 256 * MIB
-
-
-def test_an_order_that_runs_out_of_memory_says_so(carried_out):
-    outcome = carried_out("too_much")
-    assert "OutOfMemoryError: CUDA out of memory" in outcome.message
 
 
 def test_the_cache_of_torch_is_not_a_leak():

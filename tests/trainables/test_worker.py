@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainables import ReportError, StopTrial, Worker
-from trainables.storage.checkpoint import CheckpointDamaged, Period
+from trainables.storage.checkpoint import Period
 from trainables.worker import LocalLink, Report
 
 
@@ -133,23 +133,6 @@ def test_a_stop_is_raised_by_report(worker):
 def test_a_checkpoint_is_due_at_multiples_milestones_and_the_end(worker):
     worker = replace(worker, until=11, every=4, milestones=(3, 9))
     assert [step for step in worker.steps() if worker.due(step)] == [3, 4, 8, 9, 11]
-
-
-def test_a_reported_checkpoint_is_what_the_next_order_restores(worker):
-    worker.report(1, {"loss": 1.0}, checkpoint=scratch_with(worker, "one"))
-    saved = worker.reports[0].checkpoint
-    assert saved.path.endswith("alone/1-1")
-    following = replace(worker, order=2, first=2, start=saved)
-    assert (following.restore() / "weights").read_text() == "one"
-    assert worker.restore() is None
-
-
-def test_a_damaged_checkpoint_is_not_restored(worker):
-    worker.report(1, {"loss": 1.0}, checkpoint=scratch_with(worker, "one"))
-    saved = worker.reports[0].checkpoint
-    (Path(saved.path) / "weights").write_text("two")
-    with pytest.raises(CheckpointDamaged, match="weights"):
-        replace(worker, start=saved).restore()
 
 
 def test_a_checkpoint_that_is_not_due_is_dropped(worker):

@@ -5,13 +5,11 @@ from random import Random
 import pytest
 from replicated import LAST, Seeded, check_replicates
 from rich.console import Console
-from simulated_sweeps import CALLS, Lab, fold, make_spec
+from simulated_sweeps import fold, make_spec
 
 from hposvc.analysis.audit import phrasing
 from hposvc.driver.proposals import propose
 from hposvc.events import Ordered, Proposed
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.reporting.charts import charts
 from hposvc.reporting.history import History
 from hposvc.state import summary
@@ -35,12 +33,6 @@ class NoisyReplicates(Seeded):
 
 class VeryNoisyReplicates(NoisyReplicates):
     noise = 1.0
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def baseline_spec(**sections):
@@ -84,20 +76,6 @@ def test_a_finalist_that_was_the_baseline_shares_its_replicates(lab):
     assert state.replicates.champion == "t0001"
     assert state.replicates.values("t0001") == state.replicates.baseline_values
     assert len(state.replicates.trials) == 3
-
-
-@pytest.mark.full
-def test_a_crash_after_every_event_leaves_the_same_baseline(lab):
-    spec = baseline_spec(trials={"max": 2, "parallel": 2}, fidelity={"max": 3})
-    whole = lab.run(spec, "whole", backend=Seeded)
-    events = lab.events("whole")
-    for length in range(len(events)):
-        sweep = f"cut{length}"
-        lab.journal.append(sweep, 0, events[:length])
-        state = lab.run(spec, sweep, backend=Seeded)
-        check_replicates(spec, lab.events(sweep))
-        assert state.replicates.baseline_values == whole.replicates.baseline_values
-    assert fold(spec, events).replicates == whole.replicates
 
 
 def gp_spec():

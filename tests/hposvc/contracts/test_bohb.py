@@ -3,15 +3,7 @@
 import math
 
 import pytest
-from simulated_sweeps import Lab, make_spec
-
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+from simulated_sweeps import make_spec
 
 
 @pytest.mark.parametrize("search", ["gp", "tpe"])

@@ -28,11 +28,6 @@ def restart(desk):
     desk.happen(Attached(desk.time, "here:2"))
 
 
-def test_a_pause_frees_the_slot_and_keeps_the_trial(desk):
-    assert {trial.state for trial in desk.state.trials.values()} == {"PAUSED"}
-    assert desk.state.trials.orders == {}
-
-
 def test_a_pause_that_the_driver_s_death_cut_short_is_a_pause():
     desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
     order = desk.start()

@@ -5,18 +5,15 @@ that can't work, or lets a diverged trial win.
 """
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import SCHEDULERS, Lab, at_desk, fold, make_spec, smooth
+from simulated_sweeps import SCHEDULERS, at_desk, fold, make_spec, smooth
 
-from hposvc import Sweep, api
 from hposvc.events import Attached, Failed, Ordered, from_json, to_json
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.schedulers.scheduler import SearchDone
 from hposvc.spec.sections import MOST_HALVINGS
 from hposvc.state import summary
@@ -49,11 +46,6 @@ def insatiable(params, step):
 def reread(events):
     """Return the events as a journal returns them."""
     return [from_json(event.kind, event.time, to_json(event)) for event in events]
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def test_a_trial_that_is_too_large_goes_on_from_its_checkpoint_with_half_of_it():
@@ -344,33 +336,6 @@ def test_once_a_trial_has_reported_a_missing_metric_is_that_trials_fault():
     desk.report(desk.start(), 1, 0.5)
     assert fail_alike(desk, whole=True) == []
     assert desk.state.closed is None
-
-
-@pytest.mark.full
-def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first_trial(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("wrong.py").write_text(
-        "import hposvc\ndef train(config):\n    hposvc.report({'loss': config['x']})\n"
-    )
-    Path("wrong_script.py").write_text("import hposvc\nhposvc.report({'loss': 1.0})\n")
-    sections = {
-        "metric": {"name": "los", "goal": "minimize"},
-        "parameters": {"x": {"min": 0.0, "max": 1.0}},
-        "search": "random",
-        "trials": {"max": 9},
-        "engine": "local",
-    }
-    for runs in (
-        {"trainable": "wrong.py:train"},
-        {"command": ["python", "wrong_script.py", "${args}"]},
-    ):
-        result = Sweep(**runs, **sections).run(tmp_path / "home", progress=False)
-        assert (result.state, len(result.trials)) == ("FAILED", 1)
-        status = api.load(api.Sweeps.open(tmp_path / "home"), result.sweep).status()
-        assert (
-            "its report lacks the sweep's metric 'los'; the nearest reported is 'loss'"
-            in (status["reason"])
-        )
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ from librarian import Librarian, Rotten
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.events import Checkpointed, Ordered
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from trainables.storage.checkpoint import Saved
 
 
@@ -183,7 +181,7 @@ def test_nobody_goes_on_within_a_step_of_another_s_or_of_other_values(
 ):
     CALLS.clear()
     folder = tmp_path_factory.mktemp("sweep")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     spec = make_spec(
         seed=seed,
         fidelity={"max": last},
@@ -208,7 +206,7 @@ def test_nobody_goes_on_within_a_step_of_another_s_or_of_other_values(
 
 def test_a_simulated_sweep_does_go_on_within_steps(tmp_path):
     """Otherwise the test above would prove nothing."""
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     lab.run(make_spec(checkpoints={"every": "10m"}), backend=Saving)
     orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
     assert sum(order.start is not None and order.start.within > 0 for order in orders) >= 3

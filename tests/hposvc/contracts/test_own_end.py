@@ -116,12 +116,6 @@ def test_who_asks_for_steps_is_told_to_give_fidelity(sections, tmp_path):
     assert "fidelity: {max: N}" in messages["t0001"]
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "bohb", "median"])
-def test_a_scheduler_that_compares_steps_needs_fidelity(scheduler):
-    with pytest.raises(SpecError, match=rf"scheduler {scheduler} .* give fidelity: {{max: N}}"):
-        open_spec(scheduler=scheduler)
-
-
 def test_a_task_needs_fidelity():
     task = {"trainable": "trainables.zoo.digits:DigitsCNN", "parameters": {"lr": 0.1}}
     spec = {**specs.dump(open_spec()), **task}

@@ -1,6 +1,5 @@
 """PBT in whole simulated sweeps, and specs that it refuses."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
@@ -14,54 +13,7 @@ from hposvc.driver.proposals import SyncProposer
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.spec import SpecError, load
 from searchers.random_search import Random as RandomSearch
-
-SPEC = """\
-engine: {type: simulate, curve: "some:curve"}
-metric: {name: loss, goal: minimize}
-fidelity: {max: 8}
-parameters:
-  lr: {min: 1e-4, max: 1e-1, log: true}
-  width: 64
-trials: {max: 10}
-scheduler:
-  type: pbt
-  interval: 2
-  mutate:
-    lr: {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "    lr: {}",
-            "    lrr: {}",
-            "12:5: scheduler.mutate.lrr: no such parameter; did you mean",
-        ),
-        ("    lr: {}", "    width: [8, 64]", "12:12: scheduler.mutate.width: is a constant of 64;"),
-        ("lr: {}", "lr: [0.01, 0.5]", "12:16: scheduler.mutate.lr[1]: is 0.5, outside 0.0001"),
-        ("lr: {}", "lr: wide", "12:9: scheduler.mutate.lr: is 'wide'; give a range"),
-        ("interval: 2", "interval: 8", "10:13: scheduler.interval: is 8, and no multiple of it"),
-        ("{max: 10}", "{max: 1}", "7:15: trials.max: is 1; scheduler pbt takes it for the pop"),
-        (
-            "trials: {max: 10}",
-            "budget: {wall: 1h}",
-            "spec.yaml:1:1: trials.max: is missing; scheduler",
-        ),
-        ("fidelity: {max: 8}", "", "fidelity: is missing; scheduler pbt must know"),
-        ("interval: 2", "quantille: 1", "10:3: scheduler.quantille: no such key; did you mean"),
-    ],
-)
-def test_a_spec_that_does_not_fit_says_where(tmp_path, old, new, message):
-    assert old in SPEC
-    file = tmp_path / "spec.yaml"
-    file.write_text(SPEC.replace(old, new))
-    with pytest.raises(SpecError) as caught:
-        load(file)
-    assert message in str(caught.value)
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,8 +11,6 @@ from ruamel.yaml import YAML
 from simulated_sweeps import Lab
 
 from hposvc import spec as specs
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.spec.registry import SCHEDULERS
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +40,7 @@ def test_every_scheduler_has_its_place_on_the_page():
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_spec_of_the_page_runs_to_its_end(tmp_path, block):
     spec = specs.load({**BASE, **YAML(typ="safe").load(block)})
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     assert lab.run(spec).state == "COMPLETED"
     check(spec, lab.events())
 

@@ -183,7 +183,7 @@ def test_the_median_rule_stops_what_more_than_half_dominate(losses, verdict):
 
 def test_a_rung_counts_a_trial_that_diverged_in_one_metric_alone(tmp_path):
     """NaN in any metric must not stand on the front, nor stop others."""
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     spec = make_several(
         scheduler="asha",
         parameters={"lr": {"values": [9e-9 * k for k in range(1, 9)]}},

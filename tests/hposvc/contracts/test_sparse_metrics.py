@@ -13,8 +13,7 @@ from invariants import check
 from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_spec, smooth
 
 from hposvc.events import Decided
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import Projection
 from searchers.searcher import Observation
 
@@ -41,11 +40,6 @@ def sometimes(params, step, every):
 
 def never(params, step):
     return {"train_loss": 1 / step}, 1.0
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def sparse(curve="second", first=3, **sections):
@@ -141,7 +135,7 @@ def test_a_searcher_sees_the_steps_with_a_value_alone(lab):
 def test_wherever_the_metric_comes_nothing_is_judged_without_it(has, scheduler, tmp_path_factory):
     STEPS[:] = has
     folder = tmp_path_factory.mktemp("sparse")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     spec = sparse(
         "chosen", scheduler=SCHEDULERS_OR_PLATEAU[scheduler], trials={"max": 8, "parallel": 3}
     )

@@ -105,22 +105,6 @@ def test_a_trial_that_fails_after_the_target_gets_no_retry():
     assert states == [("STOPPED", "target")] * 2
 
 
-def test_a_stop_of_the_sweep_stops_what_runs_and_starts_nothing():
-    desk = at_desk(failure={"user_retries": 1})
-    lost, running = desk.start(), desk.start()
-    desk.fail(lost, "user")
-    follows = desk.happen(Requested(0.0, "stop"))
-    assert follows[0] == Closed(0.0, "user")
-    assert decisions(follows) == [(running.trial, "stop", "user")]
-    assert desk.controller.next() == Wait()  # though a trial waits for its retry
-    desk.report(running, 1, 0.5)
-    desk.end(running)
-    assert desk.controller.next() == SearchDone()
-    desk.happen(desk.controller.finish(1.0))
-    assert (desk.state.state, desk.state.reason) == ("STOPPED", "user")
-    assert {trial.reason for trial in desk.state.trials.values()} == {"user"}
-
-
 def test_a_kill_of_the_sweep_reaches_trials_that_were_told_to_stop():
     desk = at_desk()
     order = desk.start()

@@ -9,8 +9,6 @@ from simulated_sweeps import Lab, make_spec
 
 from hposvc.analysis import audit
 from hposvc.events import WIDER, Decided, Ended, Failed, Ordered
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 
 SLOTS = 8
 SCHEDULERS = ("fifo", "asha", {"type": "asha", "mode": "promote"}, "hyperband", "median")
@@ -26,18 +24,13 @@ def spec(workers, curve="slow", trials=10, steps=27, **sections):
     )
 
 
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
-
 @pytest.fixture(scope="module")
 def labs(tmp_path_factory):
     """As many labs as a property needs."""
 
     def make():
         folder = tmp_path_factory.mktemp("lab")
-        return Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+        return Lab.at(folder)
 
     return make
 

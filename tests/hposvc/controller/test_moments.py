@@ -5,8 +5,7 @@ from simulated_sweeps import Lab, at_desk, fold, make_several, make_spec
 
 from hposvc.controller import moments
 from hposvc.events import Alerted, Attached, Requested
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 
 
 def telling(*on):
@@ -40,7 +39,7 @@ def test_a_new_best_is_told_once_a_minute_and_the_latest_wins():
 
 
 def test_with_several_metrics_new_trials_on_the_front_are_told(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     spec = make_several(**telling("new_best"))
     lab.run(spec)
     alerts = [event for event in lab.events() if isinstance(event, Alerted)]
@@ -117,7 +116,7 @@ def test_a_stall_is_told_once_until_something_is_reported():
 
 @pytest.mark.parametrize("stop_at", range(1, 60, 14))
 def test_wherever_a_driver_dies_no_moment_is_told_twice_in_the_same_situation(tmp_path, stop_at):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     on = ("new_best", "trial_failed", {"plateau": [2, 4]}, {"budget": ["10%", "50%"]})
     spec = make_spec(
         **telling(*on),

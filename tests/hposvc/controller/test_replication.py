@@ -1,30 +1,14 @@
 """Replicates that a budget or people end, and sweeps that go on after them."""
 
 import pytest
-from replicated import (
-    FINALISTS,
-    LAST,
-    Seeded,
-    check_replicates,
-    half_way,
-    of_replicates,
-    results,
-    text_of,
-)
-from simulated_sweeps import CALLS, Lab, at_desk, make_spec
+from printed import text_of
+from replicated import FINALISTS, LAST, Seeded, check_replicates, half_way, of_replicates, results
+from simulated_sweeps import at_desk, make_spec
 
 from hposvc.events import Attached, Requested
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.views import replicates as view
 from trainables.order import Order
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def test_the_reserve_is_enough_for_the_replicates_that_fit_into_it(lab):

@@ -103,7 +103,7 @@ def test_however_often_the_disk_is_full_every_step_is_done_once_and_no_trial_is_
 ):
     CALLS.clear()
     folder = tmp_path_factory.mktemp("sweep")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     spec = make_spec(seed=seed, scheduler=scheduler, failure={"infra_retries": 0})
     while not (state := lab.run(spec, backend=Cramped)).finished:
         assert (state.state, state.reason) == ("PAUSED", "disk full")

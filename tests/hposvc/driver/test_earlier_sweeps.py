@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from replicated import text_of
+from printed import text_of
 from simulated_sweeps import Lab, make_several, make_spec
 
 from hposvc import api
@@ -22,11 +22,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # specs name functions of this f
 
 LR = {"min": 1e-5, "max": 1e-1, "log": True}
 TRIALS = {"max": 12, "parallel": 4}
-
-
-@pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
 
 
 def make(**sections):

@@ -6,7 +6,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.events import Ended, Reported
+from hposvc.events import Reported
 
 
 @pytest.fixture
@@ -24,19 +24,6 @@ def test_a_limit_on_what_is_not_reported_is_told_once_with_the_nearest_name(warn
     [said] = warnings()
     assert said.startswith("valley: t0001 reported no latency_ms, which a limit is on")
     assert "'latency'" in said
-
-
-def test_a_trial_that_returns_early_is_told_once(warnings):
-    desk = at_desk()
-    watcher = MissingLimitMetrics("valley", desk.state.spec)
-    for _ in range(2):
-        order = desk.start()
-        desk.report(order, 3, 1.0)
-        ended = Ended(desk.time, order.id, order.trial, "returned")
-        desk.happen(ended)
-        watcher.turn(desk.state, [ended])
-    [said] = warnings()
-    assert "ended by itself at step 3, before fidelity.max" in said
 
 
 def test_points_that_are_tried_twice_are_told_before_any_trial(warnings):

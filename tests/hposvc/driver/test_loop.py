@@ -1,6 +1,5 @@
 """The main loop: budgets, targets, requests, and searchers that are slow or raise."""
 
-import math
 import re
 import threading
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from itertools import count
 
 import pytest
 from invariants import check
-from simulated_sweeps import CALLS, Lab, make_controller, make_spec
+from simulated_sweeps import Lab, make_controller, make_spec
 from sqlalchemy import update
 
 from hposvc.backends.backend import Setting
@@ -22,24 +21,6 @@ from hposvc.journal.database import LEASES, Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from searchers.random_search import Random
-
-TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
-
-def test_a_request_is_journaled_once_and_taken(lab):
-    lab.journal.request("s", "stop", None)
-    state = lab.run(make_spec())
-    assert (state.state, state.reason) == ("STOPPED", "user")
-    assert not state.trials
-    assert lab.journal.requests("s") == []
-    asked = [event for event in lab.events() if isinstance(event, Requested)]
-    assert [(event.verb, event.trial) for event in asked] == [("stop", None)]
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill"])
@@ -260,13 +241,6 @@ def test_the_driver_that_took_a_sweep_over_while_the_store_was_away_keeps_it(bli
     assert 0 < written < 1100, "one group, which was written before"
 
 
-def test_a_space_that_is_used_up_closes_the_sweep(lab):
-    spec = make_spec(parameters={"lr": {"values": [1e-4, 1e-3, 1e-2]}})
-    state = lab.run(spec)
-    assert len(state.trials) == 3
-    assert (state.state, state.reason, state.closed) == ("COMPLETED", "space", "space")
-
-
 def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):
     spec = make_spec(budget={"wall": 20}, trials={"parallel": 2})
     turns = iter([False] * 10)
@@ -275,18 +249,6 @@ def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):
     state = lab.run(spec)
     assert (state.state, state.reason, state.closed) == ("COMPLETED", "budget", "budget")
     assert 20 <= state.elapsed_s < 23
-
-
-def test_no_successful_trial_means_that_the_sweep_failed(lab):
-    spec = make_spec(
-        engine=TROUBLED, parameters={"lr": {"values": [1e-9 * (8 * k + 1) for k in range(12)]}}
-    )
-    state = lab.run(spec)
-    assert state.state == "FAILED"
-    assert state.reason.startswith("no trial has a value")
-    assert state.best is None
-    assert state.trials.counts["FAILED"] == 12
-    assert math.isfinite(state.trials["t0001"].value)  # it reported before it failed
 
 
 def test_slots_that_nothing_needs_any_more_are_given_back(lab):

@@ -64,10 +64,9 @@ def rules(*names):
     return {"stop": [f"{HERE}:{name}" for name in names]}
 
 
-@pytest.fixture
-def lab(tmp_path):
+@pytest.fixture(autouse=True)
+def _no_calls():
     CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["five", "said", "numpy_like", "patient"])

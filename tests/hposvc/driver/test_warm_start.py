@@ -31,11 +31,6 @@ NOWHERE = {"send_to": []}  # what a sweep learns from is in the journal
 LR = {"min": 1e-5, "max": 1e-1, "log": True}
 
 
-@pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
-
-
 def done(sweeps, name, spec):
     return api.drive(sweeps, api.create(sweeps, spec, name))
 

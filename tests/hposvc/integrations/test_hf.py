@@ -77,12 +77,6 @@ def swept(tmp_path_factory):
     return result, file
 
 
-def longest(result):
-    """The row of a trial that was paused and trained to its end."""
-    trials = result.trials
-    return trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
-
-
 @pytest.mark.long
 def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
     result, file = swept
@@ -97,7 +91,7 @@ def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
 @pytest.mark.long
 def test_the_values_are_those_of_a_training_without_pauses(swept, tmp_path, capsys):
     result, _ = swept
-    trial = longest(result)
+    trial = framework_sweeps.longest(result)
     trainer_of(tmp_path, trial["rate"]).train()  # outside a sweep: printed
     printed = [line for line in capsys.readouterr().err.splitlines() if "'eval_loss'" in line]
     alone = [float(re.search(r"'eval_loss': ([^,}]+)", line)[1]) for line in printed]

@@ -86,16 +86,10 @@ def test_trials_stop_at_rungs_and_repeat_an_epoch_only_without_checkpoints(swept
 
 def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):
     result, _, _ = swept
-    trials = result.trials
-    trial = trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
+    trial = framework_sweeps.longest(result)
     fit(trial["rate"])  # outside a sweep: printed
     printed = capsys.readouterr().err
-    curves = result.curves
-    mine = curves[curves["trial"] == trial["trial"]].sort_values("step")
-    for name in ("loss", "val_loss"):
-        alone = [float(value) for value in re.findall(rf"'{name}': ([0-9.e-]+)", printed)]
-        assert [*mine[name]] == pytest.approx(alone, rel=1e-5)
-        assert len(alone) == EPOCHS
+    framework_sweeps.check_curves(result, trial["trial"], printed, ("loss", "val_loss"), EPOCHS)
 
 
 def test_the_checkpoint_is_the_weights(swept):
@@ -109,23 +103,13 @@ def test_the_checkpoint_is_the_weights(swept):
 
 
 def test_a_failed_training_goes_on_from_its_last_epoch(tmp_path):
-    failed = tmp_path / "failed"
-
     def train(config):
-        def count(epoch):
-            with (tmp_path / "epochs").open("a") as lines:
-                lines.write(f"{epoch}\n")
-            if epoch == 2 and not failed.exists():
-                failed.touch()
-                raise RuntimeError("the first attempt breaks")
-
-        fit(config["rate"], count)
+        fit(config["rate"], framework_sweeps.break_once(tmp_path, 2))
 
     result = sweep(train, tmp_path / "home", failure={"user_retries": 1})
     assert [*result.trials["attempts"]] == [2]
     assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
-    epochs = [int(line) for line in (tmp_path / "epochs").read_text().splitlines()]
-    assert epochs == [0, 1, 2, 2, 3]
+    assert framework_sweeps.numbers(tmp_path) == [0, 1, 2, 2, 3]
 
 
 @pytest.mark.full

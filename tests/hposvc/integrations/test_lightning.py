@@ -99,16 +99,10 @@ def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
 
 def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):
     result, _ = swept
-    trials = result.trials
-    trial = trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
+    trial = framework_sweeps.longest(result)
     fit(trial["rate"])  # outside a sweep: printed
-    printed = capsys.readouterr().err
-    curves = result.curves
-    mine = curves[curves["trial"] == trial["trial"]].sort_values("step")
-    for name in ("val/loss", "train/loss"):
-        alone = [float(value) for value in re.findall(rf"'{name}': ([0-9.e-]+)", printed)]
-        assert [*mine[name]] == pytest.approx(alone, rel=1e-5)
-        assert len(alone) == EPOCHS
+    printed, names = capsys.readouterr().err, ("val/loss", "train/loss")
+    framework_sweeps.check_curves(result, trial["trial"], printed, names, EPOCHS)
 
 
 def test_the_checkpoint_is_one_of_lightning(swept):
@@ -143,23 +137,13 @@ def test_without_validation_a_step_is_an_epoch(tmp_path):
 
 
 def test_a_failed_training_goes_on_from_its_last_validation(tmp_path):
-    failed = tmp_path / "failed"
-    updates = []
-
     def train(config):
-        def count(update):
-            with (tmp_path / "updates").open("a") as lines:
-                lines.write(f"{update}\n")
-            if update == 2 * UPDATES + 1 and not failed.exists():
-                failed.touch()
-                raise RuntimeError("the first attempt breaks")
-
-        fit(config["rate"], count)
+        fit(config["rate"], framework_sweeps.break_once(tmp_path, 2 * UPDATES + 1))
 
     result = sweep(train, tmp_path / "home", failure={"user_retries": 1})
     assert [*result.trials["attempts"]] == [2]
     assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
-    updates = [int(line) for line in (tmp_path / "updates").read_text().splitlines()]
+    updates = framework_sweeps.numbers(tmp_path)
     assert updates == [*range(2 * UPDATES + 2), *range(2 * UPDATES, EPOCHS * UPDATES)]
 
 

@@ -1,6 +1,3 @@
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from hposvc.journal import operations, submissions, supervision
@@ -53,16 +50,3 @@ def test_owners_and_archives_are_known_by_sweep(journal):
     assert submissions.archives(journal.store) == {"archive of s-1", "archive of s-2"}
     assert submissions.owners(journal.store) == {"s-1": "ann", "s-2": "bob"}
     assert submissions.owners(journal.store, ["s-2"]) == {"s-2": "bob"}
-
-
-def test_of_many_at_once_one_records_the_sweep(journal):
-    together = threading.Barrier(8)
-
-    def create(number):
-        together.wait()
-        return submissions.create(journal, row(), "ann", "d1", None, "k1")
-
-    with ThreadPoolExecutor(8) as pool:
-        created = list(pool.map(create, range(8)))
-    assert sum(each is not None for each in created) == 1
-    assert len(operations.newest(journal.store)) == 1

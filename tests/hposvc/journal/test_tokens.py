@@ -13,15 +13,6 @@ def tokens(tmp_path):
     store.close()
 
 
-def test_a_token_is_found_by_its_secret_until_it_ends(tokens):
-    token, secret = tokens.create("ann", ["read"], 100.0, "root", now=0.0)
-    found = tokens.find(secret, 99.0)
-    assert (found.id, found.owner, found.scopes, found.by) == (token.id, "ann", ("read",), "root")
-    assert tokens.find(secret, 100.0) is None
-    assert tokens.find(secret[:-1], 99.0) is None
-    assert tokens.find("", 99.0) is None
-
-
 def test_a_revoked_token_stays_on_record_with_the_time_of_its_first_revocation(tokens):
     token, secret = tokens.create("ann", ["read"], None, "root", 0.0)
     assert tokens.revoke(token.id, 5.0)

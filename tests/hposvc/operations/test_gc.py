@@ -22,17 +22,6 @@ def sweeps(tmp_path, monkeypatch):
     return opened
 
 
-def test_an_ended_sweep_is_compressed_once_and_reads_as_before(sweeps):
-    before = list(sweeps.journal.read("valley"))
-    garbage = compress(sweeps, "valley", dry_run=True)
-    assert (garbage.what, garbage.path) == ("journal", "valley")
-    assert garbage.size == sweeps.journal.pack("valley").saved
-    assert f"{len(before)} events" in garbage.why
-    assert compress(sweeps, "valley") == garbage
-    assert list(sweeps.journal.read("valley")) == before
-    assert compress(sweeps, "valley") is None
-
-
 def test_a_sweep_with_a_driver_is_left_to_it(sweeps):
     before = list(sweeps.journal.read("valley"))
     lease = Lease(sweeps.journal.store, "valley")

@@ -1,6 +1,5 @@
 """The report that a sweep writes when it ends."""
 
-import pytest
 from simulated_sweeps import Lab, make_spec
 
 from hposvc import api
@@ -8,11 +7,6 @@ from hposvc.journal.home import REPORT
 from hposvc.tracking.recorder_process import SWITCH
 
 NOWHERE = {"send_to": ["json_lines"]}  # without MLflow, which takes seconds
-
-
-@pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
 
 
 def record(sweeps, ended=True, **sections):

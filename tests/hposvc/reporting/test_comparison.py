@@ -1,7 +1,6 @@
 """Sweeps compared: what is said of them, what is refused, and what is to be minded."""
 
 import json
-import math
 
 import compared_sweeps
 import pytest
@@ -9,7 +8,6 @@ from compared_sweeps import NARROW, WIDE
 
 from hposvc import api
 from hposvc.errors import SpecError
-from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import compare
 
 
@@ -111,17 +109,3 @@ def test_what_makes_it_doubtful_is_said(compared):
     assert any("resources.gpus_per_worker differs" in each for each in hardware)
     spaces = compared("random-0", "narrow-0").warnings
     assert any("Search spaces differ" in each for each in spaces)
-
-
-@pytest.mark.parametrize("cost", ["hours", "trials", "time"])
-def test_its_chart_has_a_line_for_each_group_within_its_interval(compared, cost):
-    chart = compared(*WIDE, by=["search"], cost=cost).chart
-    assert chart.data["cost"] == cost
-    for group in chart.data["groups"]:
-        columns = [group[key] for key in ("at", "low", "value", "high")]
-        assert len({len(column) for column in columns}) == 1
-        assert all(low <= value <= high for _, low, value, high in zip(*columns, strict=True))
-    assert {sweep["sweep"] for sweep in chart.data["sweeps"]} == {*WIDE}
-    svg = draw(chart)
-    assert "equal cost" in svg
-    assert not math.isnan(chart.data["equal_cost"])

@@ -2,12 +2,9 @@
 
 from simulated_sweeps import Flaky, Lab, make_spec
 
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-
 
 def test_a_sweep_completes_all_trials_though_ranks_are_lost(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     spec = make_spec(failure={"infra_retries": 1000})
     state = lab.run(spec, backend=Flaky)
     assert state.trials.counts["COMPLETED"] == len(state.trials) == 12

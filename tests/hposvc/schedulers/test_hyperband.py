@@ -156,13 +156,6 @@ def test_a_turn_costs_as_much_after_7000_trials_as_after_1000():
     assert late < 1.2 * early
 
 
-def test_options_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="eta is 1; choose"):
-        Hyperband(eta=1)
-    with pytest.raises(ValueError, match="brackets is 0; choose 1 or more"):
-        Hyperband(brackets=0)
-
-
 @pytest.mark.parametrize(
     ("first", "last", "rungs"),
     [(1, 50, (1, 5, 16, 50)), (2, 100, (3, 11, 33, 100)), (1, 27, (1, 3, 9, 27))],

@@ -3,16 +3,7 @@
 from collections import Counter
 
 import pytest
-from simulated_sweeps import CALLS, Lab, make_spec
-
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+from simulated_sweeps import make_spec
 
 
 def test_the_brackets_of_81_steps_are_those_of_algorithm_1(lab):

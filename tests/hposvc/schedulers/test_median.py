@@ -201,14 +201,8 @@ def test_long_trials_are_judged_a_hundred_times_unless_told_otherwise():
     assert Median(interval=10).scheduler(Plan(5, 36)).next() == NewTrial(36, (5, 15, 25, 35))
 
 
-@pytest.mark.parametrize("option", ["min_trials", "interval"])
-def test_options_below_one_are_refused(option):
-    with pytest.raises(ValueError, match=f"{option} is 0; choose"):
-        Median(**{option: 0})
-
-
 def test_on_curves_that_keep_their_order_about_half_is_stopped_and_not_the_best(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     spec = make_spec(
         fidelity={"max": 27}, scheduler={"type": "median"}, trials={"max": 300, "parallel": 8}
     )

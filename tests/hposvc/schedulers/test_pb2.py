@@ -14,7 +14,6 @@ from pbt_reference import Slots
 from hposvc.schedulers.pb2 import MAX_OUTCOMES, MAX_PENDING, Interval, Outcome, Pb2, Select
 from hposvc.schedulers.pbt import Pbt
 from hposvc.schedulers.scheduler import Advance, Closed, Ordered, Paused, Plan, Report, SearchDone
-from hposvc.spec import SpecError, load
 from searchers.space import Space
 
 LR = {"lr": {}}
@@ -222,38 +221,3 @@ def test_a_moving_optimum_is_followed_more_closely_than_by_pbt():
         np.mean([reached(kind(2, numbers, 0.25), seed) for seed in range(6)]) for kind in (Pbt, Pb2)
     )
     assert by_bandit < by_pbt - 0.1
-
-
-SPEC = """\
-engine: {type: simulate, curve: "some:curve"}
-metric: {name: loss, goal: minimize}
-fidelity: {max: 8}
-parameters:
-  lr: {min: 1e-4, max: 1e-1, log: true}
-  kind: {values: [sgd, adam]}
-trials: {max: 10}
-scheduler:
-  type: pb2
-  interval: 2
-  mutate:
-    lr: {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("lr: {}", "kind: {}", "12:5: scheduler.mutate: names no number (kind), and pb2 models"),
-        ("lr: {}", "lr: 1.5", "12:9: scheduler.mutate.lr: is a factor of 1.5, but pb2 chooses"),
-        ("interval: 2", "interval: 8", "10:13: scheduler.interval: is 8, and no multiple of it"),
-        ("{max: 10}", "{max: 1}", "7:15: trials.max: is 1; scheduler pb2 takes it for the pop"),
-    ],
-)
-def test_a_spec_that_does_not_fit_says_where(tmp_path, old, new, message):
-    file = tmp_path / "spec.yaml"
-    file.write_text(SPEC)
-    load(file)
-    file.write_text(SPEC.replace(old, new))
-    with pytest.raises(SpecError) as caught:
-        load(file)
-    assert message in str(caught.value)

@@ -124,18 +124,3 @@ def test_members_beyond_the_slots_take_turns_lowest_clock_first():
             order.append(max(slots.running, key=list(slots.running).index))
     names = [f"t000{number}" for number in range(1, 6)]
     assert sorted(order[:5]) == sorted(order[5:10]) == names
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"interval": 0}, "interval is 0; choose"),
-        ({"quantile": 0.6}, "quantile is 0.6; choose a share in"),
-        ({"quantile": 0.0}, "quantile is 0.0; choose"),
-        ({"resample": 1.5}, "resample is 1.5; choose a chance"),
-        ({"mutate": {}}, "mutate is empty; name"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Pbt(**{"interval": 2, "mutate": LR, **options})

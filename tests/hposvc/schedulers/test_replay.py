@@ -4,9 +4,6 @@ import pytest
 from simulated_sweeps import Lab, at_desk, make_spec
 
 from hposvc.events import Decided, Ordered
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.spec import SpecError
 
 SCHEDULE = [
     {"after": 2, "values": {"lr": 0.02}, "seed_of": "t0007"},
@@ -22,7 +19,7 @@ def replay(schedule=SCHEDULE, **sections):
 
 
 def test_each_order_has_the_values_and_the_random_numbers_of_its_steps(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     state = lab.run(replay())
     assert (state.state, state.trials.counts["COMPLETED"]) == ("COMPLETED", 1)
     orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
@@ -58,31 +55,9 @@ def test_a_retry_goes_on_with_the_values_of_its_steps():
     assert (retry.first, retry.params["lr"], retry.seed_of) == (4, 0.02, "t0007")
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"trials": {"max": 2}}, "trials.max: is 2, but scheduler replay trains a single trial"),
-        (
-            {"scheduler": {"type": "replay", "until": 9}},
-            "scheduler.until: is 9; give a step from 1 to 8, the end",
-        ),
-        ({"schedule": [{"after": 8}]}, "scheduler.schedule[0].after: is 8; give a step after 0"),
-        ({"schedule": [{"after": 3}, {"after": 3}]}, "scheduler.schedule[1].after: is 3; give a"),
-        (
-            {"schedule": [{"after": 3, "values": {"lrr": 1}}]},
-            "scheduler.schedule[0].values.lrr: no such parameter; did you mean 'lr'?",
-        ),
-    ],
-)
-def test_a_schedule_that_makes_no_sense_is_refused(sections, message):
-    with pytest.raises(SpecError) as caught:
-        replay(**sections)
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize(("until", "firsts"), [(1, [1]), (2, [1]), (4, [1, 3]), (8, [1, 3, 6])])
 def test_it_ends_where_it_is_told_to_though_trials_are_longer(tmp_path, until, firsts):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     scheduler = {"type": "replay", "schedule": SCHEDULE, "until": until}
     state = lab.run(replay(scheduler=scheduler))
     trial = state.trials["t0001"]

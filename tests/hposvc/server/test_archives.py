@@ -21,11 +21,6 @@ SMALL = Limits(archive=2**16, files=5, total=2**18, free=2**12, depth=3, name=20
 
 
 @pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
-
-
-@pytest.fixture
 def archives(sweeps):
     return Archives(sweeps, SMALL)
 

@@ -5,14 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import recorded_home
 
-from hposvc import api
 from hposvc.events import Decided
 from hposvc.server.folded import Folded, Unreadable
-
-
-@pytest.fixture
-def sweeps(tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
 
 
 def test_a_look_reads_only_new_events(sweeps, monkeypatch):

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.spec.sections import Failure, Metric, SelectedValue
+from hposvc.spec.sections import Metric, SelectedValue
 
 
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False))
@@ -37,14 +37,6 @@ def test_a_target_is_reached_by_a_value_as_good_or_better():
     ]
     loss = Metric("x", "minimize", target=0.1)
     assert [loss.reached(value) for value in (0.2, 0.1, -math.inf)] == [False, True, True]
-
-
-def test_retries_are_counted_by_cause():
-    failure = Failure(infra_retries=3, user_retries=1)
-    assert failure.retries("infra") == 3
-    assert failure.retries("user") == 1
-    assert failure.retries("preempt") is None
-    assert Failure(preempt_retries=2).retries("preempt") == 2
 
 
 SELECTS = ["last", "best", "mean_1", "mean_2", "mean_7", "mean_1000"]

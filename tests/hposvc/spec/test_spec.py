@@ -150,31 +150,6 @@ def test_a_mistake_in_set_is_placed_there(key, value, message):
     assert refusal(SMALL, **{key: value}).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (
-            "1 <= loss <= 3",
-            "is '1 <= loss <= 3', which has two bounds; "
-            "write two limits: 'loss >= 1' and 'loss <= 3'",
-        ),
-        ("3>val/acc>=.5", "write two limits: 'val/acc <= 3' and 'val/acc >= 0.5'"),
-        ("loss <= 3, acc >= 1", "which has several bounds; write a limit for each"),
-        ("low <= loss <= 3", "which has several bounds; write a limit for each"),
-    ],
-)
-def test_a_limit_with_several_bounds_is_refused(limit, message):
-    """Otherwise it is a limit on a metric named `1 <= loss`, which every trial breaks."""
-    assert message in refusal(small(limits=["loss <= 9", limit]))
-
-
-@pytest.mark.parametrize("pattern", [r"step=(?P<step>\d+)", r"(?P<step>\d+) (?P<acc>\S+)"])
-def test_a_pattern_that_never_finds_the_metric_is_refused(pattern):
-    """Without this check the sweep would fail only when its first trial has ended."""
-    message = refusal(small(trainable=None, command=["a", "${args}"], collect={"stdout": pattern}))
-    assert "collect.stdout: finds no 'loss', the sweep's metric" in message
-
-
 def test_problems_come_in_the_order_of_the_file(tmp_path):
     path = tmp_path / "sweep.yaml"
     path.write_text(

@@ -11,8 +11,6 @@ from simulated_sweeps import CALLS, Lab, at_desk, make_several, make_spec
 
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Checkpointed, Failed, Finished, Reported
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.state.checkpoints import prize
 from trainables.storage.checkpoint import Saved
 
@@ -80,7 +78,7 @@ def test_a_quota_takes_what_nobody_needs_and_nothing_else(
         return  # it ranks by one metric
     CALLS.clear()
     folder = tmp_path_factory.mktemp("sweep")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     make = make_several if curve == "tradeoff" else make_spec
     sections = {} if curve == "tradeoff" else {"engine": CURVE}
     spec = make(
@@ -135,7 +133,7 @@ def test_what_is_lent_is_never_dropped_while_needed_and_all_is_let_go_at_the_end
 ):
     CALLS.clear()
     folder = tmp_path_factory.mktemp("sweep")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     spec = make_spec(
         seed=seed,
         fidelity={"max": last},

@@ -5,21 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replicated import Lossy
 from scipy import stats
-from simulated_sweeps import CALLS, Lab, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc import spec as specs
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.state import summary
 from hposvc.state.estimates import Estimate, chance
 from hposvc.tracking.projection import PARENT, Projection
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
 
 values = st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=8)
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from simulated_sweeps import Lab, at_desk, make_several, make_spec
 
 from hposvc.events import Reported
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.spec import Metric
 from hposvc.spec.metrics import read_limit
 from hposvc.state.ranking import Front, Ranking
@@ -202,16 +200,8 @@ def test_a_sweep_with_targets_ends_when_one_trial_meets_all_of_them():
     ]
 
 
-def test_a_sweep_in_which_no_trial_keeps_the_limits_says_so(tmp_path):
-    """It must not end as if there were a best configuration."""
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-    state = lab.run(make_spec(limits=["loss <= -1"]))
-    assert (state.state, state.reason) == ("FAILED", "no trial keeps the limits")
-    assert (state.best, state.front) == (None, [])
-
-
 def test_limits_cut_a_front(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     free = lab.run(make_several(trials={"max": 40, "parallel": 4}), "free")
     cut = lab.run(make_several(trials={"max": 40, "parallel": 4}, limits=["speed >= -7"]), "cut")
     kept = [name for name in free.front if free.trials[name].values[1] >= -7]
@@ -233,7 +223,7 @@ def test_a_trial_that_lost_at_its_rung_is_no_best_where_values_worsen_with_the_s
     scheduler, goal, tmp_path
 ):
     """Its value is that of a lower step, and would be the best of all."""
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     spec = make_spec(
         metric={"name": {"minimize": "loss", "maximize": "gain"}[goal], "goal": goal},
         engine={"type": "simulate", "curve": "simulated_sweeps:worsening"},

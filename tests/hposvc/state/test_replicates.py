@@ -5,23 +5,15 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results, text_of
+from printed import text_of
+from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.analysis.judgement import judge
 from hposvc.events import Attached, Ordered, Requested
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
 from hposvc.views import replicates as view
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 
@@ -196,7 +188,7 @@ def test_every_sweep_ends_and_every_replicate_has_a_result_or_a_reason(
 ):
     CALLS.clear()
     folder = tmp_path_factory.mktemp("lab")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     spec = make_spec(
         seed=seed,
         scheduler=scheduler,

@@ -86,17 +86,6 @@ def test_a_report_without_the_metric_is_kept_and_not_judged():
     assert trial.selected == (2, {"loss": 0.25})
 
 
-def test_a_milestone_that_is_stepped_over_is_waited_for():
-    trial = make_trial(milestones=(3, 9))
-    trial.report(2, {"loss": 0.5})
-    assert trial.awaiting is None
-    trial.report(5, {"loss": 0.4})
-    assert trial.awaiting == 3
-    trial.awaiting, trial.decided = None, 3
-    trial.report(27, {"loss": 0.3})
-    assert trial.awaiting == 9
-
-
 def test_a_checkpoint_counts_once_its_step_is_reported():
     trial = make_trial()
     saved = save(trial, 2)

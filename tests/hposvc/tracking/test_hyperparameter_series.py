@@ -7,8 +7,7 @@ from simulated_sweeps import Lab, fold, make_spec
 
 from hposvc import spec as specs
 from hposvc.events import Event
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import Entry, Projection
 
 PBT = {"type": "pbt", "interval": 2, "quantile": 0.4, "mutate": {"lr": 2, "wide": {}}}
@@ -20,7 +19,7 @@ def copied(tmp_path_factory) -> tuple[SweepRow, list[Event]]:
     """Return the events of a population in which some trials copied others, some twice."""
     folder = tmp_path_factory.mktemp("sweep")
     spec = make_spec(scheduler=PBT, trials={"max": 8, "parallel": 3}, parameters=PARAMETERS)
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(folder)
     lab.run(spec)
     return SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {}), lab.events()
 
@@ -70,7 +69,7 @@ def test_values_of_a_fixed_schedule_are_points_though_they_are_constants(tmp_pat
         trials={"max": 1},
         parameters={"lr": 0.01, "depth": 3},
     )
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab = Lab.at(tmp_path)
     lab.run(spec)
     row = SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {})
     entry = entries_of(row, lab.events(), set())["t0001"]

@@ -97,18 +97,6 @@ def test_event_and_part_name_each_line_once_and_in_order(written):
     assert names == sorted(set(names))
 
 
-@pytest.mark.long
-def test_both_sinks_get_a_sweep_from_recorders_of_their_own(simulated, home: Home, tracked):
-    row, journal = simulated(**BOTH)
-    spec = specs.restore(row.spec)
-    with Recorder(home, row.id, spec, journal) as recorder:
-        pass
-    assert (recorder.behind, recorder.waiting) == (0, [])
-    assert len(tracked.runs(row.id)) == 13
-    assert len(lines_of(file_of(home, row), "begin")) == 13
-    assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
-
-
 @pytest.mark.full
 def test_a_tracking_server_out_of_reach_does_not_hold_the_lines_up(
     simulated, home: Home, monkeypatch

@@ -267,31 +267,6 @@ def test_points_of_a_trial_that_runs_wait_until_a_run_begins_or_ends(waiting, ou
     assert tracked.points(run) == [("loss", 1, at, "0.5"), ("objective", 1, at, "0.5")]
 
 
-def test_what_was_read_and_not_told_is_told_by_the_next_recorder(waiting, outbox, gone, tracked):
-    row, journal = waiting
-    first = outbox(row, journal)
-    first.open()
-    first.turn()
-    add(journal, row, report(row, 1, 1, loss=0.5))
-    first.read()  # and dies
-    assert follow(outbox(row, journal), gone)
-    assert len(tracked.points(tracked.runs(row.id)["t0001"])) == 2  # the metric, the objective
-
-
-def test_a_trial_takes_the_run_that_waited_for_it(waiting, outbox, tracked):
-    row, journal = waiting
-    sender = outbox(row, journal)
-    sender.open()
-    sender.turn()
-    sender.prepare()
-    waited = journal.run(row.id, "t0003")
-    proposed = Proposed(row.created, "t0003", {"lr": 0.1}, {}, 1)
-    journal.append(row.id, journal.last(row.id), [proposed])
-    sender.turn()
-    run = tracked.runs(row.id)["t0003"]
-    assert (run.info.run_id, run.data.params) == (waited, {"lr": "0.1"})
-
-
 def test_runs_of_trials_that_never_came_are_taken_back(waiting, outbox, gone, tracked):
     row, journal = waiting
     sender = outbox(row, journal)

@@ -130,17 +130,6 @@ def test_a_metric_that_people_call_objective_is_theirs():
     assert [point.value for point in fold.take_entries()["t0001"].points] == [7.0, 0.5]
 
 
-def test_the_first_report_of_a_step_stands():
-    repeat = reported(1004.2, 1, "t0001", 2, 99.0)
-    assert entries_of([*STORY[:8], repeat])["t0001"].points == entries_of(STORY[:8])["t0001"].points
-
-
-def test_a_rank_of_a_lost_order_is_not_heard():
-    story = [*STORY[:8], Attached(1004.1, "here:2")]
-    zombie = reported(1004.2, 1, "t0001", 3, 99.0)
-    assert entries_of([*story, zombie])["t0001"].points == entries_of(story)["t0001"].points
-
-
 def test_nan_is_a_point_and_ends_the_trial_as_diverged():
     events = [*STORY[:8], reported(1004.2, 1, "t0001", 3, math.nan), Ended(1004.3, 1, "t0001")]
     entry = entries_of(events)["t0001"]

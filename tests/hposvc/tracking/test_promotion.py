@@ -10,7 +10,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from outboxes import mlflow_outbox, send_all
-from replicated import text_of
+from printed import text_of
 from rich.console import Group
 from simulated_sweeps import at_desk
 

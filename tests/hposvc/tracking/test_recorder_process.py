@@ -2,7 +2,6 @@
 
 import math
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from waiting import until
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.events import Event, Reported
+from hposvc.events import Event
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.state.sweep import SweepState
@@ -95,44 +94,6 @@ def test_its_log_is_bounded(simulated, home: Home, monkeypatch):
     assert log.read_text().startswith("a sink's word\n")
     assert output.DROPPED.search(log.read_bytes())
     assert log.stat().st_size < 4000
-
-
-@pytest.mark.full
-def test_it_is_never_there_twice_after_kills_at_random_moments(simulated, home: Home, tracked):
-    row, journal = simulated()
-    chance = random.Random(3)
-    for _ in range(4):
-        recorded_runs = len(journal.runs(row.id))
-        recorder = recorder_of(home, row, journal).__enter__()
-        more = chance.randint(1, 3)
-        until(
-            lambda recorded_runs=recorded_runs, more=more: (
-                len(journal.runs(row.id)) >= recorded_runs + more
-            )
-        )
-        os.kill(process_of(recorder), signal.SIGKILL)
-    with recorder_of(home, row, journal) as recorder:
-        pass
-    assert recorder.behind == 0
-    expected = {
-        (event.trial, event.step, repr(event.metrics["loss"]))
-        for _, event in journal.read(row.id)
-        if isinstance(event, Reported)
-    }
-    runs = tracked.runs(row.id)
-    points = [
-        (name, step, value)
-        for name, run in runs.items()
-        for metric, step, _, value in tracked.points(run)
-        if metric == "loss"
-    ]
-    assert len(points) == len(expected)
-    assert set(points) == expected
-    assert {run.info.status for run in runs.values()} == {"FINISHED"}
-
-
-def process_of(recorder: Recorder) -> int:
-    return recorder._processes["mlflow"].pid
 
 
 TRAIN = """

@@ -178,21 +178,6 @@ def test_rows_come_while_the_sweep_runs_also_to_a_run_that_was_renamed(home: Hom
     assert [log["loss"] for log in logs_of(runs_of(row.id)["mine"])] == [1.0, 0.5]
 
 
-def test_metrics_wait_for_more_unless_a_trial_begins_or_ends(home: Home):
-    row, journal = begun(home, seed=2**70, **ALONE)
-    sender = outbox(home, row, journal)
-    sender.open()
-    assert sender.read()
-    sender.send_pending()
-    for step in (1, 2):
-        add(journal, row, report(row, 1, step, loss=1 / step))
-        assert not sender.read()
-    add(journal, row, report(row, 1, 3, loss=0.1), Ended(row.created + 4, 1, "t0001"))
-    assert sender.read()
-    sender.send_pending()
-    assert [log["loss"] for log in logs_of(runs_of(row.id)["t0001"])] == [1.0, 0.5, 0.1]
-
-
 def test_a_sweep_with_the_id_of_a_removed_one_has_runs_of_its_own(stored, home: Home):
     row, journal, _ = stored
     again = Home.of(home.path / "other", {})

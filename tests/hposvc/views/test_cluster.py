@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from replicated import text_of
+from printed import text_of
 from rich.console import Group
 
 from hposvc.operations.doctor import Check

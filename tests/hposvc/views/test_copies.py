@@ -1,8 +1,6 @@
 """Trials that copied or repeat others, in the table and in the live view."""
 
-import io
-
-from rich.console import Console
+from printed import text_of
 
 from hposvc.events import Ordered, Proposed
 from hposvc.state import summary
@@ -10,12 +8,6 @@ from hposvc.views.dashboard import Panels
 from hposvc.views.tables import trials
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved
-
-
-def text_of(part):
-    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
-    console.print(part)
-    return console.file.getvalue()
 
 
 def test_a_copy_names_the_trial_that_it_copied(story):

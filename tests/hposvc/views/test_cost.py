@@ -1,7 +1,7 @@
 """Tables of training's cost. If these fail, people compare numbers in the wrong unit."""
 
 import pytest
-from replicated import text_of
+from printed import text_of
 
 from hposvc.analysis.worker_scaling import Speed
 from hposvc.views import cost

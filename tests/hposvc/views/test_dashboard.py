@@ -1,20 +1,13 @@
-import io
 import re
 
-from rich.console import Console
+from printed import text_of
 
 from hposvc import spec as specs
 from hposvc.events import Attached, Ended, Proposed, Reported
 from hposvc.state.sweep import SweepState
-from hposvc.views.dashboard import TRIALS, Panels, progress_line, status_view
+from hposvc.views.dashboard import TRIALS, Panels, status_view
 
 FAILED = "the model failed: overflow encountered in multiply"
-
-
-def text_of(drawn, width=100):
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    console.print(drawn)
-    return console.file.getvalue()
 
 
 def test_the_panel_shows_progress_best_and_what_runs(story):
@@ -146,21 +139,6 @@ def test_a_low_terminal_gets_all_of_it_in_eighty_columns(story):
     assert all(len(line) == 80 for line in lines)
     assert "ended last" in text
     assert "4 of 8 busy" in text
-
-
-def test_a_line_says_as_much_as_the_panel(story):
-    story = under(story, {"type": "asha"})
-    story.happen(Attached(story.time, "host:1"))
-    story.begin("t0001", 1)
-    story.report("t0001", 1, 1, 0.9)
-    story.begin("t0002", 2)
-    story.fail("t0002", 2, "node lost", "infra")
-    story.order("t0002", 3)
-    story.fail("t0002", 3, "node lost", "infra")
-    line = progress_line(story.state, story.state.elapsed_s)
-    for part in ("0 of 5 trials", "best val/accuracy 0.9 (t0001)", "slots 1 of 2 busy", "1 at 1, "):
-        assert part in line
-    assert line.endswith("waits for retry of t0002 in 2s")
 
 
 def under(story, scheduler):

@@ -1,4 +1,4 @@
-from replicated import text_of
+from printed import text_of
 
 from hposvc.operations.garbage import Garbage
 from hposvc.views.gc import garbage_table

@@ -2,21 +2,13 @@
 
 import re
 
-import pytest
-from replicated import FINALISTS, Seeded, text_of
-from simulated_sweeps import CALLS, Lab, make_spec
+from printed import text_of
+from replicated import FINALISTS, Seeded
+from simulated_sweeps import make_spec
 
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
 from hposvc.views import replicates as view
-
-
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def test_the_best_is_stated_with_its_interval(lab):

@@ -1,7 +1,5 @@
-import io
-
 import pytest
-from rich.console import Console
+from printed import text_of
 from simulated_sweeps import at_desk
 
 from hposvc.api import Record
@@ -18,12 +16,6 @@ from hposvc.views.result import (
     mlflow,
     tracked_files,
 )
-
-
-def text_of(part):
-    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
-    console.print(part)
-    return console.file.getvalue()
 
 
 def fail(desk, says):

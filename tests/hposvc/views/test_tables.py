@@ -1,7 +1,6 @@
-import io
 import re
 
-from rich.console import Console
+from printed import text_of
 
 from hposvc import spec as specs
 from hposvc.events import Ordered
@@ -27,12 +26,6 @@ SPEC = {
     "scheduler": {"type": "asha", "eta": 3},
     "budget": {"wall": "2h"},
 }
-
-
-def text_of(part):
-    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
-    console.print(part)
-    return console.file.getvalue()
 
 
 def test_every_kind_of_parameter_says_what_it_was_resolved_to():

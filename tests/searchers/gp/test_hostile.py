@@ -147,19 +147,6 @@ def test_one_point_is_no_evidence_and_the_design_goes_on():
     assert {proposal.note["source"] for proposal in proposed(LINE, history)} == {"start"}
 
 
-def test_a_sweep_that_only_fails_goes_through_the_whole_space():
-    """Failures alone must neither raise nor repeat."""
-    space = Space({"n": Int(1, 6), "k": Choice((True, 1))})
-    history = []
-    while batch := proposed(space, history, n=3):
-        for proposal in batch:
-            name = str(len(history))
-            history.append(
-                Observation(name, proposal.params, proposal.note, state="failed", reason="oom")
-            )
-    assert len(history) == 12
-
-
 GARBAGE = [
     {"model": "tail", "fits": {"loss": None}},
     {

@@ -4,7 +4,7 @@ import numpy as np
 
 from searchers.gp.initial_design import design_point
 from searchers.novelty import SeenConfigs
-from searchers.space import Choice, Float, Int, Space
+from searchers.space import Float, Space
 
 SQUARE = Space({"x": Float(0.0, 1.0), "y": Float(1e-4, 1.0, log=True)})
 
@@ -38,12 +38,6 @@ def test_the_first_points_do_not_lie_on_one_diagonal():
         x_N = np.array([space.encode(params) for params in design(space, 8, seed)])
         correlation_PP = np.corrcoef(x_N.T)
         assert np.abs(correlation_PP[np.triu_indices(6, 1)]).mean() < 0.5
-
-
-def test_a_finite_space_is_walked_to_its_end_without_a_repeat():
-    space = Space({"n": Int(1, 7), "kind": Choice(("a", "b", True))})
-    points = design(space, 100)
-    assert len(points) == len({space.key(params) for params in points}) == 21
 
 
 def test_all_points_satisfy_constraints_that_few_points_do():

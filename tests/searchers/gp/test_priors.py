@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from searchers.gp.encoding import Encoding, units
-from searchers.gp.priors import Belief, LogPrior, check
-from searchers.space import Choice, Constant, Float, Int, Space, SpaceError
+from searchers.gp.priors import Belief, LogPrior
+from searchers.space import Choice, Constant, Float, Int, Space
 
 SPACE = Space(
     {
@@ -82,26 +82,3 @@ def test_the_gradient_equals_central_differences():
         step_D = h * np.eye(x_MD.shape[1])[column] * (column < 2 or column == 5)
         differences_M = (prior(x_MD + step_D) - prior(x_MD - step_D)) / (2 * h)
         np.testing.assert_allclose(gradient_MD[:, column], differences_M, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("priors", "message"),
-    [
-        ({"lrr": Belief(1e-3)}, "priors.lrr: is no parameter of this space; did you mean 'lr'?"),
-        ({"seed": Belief(3)}, "priors.seed: is a constant; known: "),
-        ({"kind": Belief("d")}, "priors.kind.value: is 'd'; choose from 'a', 'b', 'c'"),
-        ({"lr": Belief(2.0)}, "priors.lr.value: is 2.0, outside 1e-05 to 0.1"),
-    ],
-)
-def test_a_belief_that_the_space_cannot_hold_is_refused_by_name(priors, message):
-    """Otherwise gp falls back to quasi-random search, and nobody sees it."""
-    for refuse in (lambda: check(SPACE, priors), lambda: LogPrior.of(SPACE, priors, trials=1)):
-        with pytest.raises(SpaceError) as caught:
-            refuse()
-        assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize("width", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_width_that_is_none_is_refused(width):
-    with pytest.raises(ValueError, match="give a share of the range"):
-        Belief(1, width)

@@ -151,20 +151,6 @@ def test_every_fifth_trial_repeats_the_best_of_the_predictions_where_there_is_no
     assert len({*others}) == len(others) == 20
 
 
-def test_true_and_1_are_two_configurations():
-    space = Space({"flag": Choice((True, 1)), "x": Choice((0.0, 1.0, 2.0, 3.0))})
-    history = [
-        Observation(
-            str(place), params, {}, params["x"] + 9.0 * (params["flag"] is True), (), "done"
-        )
-        for place, params in enumerate(space.grid(1))
-    ]
-    [proposal] = REPEATING.suggest(space, history, 1, call_rng(0, 8))
-    [best] = [seen for seen in history if seen.loss == 0.0]
-    assert proposal.note[REPEAT_OF] == best.id
-    assert proposal.params["flag"] is best.params["flag"]
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.permutations(range(6)), st.integers(0, 3))
 def test_results_of_repeats_count_for_the_configuration_in_any_form(order, copies):

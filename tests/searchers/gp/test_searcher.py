@@ -145,13 +145,6 @@ def test_a_wide_batch_is_a_function_of_the_history_without_a_repeat():
     assert len({BRANIN.key(proposal.params) for proposal in batch}) == 16
 
 
-def test_constraints_hold_for_every_proposal():
-    space = Space(dict(BRANIN), ["x + y <= 4"])
-    history = run(space, branin, 20, seed=0, parallel=2)
-    assert all(space.allows(seen.params) for seen in history)
-    assert {seen.note["source"] for seen in history[4:]} == {"model"}
-
-
 @pytest.mark.parametrize("best_x", [0.4, 0.55])
 def test_half_of_the_space_that_fails_is_left_alone(best_x):
     """Otherwise trials run out of memory again and again, as half of them do in random search."""

@@ -3,14 +3,7 @@
 Axes: N samples, T tokens of a sample, F features.
 """
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,39 +94,6 @@ def test_a_checkpoint_that_could_not_be_written_is_an_error(tmp_path):
     (tmp_path / "alone" / "1-1").mkdir()
     with pytest.raises(FileExistsError, match="a checkpoint never changes"):
         Large().train(worker)
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from dataclasses import replace
-sys.path[:0] = sys.argv[2:]
-import test_saver
-from trainables import Worker
-test_saver.Large().train(Worker.alone(until=10_000, folder=Path(sys.argv[1])))
-"""
-
-
-@pytest.mark.full
-def test_a_kill_amid_writing_leaves_nothing_that_could_be_loaded(tmp_path):
-    path = [str(Path.cwd()), str(Path(__file__).parent), *sys.path]
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), tmp_path, *path],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and child.poll() is None:
-        finished = list((tmp_path / "alone").glob("*"))
-        if len(finished) > 2 and any((tmp_path / ".scratch").rglob("training.pt")):
-            break
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    for folder in (tmp_path / "alone").iterdir():
-        manifest = (folder / checkpoint.MANIFEST).read_bytes()
-        for name, entry in json.loads(manifest)["files"].items():
-            assert (folder / name).stat().st_size == entry["size"]
-            assert checkpoint._sha256(folder / name) == entry["sha256"]
-    assert len(list((tmp_path / "alone").iterdir())) > 2
 
 
 def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path):

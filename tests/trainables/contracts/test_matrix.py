@@ -48,11 +48,6 @@ def covering(strategy: str) -> list[tuple[str, str]]:
 CELLS = [
     *(pytest.param(covering, name, marks=pytest.mark.long) for name in TELLING),
     *(
-        pytest.param(covering, name, marks=pytest.mark.full)
-        for name in SEVERAL
-        if name not in TELLING
-    ),
-    *(
         pytest.param(every, name, marks=[pytest.mark.full, pytest.mark.timeout(3600)])
         for name in SEVERAL
     ),

@@ -125,13 +125,6 @@ def test_ranks_of_which_one_works_without_a_word_do_not_hang(two):
         assert [report.step for report in reports] == [3]
 
 
-def test_an_error_of_one_rank_ends_the_others_and_is_what_is_told(two):
-    _, end = two.order({"case": "raises"})
-    assert end.kind == "user"
-    assert end.message.endswith("ValueError: the batch of rank 1 is empty\n")
-    assert end.clean  # rank 0 left its collective by itself, before its time was up
-
-
 def test_a_checkpoint_that_no_report_brings_is_of_rank_0(two):
     reports, end = two.order({"case": "keeps"}, start=Saved(2, "", "", 0))
     assert (end.kind, len(reports)) == ("ended", 1)

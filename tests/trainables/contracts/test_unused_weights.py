@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tasks import Deep, Generating, Headed, Penalized, learned, refusals, runs_of
+from tasks import Deep, Generating, Headed, Penalized, learned, losses, refusals, runs_of
 from torch import Tensor, nn
 
 from trainables import Training
@@ -15,11 +15,6 @@ from trainables.data import Batch, Data, Tensors
 from trainables.parallel.agreement import UnequalUse
 
 EXACT = Training("ddp", "64-true")
-LEARNED = ("train/loss", "val/loss")
-
-
-def losses(reports: list[dict[str, float]]) -> list[float]:
-    return [report[name] for report in reports for name in LEARNED]
 
 
 class Experts(nn.Module):

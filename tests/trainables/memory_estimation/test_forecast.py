@@ -5,40 +5,17 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 import torch
+from forecasts import Wide, found
 from gpt import Gpt, Sizes
-from torch import nn
 
 from trainables import Data, Task, Tensors, Training
 from trainables.memory_estimation.forecast import (
-    Forecast,
-    Variant,
-    make_forecast,
     variants,
 )
 from trainables.memory_estimation.gpus import memory_of
 from trainables.memory_estimation.meta_model import count_weights
 
 MB = 10**6
-
-
-@dataclass(frozen=True)
-class Wide(Task):
-    """A sequence of equal layers, of which only the inputs are kept for long."""
-
-    batch: int = 64
-    width: int = 512
-    layers: int = 8
-
-    def build_model(self):
-        sizes = [self.width] * self.layers
-        return nn.Sequential(*(nn.Sequential(nn.Linear(size, size), nn.ReLU()) for size in sizes))
-
-    def load_data(self):
-        samples = Tensors(torch.zeros(8, self.width))
-        return Data(samples, samples)
-
-    def compute_losses(self, model, batch):
-        return model(batch[0]).square()
 
 
 @dataclass(frozen=True)
@@ -61,10 +38,6 @@ class Large(Task):
 
     def compute_losses(self, model, batch):
         return model(batch[0][:, :-1]).logsumexp(dim=2)
-
-
-def found(task: Task, training: Training, ranks: int = 1, gpu: bool = False) -> Forecast:
-    return make_forecast(task, task.load_data(), Variant("", training, ranks), gpu)
 
 
 def test_adamw_takes_four_times_the_weights_and_zero_deals_them_out():

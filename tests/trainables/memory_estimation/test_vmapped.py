@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from forecasts import found
 from torch import nn
 
 from trainables import Data, Task, Tensors, Training
-from trainables.memory_estimation.forecast import Variant, adapted_to_ranks, make_forecast, variants
+from trainables.memory_estimation.forecast import adapted_to_ranks, variants
 from trainables.memory_estimation.memory_tracker import CannotForecast
 from trainables.vmapped.refusals import Unbatchable
 
@@ -56,10 +57,6 @@ class Plain(Wide):
 
     def build_model(self):
         return Shifting(self.width, self.hidden)
-
-
-def found(task, training, ranks=1, gpu=False):
-    return make_forecast(task, task.load_data(), Variant("", training, ranks), gpu)
 
 
 def test_trials_at_once_take_a_stack_of_all_and_a_model_of_each():

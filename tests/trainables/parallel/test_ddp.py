@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, curves, learned
+from tasks import Deep, curves, learned, losses
 from torch import Tensor, nn
 from two_ranks import started
 
@@ -20,11 +20,6 @@ from trainables.combinations import refusals
 from trainables.data import Batch
 
 EXACT = Training("ddp", "64-true")
-LEARNED = ("train/loss", "val/loss")
-
-
-def losses(reports: list[dict[str, float]]) -> list[float]:
-    return [report[name] for report in reports for name in LEARNED]
 
 
 def test_every_option_that_is_exact_gives_the_losses_of_one_process(on_two_ranks):

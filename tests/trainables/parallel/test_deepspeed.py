@@ -14,15 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import (
-    Deep,
-    Forgetful,
-    Generating,
-    Headed,
-    Penalized,
-    refusals,
-    resumed,
-)
+from tasks import Deep, Forgetful, Generating, Headed, Penalized, losses, refusals, resumed
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -82,10 +74,6 @@ def state_of(task: Task, worker: Worker) -> dict[str, Tensor]:
     """Return the state with which an order begins."""
     with prepare(task, worker) as session:
         return {name: tensor.clone() for name, tensor in take(session.state).tensors.items()}
-
-
-def losses(reports: list[dict[str, float]]) -> list[float]:
-    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
 
 
 def kept_by_each(rank: int, folder: Path) -> dict[str, Any]:

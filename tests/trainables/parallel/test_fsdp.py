@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tasks import Decoded, Deep, curves, learned, resumed
+from tasks import Decoded, Deep, curves, learned, losses, resumed
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -14,37 +14,6 @@ from trainables.parallel.fsdp import Fsdp
 from trainables.trainer.fit import prepare
 
 EXACT = Training("fsdp", "64-true")
-
-
-def losses(reports: list[dict[str, float]]) -> list[float]:
-    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
-
-
-def test_two_ranks_learn_what_one_learns(on_two_ranks):
-    trainings = [
-        EXACT,
-        replace(EXACT, accumulate=2),
-        replace(EXACT, accumulate=2, reshard_after_forward=False, ema=0.9),
-        replace(EXACT, accumulate=2, clip=0.1, optimizer="adamw", schedule="cosine"),
-    ]
-    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    exact = Training(precision="64-true")
-    alone = [
-        exact,
-        exact,
-        replace(exact, ema=0.9),
-        replace(exact, clip=0.1, optimizer="adamw", schedule="cosine"),
-    ]
-    for reports, training in zip(results, alone, strict=True):
-        expected = losses(learned(Deep(), training))
-        assert losses(reports) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.full
-def test_a_rank_without_a_sample_takes_part_in_training_and_evaluation(on_two_ranks):
-    results, _ = on_two_ranks(curves, Deep(batch=1), [EXACT], 2)
-    alone = losses(learned(Deep(batch=1), Training(precision="64-true")))
-    assert losses(results[0]) == pytest.approx(alone, abs=1e-12)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, curves, learned
+from tasks import Deep, curves, learned, losses
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -14,10 +14,6 @@ from trainables.parallel.local_sgd import LocalSgd
 from trainables.randomness import derive, permutation, seed_all
 
 EXACT = Training("local_sgd", "64-true")
-
-
-def losses(reports: list[dict[str, float]]) -> list[float]:
-    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
 
 
 @dataclass(frozen=True)

@@ -96,19 +96,6 @@ def test_a_lone_process_is_not_told_that_it_is_distributed_unless_it_asks(attemp
     assert os.environ["WORLD_SIZE"] == "8"
 
 
-@pytest.mark.full
-def test_accelerate_takes_a_lone_process_for_one(attempt):
-    """Told torchrun's variables, it would wrap the model in DDP, as Hugging Face's Trainer does."""
-    pytest.importorskip("accelerate")
-    script = """
-        import hposvc
-        from accelerate import PartialState
-        hposvc.report({"loss": float(PartialState().distributed_type == "NO")})
-    """
-    _, reports = attempt(script)
-    assert found(reports, "loss") == [(1, 1.0)]
-
-
 def test_a_script_alone_runs_without_a_sweep(tmp_path):
     code = "import hposvc; print(hposvc.get_checkpoint()); hposvc.report({'loss': 0.5}, 3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -127,12 +127,6 @@ def test_a_lone_rank_has_torchrun_s_variables_only_if_asked(tmp_path, strategy, 
     assert [report.metrics for report in link.reports] == [{"loss": told}]
 
 
-def test_what_the_user_s_code_raises_is_the_user_s(attempt):
-    outcome, _ = attempt("raises")
-    assert outcome.kind == "user"
-    assert "ValueError: bad batch" in outcome.message
-
-
 # As torch 2.13 says it, on a GPU that others use too.
 FULL = (
     "CUDA out of memory. Tried to allocate {wanted} GiB. GPU 0 has a total capacity of 80.00 GiB "
@@ -209,16 +203,11 @@ def test_a_function_can_t_do_as_it_is_told_about_nan(attempt):
     assert link.reports == []
 
 
-def test_an_exit_in_the_user_s_code_is_an_error_of_its_own(attempt):
-    """Such an error must neither kill the rank nor count as infrastructure."""
-    outcome, _ = attempt("exits")
-    assert outcome.kind == "user"
-    assert "SystemExit: 3" in outcome.message
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("raises", "ValueError: bad batch"),
+        ("exits", "exit status 3: it called sys.exit"),
         ("is_interrupted", "KeyboardInterrupt"),
         ("leaves_a_generator", "GeneratorExit"),
         ("is_cancelled", "CancelledError"),

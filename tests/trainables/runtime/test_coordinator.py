@@ -17,7 +17,6 @@ from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.wire import (
-    Beat,
     Call,
     CheckpointSaved,
     Hello,
@@ -149,29 +148,6 @@ def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switch
         rank.send(Outcome(2, "ended"))
         assert slot.next() == CheckpointSaved(2, SAVED)
         assert slot.next() == Outcome(2, "ended")
-
-
-@pytest.mark.full
-def test_an_order_without_a_sign_of_life_is_over(switchboard):
-    slot = Slot(switchboard, 2, stall_s=1.0)
-    with slot.ranks() as (first, second):
-        slot.leader.carry_out(order(milestones=(1,)))
-        first.send(report(1))
-        slot.next()
-        with pytest.raises(queue.Empty):  # it waits for a decision
-            slot.said.get(timeout=2.0)
-        slot.leader.decide(1, "continue")
-        for _ in range(4):
-            second.send(Beat(1))
-            with pytest.raises(queue.Empty):
-                slot.said.get(timeout=0.5)
-        second.send(Outcome(1, "ended"))
-        end = slot.next()
-        assert (end.kind, end.clean) == ("stalled", False)
-        assert end.message == (
-            "no sign of life from rank 0 for 1 s (failure.stall); "
-            "the stacks of all threads end logs/t0001/1-0.log"
-        )
 
 
 def test_strangers_keep_nobody_waiting_and_are_not_heard(switchboard):

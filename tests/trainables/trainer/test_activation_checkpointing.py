@@ -4,28 +4,11 @@ from copy import deepcopy
 
 import pytest
 import torch
+from tasks import deep
 from torch import nn
 
 from trainables.trainer.activation_checkpointing import checkpoint_blocks
 from trainables.training_state.precision import keep_in_float32
-
-
-class Counted(nn.Module):
-    """A layer with dropout that counts its forward passes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5))
-        self.times = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.times += 1
-        return self.layers(x)
-
-
-def deep() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(*(Counted() for _ in range(4)))
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:

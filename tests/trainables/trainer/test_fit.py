@@ -1,79 +1,15 @@
 """The preparation of a task for training."""
 
-import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 import torch
-from tasks import Decoded, Deep, Normed
+from tasks import Decoded, Deep
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from trainables import Worker, costs
+from trainables import Worker
 from trainables.data import Batch, Data, Tensors
-from trainables.trainer.fit import prepare
-
-
-@dataclass(frozen=True)
-class Plain(Normed):
-    """A task with batch norm and random numbers."""
-
-    def build_model(self) -> nn.Module:
-        return nn.Sequential(*super().build_model(), nn.Dropout(0.3))
-
-
-@dataclass(frozen=True)
-class Measured(Plain):
-    """A task that draws numbers and calls the model while it measures."""
-
-    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
-        random.random()
-        torch.rand(3)
-        model(sample[0])
-        return {"parameters": costs.parameters(model), "flops": costs.flops(model, sample[0])}
-
-
-class Asked(Tensors):
-    """A source that counts the samples that it was asked for."""
-
-    given = 0
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> "Asked":
-        return self
-
-    def batch(self, at_B: Tensor) -> Batch:
-        self.given += len(at_B)
-        return super().batch(at_B)
-
-
-@pytest.mark.parametrize(("kind", "number"), [(Plain, 0), (Measured, 2)])
-def test_only_a_task_that_measures_pays_for_it(kind, number, monkeypatch):
-    data = kind().load_data()
-    asked = Asked(*(column.float() for column in data.validation.columns[:2]))
-    monkeypatch.setattr(kind, "load_data", lambda _: Data(data.train, asked))
-    with prepare(kind(), Worker.alone()):
-        assert asked.given == number
-
-
-def test_modules_are_in_their_own_modes_again():
-    seen = []
-
-    @dataclass(frozen=True)
-    class Half(Deep):
-        def build_model(self) -> nn.Module:
-            model = super().build_model()
-            seen.append(model[2].eval())
-            return model
-
-        def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
-            seen.extend((model.training, torch.is_grad_enabled()))
-            return {}
-
-    with prepare(Half(), Worker.alone()) as session:
-        assert seen[1:] == [False, False]
-        assert session.state.model.training
-        assert not seen[0].training
 
 
 def test_several_optimizers_are_refused_with_the_way_out():

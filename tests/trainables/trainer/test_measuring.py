@@ -17,8 +17,9 @@ from tasks import Deep, Normed, curves
 from torch import Tensor, nn
 
 from trainables import Training, Worker, costs
-from trainables.data import Batch
+from trainables.data import Batch, Data, Tensors
 from trainables.task import Task
+from trainables.trainer.fit import prepare
 from trainables.vmapped.batch import Batch as Trials
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -89,6 +90,48 @@ def trained(task: Task, until: int = 2, **training: Any) -> Worker:
     return worker
 
 
+class Asked(Tensors):
+    """A source that counts the samples that it was asked for."""
+
+    given = 0
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Asked":
+        return self
+
+    def batch(self, at_B: Tensor) -> Batch:
+        self.given += len(at_B)
+        return super().batch(at_B)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(Plain, 0), (Measured, 2)])
+def test_only_a_task_that_measures_pays_for_it(kind, number, monkeypatch):
+    data = kind().load_data()
+    asked = Asked(*(column.float() for column in data.validation.columns[:2]))
+    monkeypatch.setattr(kind, "load_data", lambda _: Data(data.train, asked))
+    with prepare(kind(), Worker.alone()):
+        assert asked.given == number
+
+
+def test_modules_are_in_their_own_modes_again():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Half(Deep):
+        def build_model(self) -> nn.Module:
+            model = super().build_model()
+            seen.append(model[2].eval())
+            return model
+
+        def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+            seen.extend((model.training, torch.is_grad_enabled()))
+            return {}
+
+    with prepare(Half(), Worker.alone()) as session:
+        assert seen[1:] == [False, False]
+        assert session.state.model.training
+        assert not seen[0].training
+
+
 def test_measuring_changes_no_bit_of_training():
     measured, plain = (
         [[report.metrics[name] for name in LOSSES] for report in trained(task).reports]
@@ -134,16 +177,6 @@ def test_ranks_that_share_a_model_report_what_the_whole_one_costs(
         for name in ("parameters", "plain", "training", "samples", "flops"):
             assert report[name] == alone[name]
     assert rank_1 == [[{}]] * len(trainings)
-
-
-@pytest.mark.full
-def test_two_ranks_learn_the_same_bits_measured_or_not(on_two_ranks: Callable[..., list[Any]]):
-    results = [
-        [[report[name] for name in LOSSES] for report in curve]
-        for task in (Measured(), Plain())
-        for curve in on_two_ranks(curves, task, [Training("ddp"), Training("fsdp")], 2)[0]
-    ]
-    assert results[:2] == results[2:]
 
 
 @pytest.mark.parametrize(

@@ -117,13 +117,6 @@ def test_skipping_without_end_is_divergence():
         learned(Line(poisoned=tuple(range(100))), nan="skip")
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars", "lamb", "adafactor"])
-def test_each_optimizer_learns(optimizer):
-    rate = {"sgd": 0.02, "lars": 0.2, "adafactor": 0.2}.get(optimizer, 0.05)
-    curve = losses(learned(Line(lr=rate), 12, optimizer=optimizer))
-    assert curve[-1] < 0.7 * curve[0]
-
-
 @pytest.mark.parametrize(
     "schedule", ["constant", "linear", "cosine", "one_cycle", "polynomial", "wsd", "plateau"]
 )

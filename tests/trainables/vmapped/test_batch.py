@@ -30,6 +30,15 @@ from trainables.worker import LocalLink, ReportError
 TIGHT = 1e-12  # of losses about 1, in float64
 
 
+def gap_to_alone(tasks, trials) -> float:
+    """Train trials in one process and each alone; return the largest difference of a report."""
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    return gap(trials, alone)
+
+
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "nesterov"])
 def test_each_trial_comes_to_what_it_comes_to_alone(kind):
     tasks = [
@@ -41,32 +50,20 @@ def test_each_trial_comes_to_what_it_comes_to_alone(kind):
         replace(EXACT, clip=2.0, schedule="linear"),
     ]
     trials = [worker(until=5, seed=k, training=trainings[k]) for k in range(3)]
-    alone = [again(trial) for trial in trials]
-    together(tasks, trials)
-    for task, trial in zip(tasks, alone, strict=True):
-        task.train(trial)
-    assert gap(trials, alone) < TIGHT
+    assert gap_to_alone(tasks, trials) < TIGHT
     assert curve(trials[0]) != curve(trials[1])
 
 
-def test_dropout_and_label_smoothing_may_differ_and_draw_as_alone():
-    tasks = [Small(dropout=0.2 * k, smoothing=0.1 * k) for k in range(3)]
-    trials = [worker(until=4, seed=k) for k in range(3)]
-    alone = [again(trial) for trial in trials]
-    together(tasks, trials)
-    for task, trial in zip(tasks, alone, strict=True):
-        task.train(trial)
-    assert gap(trials, alone) < TIGHT
-
-
-def test_convolutions_and_batch_norm_come_to_what_they_come_to_alone():
-    tasks = [Images(lr=0.01 * (k + 1), dropout=0.1 * k) for k in range(3)]
-    trials = [worker(until=3, seed=k) for k in range(3)]
-    alone = [again(trial) for trial in trials]
-    together(tasks, trials)
-    for task, trial in zip(tasks, alone, strict=True):
-        task.train(trial)
-    assert gap(trials, alone) < TIGHT
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [Small(dropout=0.2 * k, smoothing=0.1 * k) for k in range(3)],
+        [Images(lr=0.01 * (k + 1), dropout=0.1 * k) for k in range(3)],
+    ],
+    ids=["dropout and label smoothing differ", "convolutions and batch norm"],
+)
+def test_other_models_come_to_what_they_come_to_alone(tasks):
+    assert gap_to_alone(tasks, [worker(until=3, seed=k) for k in range(3)]) < TIGHT
 
 
 def test_options_for_the_optimizer_may_differ():
@@ -75,11 +72,7 @@ def test_options_for_the_optimizer_may_differ():
         replace(EXACT, **options, weight_decay=0.2 * k, lr_base_batch=4 + k) for k in range(2)
     ]
     trials = [worker(until=3, seed=k, training=trainings[k]) for k in range(2)]
-    alone = [again(trial) for trial in trials]
-    together([Small(), Small()], trials)
-    for trial in alone:
-        Small().train(trial)
-    assert gap(trials, alone) < TIGHT
+    assert gap_to_alone([Small(), Small()], trials) < TIGHT
 
 
 def test_places_of_trials_that_were_stopped_are_taken_by_others():
@@ -200,11 +193,7 @@ def test_the_process_keeps_its_random_numbers_and_settings():
 def test_half_of_the_bits_give_about_the_same_losses():
     training = Training(precision="bf16-mixed")
     trials = [worker(until=3, seed=k, training=training) for k in range(2)]
-    alone = [again(trial) for trial in trials]
-    together([Small(), Small()], trials)
-    for trial in alone:
-        Small().train(trial)
-    assert gap(trials, alone) < 0.02
+    assert gap_to_alone([Small(), Small()], trials) < 0.02
 
 
 def _stopped(task: Small, trial) -> None:

@@ -37,10 +37,3 @@ def test_json_has_the_documented_keys_in_the_shell_and_in_python(capfd):
     assert data["groups"][0].keys() == braced(cell, 1)
     first, *others = map(hposvc.load, compared_sweeps.WIDE)
     assert first.compare(others, by=["search"]) == data
-
-
-def test_unlike_metrics_are_exit_code_2_and_no_such_sweep_is_4(capfd):
-    refused = run(capfd, "compare", "random-0", "upward")
-    assert refused.code == 2
-    assert "maximized of upward" in refused.err
-    assert run(capfd, "compare", "random-0", "nobody").code == 4

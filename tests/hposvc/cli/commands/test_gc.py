@@ -26,13 +26,6 @@ def test_a_dry_run_and_a_run_list_the_same(hposvc, litter):
     assert not litter.exists()
 
 
-def test_a_journal_is_compressed_where_that_is_asked_for(hposvc, litter):
-    before = hposvc("trials", "valley", "-o", "json").data
-    [journal] = [i for i in hposvc("gc", "--compact", "-o", "json").data if i["what"] == "journal"]
-    assert (journal["path"], journal["freed"]) == ("valley", True)
-    assert hposvc("trials", "valley", "-o", "json").data == before
-
-
 LOOKS = (("ls",), ("status", "valley"), ("best", "valley"), ("trials", "valley"))
 
 

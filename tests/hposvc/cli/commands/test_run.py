@@ -53,12 +53,6 @@ def test_validate_prints_types_and_plan(hposvc, spec):
     assert data["parameters"]["x"]["type"] == "choice"
 
 
-def test_a_bad_spec_says_where(hposvc, spec):
-    answer = hposvc("run", spec(), "--set", "trials.mx=3", "-o", "json")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "--set trials.mx: no such key; did you mean 'max'?\n"
-
-
 def test_an_id_is_used_once_and_stays_in_its_folder(hposvc, spec):
     assert hposvc("run", spec(), "--id", "mine").code == 0
     again = hposvc("run", spec(), "--id", "mine")

@@ -282,14 +282,6 @@ def test_an_objective_that_fails_before_it_suggests_says_why():
 
 @pytest.mark.ray
 @pytest.mark.long
-def test_trials_run_in_parallel_on_ray():
-    result = run(network, 4, engine="ray", fidelity={"max": 9}, scheduler="asha")
-    assert result.state == "COMPLETED"
-    assert len(result.trials) == 4
-
-
-@pytest.mark.ray
-@pytest.mark.long
 def test_parameters_decided_in_trials_are_journaled_on_ray_too():
     options = {"engine": "ray", "search": "random", "resources": {"workers": 2}}
     result = run(branching, 2, parameters=X, **options)

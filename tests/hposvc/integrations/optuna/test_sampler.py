@@ -14,7 +14,6 @@ from optuna.testing.pytest_samplers import (
 from optuna.trial import TrialState, create_trial
 
 import hposvc
-from hposvc.integrations.optuna.sampler import PROPOSAL
 from searchers.methods import METHODS, load, takes_several
 from searchers.random_search import Random
 
@@ -85,14 +84,6 @@ def seen(monkeypatch):
     monkeypatch.setitem(METHODS, "seen", "seen:Seen")
     monkeypatch.setattr("searchers.options.load", lambda method: Seen)
     return hposvc.optuna.Sampler("seen", seed=0)
-
-
-def test_the_searcher_finds_what_random_sampling_does_not():
-    study = study_of(hposvc.optuna.Sampler("gp", seed=0))
-    study.optimize(bowl, n_trials=25)
-    assert study.best_value < 0.05
-    assert PROPOSAL not in study.trials[0].system_attrs  # nothing is known of the space yet
-    assert all(PROPOSAL in trial.system_attrs for trial in study.trials[1:])
 
 
 def test_a_study_in_a_storage_is_continued_as_if_it_had_not_ended(tmp_path):

@@ -84,6 +84,7 @@ def served(tmp_path_factory):
             yield server
 
 
+@pytest.mark.full
 class TestServedStudies(StorageTestCase):
     @pytest.fixture
     def storage(self, served):

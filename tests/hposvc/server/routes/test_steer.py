@@ -74,11 +74,6 @@ def requests(sweeps, name="s"):
     return [request for _, request in sweeps.journal.requests(name)]
 
 
-def ask(sweeps, name="s"):
-    with sweeps.journal.store.writing() as connection:
-        supervision.ask(connection, name)
-
-
 def supervising(sweeps, name="s"):
     return supervision.find(sweeps.journal.store, name)
 
@@ -189,36 +184,6 @@ def test_only_its_submitter_replaces_a_sweeps_secrets(sweeps, over):
     owner = submissions.find(sweeps.journal.store, "s").by
     steering.resume(service, owner, row, False, {"TOKEN": "mine"})
     assert secrets(sweeps) == {"TOKEN": "mine"}
-
-
-def test_resuming_what_is_driven_is_busy(sweeps, client):
-    create(sweeps)
-    Lease(sweeps.journal.store, "s").acquire()
-    answer = client.post(f"{API}/s/resume")
-    assert answer.status_code == 409
-    assert served.errors(answer)[0]["code"] == "busy"
-
-
-def test_a_trial_is_trained_again_and_compared(sweeps, driving):
-    create(sweeps)
-    ask(sweeps)
-    await_rest(sweeps)
-    answer = driving.post(f"{API}/s/trials/t0002/repro")
-    assert (answer.status_code, answer.json()["sweep"]) == (202, "s-repro-t0002")
-    await_rest(sweeps, "s-repro-t0002")
-    compared = driving.get(f"{API}/s-repro-t0002/repro").json()
-    assert (compared["sweep"], compared["trial"], compared["verdict"]) == ("s", "t0002", "equal")
-    assert compared["steps"] == 3
-    assert driving.post(f"{API}/s/trials/t0002/repro").json()["sweep"] == "s-repro-t0002-2"
-    assert (operation(driving, answer)["verb"], operation(driving, answer)["state"]) == (
-        *("repro", "done"),
-    )
-    for missing in (driving.get(f"{API}/s/repro"), driving.post(f"{API}/s/trials/t9/repro")):
-        assert missing.status_code == 404
-    reopened = driving.post(f"{API}/s/extend", json={"set": {"fidelity.max": 5}})
-    assert reopened.status_code == 202
-    await_rest(sweeps)
-    assert driving.get(f"{API}/s-repro-t0002/repro").status_code == 404  # t0002 went on
 
 
 def test_a_request_that_no_driver_takes_yet_outlives_the_server(sweeps, client, monkeypatch):

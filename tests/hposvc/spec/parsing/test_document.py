@@ -43,12 +43,6 @@ def test_a_byte_order_mark_is_not_part_of_the_spec(tmp_path):
     assert read_file(tmp_path / "s.yaml").data == {"a": 1, "b": 2}
 
 
-def test_bytes_that_are_not_utf_8_are_placed(tmp_path):
-    (tmp_path / "s.yaml").write_bytes("a: 1\nb: ä".encode("latin-1"))
-    with pytest.raises(SpecError, match=r"s\.yaml:2:4: byte 0xE4 is not UTF-8"):
-        read_file(tmp_path / "s.yaml")
-
-
 def test_a_mapping_becomes_plain_data():
     document = from_mapping({"a": (1, np.float64(0.5), np.int32(3)), "b": {"c": True}})
     assert document.data == {"a": [1, 0.5, 3], "b": {"c": True}}

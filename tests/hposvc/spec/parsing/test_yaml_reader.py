@@ -43,12 +43,6 @@ def test_an_alias_repeats_the_data_of_its_anchor():
     assert document.data == {"a": {"min": 0.1}, "b": {"min": 0.1}}
 
 
-def test_a_key_that_is_there_twice_names_both_lines():
-    assert refusal("a: 1\nb: 2\na: 3\n") == (
-        "s.yaml:3:1: a: this key is in line 1 already; remove one of the two"
-    )
-
-
 @pytest.mark.parametrize(
     "text",
     [

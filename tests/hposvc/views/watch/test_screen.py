@@ -59,6 +59,8 @@ def test_all_of_it_is_on_eighty_columns_and_the_keys_choose_a_trial():
             assert "digits-1  running" in text
             assert "best   loss 0.1  t0001 at step 1" in text
             assert "loss 0.1 at step 1" in text  # the curve of the first trial
+            assert "0 of 12 · slots 3 of 3 busy" in text
+            assert "rungs  3 at 1 · 0 at 3" in text
             assert "q quit" in text
             assert all(len(line) <= 80 for line in text.splitlines())
             await press(app, pilot, "down", "right")
