@@ -72,9 +72,7 @@ class RayCluster:
         for note in notes(setting):
             log.warning("%s: %s", setting.sweep, note)
         try:
-            self.resources = self._exclude_held_nodes()  # of a slot, on the nodes that it may use
-            self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
-            self._fitting_by_ranks = _count_by_ranks(self.resources)
+            self.exclude(*self._held_nodes())
             cores = int(ray.cluster_resources().get("CPU", 1))
             # A starting process is busy importing: with two for each core, all would take twice
             # as long, while the first slot could have been at work long before.
@@ -114,7 +112,7 @@ class RayCluster:
 
     def log_room_changes(self) -> None:
         """Log when no live node has room for a slot any more, and when a node has room again."""
-        nodes = suitable_nodes(self.resources, [node for node in ray.nodes() if node["Alive"]])
+        nodes = suitable_nodes(self.resources, _alive_nodes())
         if count_slots(self.resources, [node["Resources"] for node in nodes]) > 0:
             if self._full_logged:
                 log.warning("%s: a node has room for its trials again", self._setting.sweep)
@@ -167,7 +165,7 @@ class RayCluster:
             placed: slots that the sweep has.
         """
         resources = self.resources.with_workers(ranks)
-        nodes = suitable_nodes(resources, [node for node in ray.nodes() if node["Alive"]])
+        nodes = suitable_nodes(resources, _alive_nodes())
         if count_slots(resources, [node["Resources"] for node in nodes]) <= placed:
             self.line.leave()  # no other sweep's end would help: a node must come first
             return Turn(resources)
@@ -206,20 +204,25 @@ class RayCluster:
         sweeps = {name.rpartition("/")[0] for name in placed if "/slot-" in name}
         return sorted(sweeps - {self._setting.sweep, ""})
 
-    def exclude(self, node: str) -> None:
-        """Place no more slots on a node.
+    def exclude(self, *nodes: str) -> None:
+        """Place no more slots on these nodes.
 
         Args:
-            node: Ray's id of the node.
+            nodes: Ray's ids of the nodes.
 
         Raises:
             OutOfReach: the remaining nodes have no room for a slot.
         """
-        resources = excluding_nodes(self._setting.spec.resources, {*self._excluded, node})
-        self.fitting = _count_fitting(resources)
-        self._fitting_by_ranks = _count_by_ranks(resources)
-        self._excluded.add(node)
-        self.resources = resources
+        excluded = self._excluded | set(nodes)
+        resources = excluding_nodes(self._setting.spec.resources, excluded)
+        amounts = labelled_resources(resources, _alive_nodes())
+        self.fitting = require_fitting(resources, amounts)  # slots that the cluster has room for
+        self._fitting_by_ranks = {  # by each number of ranks that a trial may have
+            ranks: count_slots(resources.with_workers(ranks), amounts)
+            for ranks in resources.allowed_workers
+        }
+        self.resources = resources  # of a slot, on the nodes that it may use
+        self._excluded = excluded
 
     def candidate_nodes(self) -> list[Mapping[str, Any]]:
         """Return the nodes that slots may use, as `ray.nodes` gives them.
@@ -229,19 +232,24 @@ class RayCluster:
         """
         if NODE in self._setting.spec.resources.labels:
             return []
-        nodes = suitable_nodes(self.resources, [node for node in ray.nodes() if node["Alive"]])
+        nodes = suitable_nodes(self.resources, _alive_nodes())
         return nodes if len(nodes) > 1 else []
 
-    def _exclude_held_nodes(self) -> Resources:
+    def _held_nodes(self) -> list[str]:
+        """Return the ids of the nodes in quarantine.
+
+        Raises:
+            OutOfReach: all nodes are.
+        """
         quarantined = quarantine.held(self._setting.home)
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        self._excluded |= {node["NodeID"] for node in nodes if node["NodeName"] in quarantined}
-        if nodes and len(self._excluded) == len(nodes):
+        nodes = _alive_nodes()
+        held = [node["NodeID"] for node in nodes if node["NodeName"] in quarantined]
+        if nodes and len(held) == len(nodes):
             reasons = "; ".join(f"{name} ({reason})" for name, reason in quarantined.items())
             raise OutOfReach(
                 f"all nodes are held: {reasons}; `hposvc cluster lift NODE` takes one back"
             )
-        return excluding_nodes(self._setting.spec.resources, self._excluded)
+        return held
 
     def _await_earlier_ranks(self) -> None:
         """Wait until the ranks of an earlier driver are gone, which may still write files."""
@@ -289,28 +297,14 @@ def _list_actors() -> list[str]:
     return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
 
 
-def _count_fitting(resources: Resources) -> int:
-    return require_fitting(resources, _resources_of_alive_nodes(resources))
-
-
-def _count_by_ranks(resources: Resources) -> dict[int, int]:
-    """Return how many slots fit, by each number of ranks that a trial may have."""
-    nodes = _resources_of_alive_nodes(resources)
-    return {
-        ranks: count_slots(resources.with_workers(ranks), nodes)
-        for ranks in resources.allowed_workers
-    }
-
-
-def _resources_of_alive_nodes(resources: Resources) -> list[Mapping[str, float]]:
-    return labelled_resources(resources, [node for node in ray.nodes() if node["Alive"]])
+def _alive_nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _free_nodes() -> list[Mapping[str, Any]]:
     """Return the live nodes, with the resources that are free on them now."""
     available = available_resources_per_node()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    return [{**node, "Resources": available.get(node["NodeID"], {})} for node in nodes]
+    return [{**node, "Resources": available.get(node["NodeID"], {})} for node in _alive_nodes()]
 
 
 def await_gone(prefix: str) -> bool:

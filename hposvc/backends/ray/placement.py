@@ -4,7 +4,7 @@ Ray leaves a placement group that can never be placed pending without a message,
 slots that fit is computed here from the nodes' total resources.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -80,11 +80,10 @@ def suitable_nodes(
     Args:
         nodes: as `ray.nodes` gives them.
     """
-    rank_bundle = bundle(resources)
     return [
         node
         for node in nodes
-        if _has_labels(node, resources) and _ranks_on_node(node["Resources"], rank_bundle)
+        if _has_labels(node, resources) and count_ranks(resources, node["Resources"])
     ]
 
 
@@ -127,8 +126,7 @@ def _matches(selector: str, label: str | None) -> bool:
 
 def count_slots(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
     """Return how many slots the nodes could hold at once if they were empty."""
-    rank_bundle = bundle(resources)
-    per_node = [_ranks_on_node(node, rank_bundle) for node in nodes]
+    per_node = [count_ranks(resources, node) for node in nodes]
     if resources.placement == "strict_pack":
         return sum(ranks // resources.ranks for ranks in per_node)
     return sum(per_node) // resources.ranks
@@ -140,13 +138,14 @@ def require_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) 
     Raises:
         OutOfReach: no slot fits; the message lists what the nodes have.
     """
-    fitting, rank_bundle = count_slots(resources, nodes), bundle(resources)
+    fitting = count_slots(resources, nodes)
     if fitting == 0:
+        needs = bundle(resources)
         scope = " on one node" if resources.placement == "strict_pack" else ""
-        nodes_text = "; ".join(_format_amounts(node, rank_bundle) for node in nodes) or "no node"
+        present = "; ".join(_format_amounts(node, needs) for node in nodes) or "no node"
         raise OutOfReach(
-            f"resources: a trial needs {resources.ranks} x {_format_amounts(rank_bundle)}{scope}, "
-            f"and the cluster has {nodes_text}; lower resources.workers or what each takes, "
+            f"resources: a trial needs {resources.ranks} x {_format_amounts(needs, needs)}{scope}, "
+            f"and the cluster has {present}; lower resources.workers or what each takes, "
             "or add nodes"
         )
     return fitting
@@ -154,16 +153,13 @@ def require_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) 
 
 def count_ranks(resources: Resources, amounts: Mapping[str, float]) -> int:
     """Return how many ranks fit into these amounts of resources."""
-    return _ranks_on_node(amounts, bundle(resources))
-
-
-def _ranks_on_node(node: Mapping[str, float], wanted: Bundle) -> int:
     # Ray counts resources in 1/10,000; so does the comparison.
     return min(
-        int((node.get(name, 0.0) + 1e-4) / amount) for name, amount in wanted.items() if amount
+        int((amounts.get(name, 0.0) + 1e-4) / amount)
+        for name, amount in bundle(resources).items()
+        if amount
     )
 
 
-def _format_amounts(amounts: Mapping[str, float], only: Bundle | None = None) -> str:
-    names = amounts if only is None else only
+def _format_amounts(amounts: Mapping[str, float], names: Iterable[str]) -> str:
     return "{" + ", ".join(f"{name}: {amounts.get(name, 0.0):g}" for name in names) + "}"
