@@ -99,13 +99,12 @@ def explained(spec: SweepSpec, trials: Sequence[Observation]) -> list[Explained]
     if len(result) < MIN_TRIALS:
         return []
     goals = tuple((metric.name, metric.goal) for metric in spec.objectives)
-    text = repr((space, goals, [_fields(seen) for seen in result]))
+    rows = [
+        (seen.id, seen.params, seen.curve, seen.losses, seen.state, seen.repeats) for seen in result
+    ]
+    text = repr((space, goals, rows))
     key = hashlib.sha256(text.encode()).hexdigest()
     return [*_explained(_Question(key, space, goals, tuple(result)))]
-
-
-def _fields(seen: Observation) -> tuple[object, ...]:
-    return seen.id, seen.params, seen.curve, seen.losses, seen.state, seen.repeats
 
 
 def has_result(seen: Observation) -> bool:
@@ -213,7 +212,7 @@ def _skill(space: Space, trials: Sequence[Observation], goal: str, halves: int) 
         except ValueError:  # such as when the half has too few results that count
             continue
         predicted = [model.sign * model.predict(seen.params).mean for seen in rest]
-        skill = rank_correlation(
+        skill = _rank_correlation(
             predicted, [_loss(seen) for seen in rest], [last_step(seen) for seen in rest]
         )
         if skill is not None:
@@ -221,7 +220,7 @@ def _skill(space: Space, trials: Sequence[Observation], goal: str, halves: int) 
     return float(np.mean(skills)) if skills else None
 
 
-def rank_correlation(
+def _rank_correlation(
     predicted: Sequence[float], seen: Sequence[float], groups: Sequence[int]
 ) -> float | None:
     """Return the rank correlation within groups, pooled over them.

@@ -60,7 +60,9 @@ def ancestry(state: SweepState, trial: str, step: int) -> list[LineageSegment]:
         visited.append(life)
         params = {**life.params, **state.trials[trial].suggested}
         segments.append(LineageSegment(trial, life.after + 1, step, params))
-        trial, step = _start_of(trial, life)
+        step = life.after
+        if life.parent is not None and life.start is not None:
+            trial, step = life.parent, life.start.step
     return segments[::-1]
 
 
@@ -90,7 +92,9 @@ def replay_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
         if _is_replayed(spec, name)
     }
     inherited = {name: section for name, section in inherited.items() if section != {}}
-    inherited["fidelity"] = {**inherited.get("fidelity", {}), "max": _length(segments, spec)}
+    left = 0 if spec.last_step is None else spec.last_step - segments[-1].last
+    length = sum(segment.steps for segment in segments) + left
+    inherited["fidelity"] = {**inherited.get("fidelity", {}), "max": length}
     return {
         "version": spec.version,
         "name": f"{spec.name[:73]}-replay",
@@ -143,11 +147,8 @@ def repeat_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
     again = replay_spec(sweep, spec, segments)
     again["name"] = f"{spec.name[:74]}-repro"
     again["scheduler"]["until"] = sum(segment.steps for segment in segments)
-    metrics = [(name, again[name]) for name in ("metric", "metrics") if again.get(name)]
-    for name, section in metrics:
-        alone = [section] if isinstance(section, Mapping) else section
-        endless = [{key: metric[key] for key in metric if key != "target"} for metric in alone]
-        again[name] = endless[0] if isinstance(section, Mapping) else endless
+    for metric in (again.get("metric") or {}, *again.get("metrics", ())):
+        metric.pop("target", None)
     return again
 
 
@@ -159,19 +160,6 @@ def replays_exactly(segments: list[LineageSegment]) -> bool:
             return False
         done += segment.steps
     return True
-
-
-def _start_of(trial: str, life: Segment) -> tuple[str, int]:
-    """Return the trial and step whose checkpoint a life began from."""
-    if life.parent is not None and life.start is not None:
-        return life.parent, life.start.step
-    return trial, life.after
-
-
-def _length(segments: list[LineageSegment], spec: SweepSpec) -> int:
-    """Return the steps of a replay: those of the lineage, and the last trial's remaining ones."""
-    left = 0 if spec.last_step is None else spec.last_step - segments[-1].last
-    return sum(segment.steps for segment in segments) + left
 
 
 def _first_values(segments: list[LineageSegment]) -> dict[str, Any]:

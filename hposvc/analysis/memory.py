@@ -102,25 +102,6 @@ class StrategyForecast:
         }
 
 
-def forecasts(case: Case, gpu: bool) -> list[StrategyForecast]:
-    """Return the forecast of every strategy on the case's ranks, with its own strategy marked.
-
-    Args:
-        gpu: forecast the memory of GPUs, else that of processes without a GPU.
-    """
-    data, strategies = case.task.load_data(), variants(case.training, case.ranks)
-    return [_row(case.task, data, strategy, gpu) for strategy in strategies]
-
-
-def measured(case: Case, gpu: bool) -> int:
-    """Return the bytes used by the fullest rank in two real updates, under the case's own strategy.
-
-    Raises:
-        MeasurementFailed: the updates broke off.
-    """
-    return measure_trial(Trial(case.task, case.training, case.ranks, gpu))
-
-
 def _row(task: Task, data: Data, variant: Variant, gpu: bool) -> StrategyForecast:
     try:
         return StrategyForecast(variant, make_forecast(task, data, variant, gpu))
@@ -164,23 +145,31 @@ def report(
         SpecError: the GPU is not known; the spec trains no Task, or one that can be forecast under
             no strategy; the two updates broke off.
     """
-    try:
-        limit = None if gpu_memory is None else memory_of(gpu_memory)
-    except ValueError as error:
-        raise fail(f"{error}", "--gpu-memory") from error
+    limit = _limit(gpu_memory)
     on_gpu = spec.resources.gpus_per_worker > 0
     if measure and limit is not None and not on_gpu:
         raise fail("is of this machine: set resources.gpus_per_worker too", "--measure")
     try:
         with in_trial_folder(spec):
             case = Case.of(spec, workers)
-            rows = forecasts(case, on_gpu or limit is not None)
-            taken = measured(case, on_gpu) if measure else None
+            data, on_gpus = case.task.load_data(), on_gpu or limit is not None
+            strategies = variants(case.training, case.ranks)
+            rows = [_row(case.task, data, strategy, on_gpus) for strategy in strategies]
+            trial = Trial(case.task, case.training, case.ranks, on_gpu)
+            taken = measure_trial(trial) if measure else None
     except MeasurementFailed as error:
         raise fail(f"{error}") from error
     if not measure and all(row.forecast is None for row in rows):
         raise fail(rows[0].refusal)
     return MemoryReport(case.params, rows, limit, taken)
+
+
+def _limit(gpu_memory: str | None) -> int | None:
+    """Return the bytes of a size, or of a GPU by its name."""
+    try:
+        return None if gpu_memory is None else memory_of(gpu_memory)
+    except ValueError as error:
+        raise fail(f"{error}", "--gpu-memory") from error
 
 
 @dataclass(frozen=True)
@@ -215,11 +204,7 @@ def own_memory(spec: SweepSpec, gpu_memory: str | None = None) -> OwnMemory | No
     Raises:
         SpecError: the GPU is not known.
     """
-    limit = None
-    try:
-        limit = None if gpu_memory is None else memory_of(gpu_memory)
-    except ValueError as error:
-        raise fail(f"{error}", "--gpu-memory") from error
+    limit = _limit(gpu_memory)
     if gpu_memory is None and spec.resources.accelerator is not None:
         with suppress(ValueError):  # a name of Ray's that says nothing of the memory
             limit = memory_of(spec.resources.accelerator.lower())

@@ -10,7 +10,6 @@ from hposvc.api import OpenSweep
 from hposvc.errors import fail
 from hposvc.spec import SweepSpec
 from trainables.memory_estimation import meta_model
-from trainables.task import Task
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,6 @@ class BestUse:
     samples: float
     weights_interval: tuple[float, float]
     samples_interval: tuple[float, float]
-
-    @classmethod
-    def of(cls, law: Fit, flops: float) -> "BestUse":
-        """Return the best use of this many FLOPs.
-
-        Raises:
-            ValueError: the law has one variable only.
-        """
-        return cls(flops, *law.law.optimum(flops), *law.interval(flops))
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,9 @@ def law_of(sweep: OpenSweep, names: Names, budget: float | None = None) -> Sweep
         with in_trial_folder(record.state.spec):
             trial_points = points(record.state.spec, record.trials(), names)
         law = fit(trial_points)
-        best = None if budget is None else BestUse.of(law, budget)
+        best = None
+        if budget is not None:
+            best = BestUse(budget, *law.law.optimum(budget), *law.interval(budget))
     except ValueError as error:
         raise fail(f"{record.row.id}: {error}") from error
     return SweepLaw(record.row.id, law, best)
@@ -94,41 +86,31 @@ def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -
         metrics = "several metrics" if spec.metric is None else f"{spec.metric.name}, maximized"
         raise TooFew(f"the sweep has {metrics}; a scaling law is of one loss that is minimized")
     completed = [row for row in trials if row["state"] == "COMPLETED" and row["value"] is not None]
-    sizes = Sizes(spec, names)
-    return [Point(*sizes.of(trial), float(trial["value"])) for trial in completed]
+    return [Point(*_sizes(spec, names, trial), float(trial["value"])) for trial in completed]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Looks up or computes the sizes of a sweep's trials."""
+def _sizes(spec: SweepSpec, names: Names, trial: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the number of weights, and of trained elements of the loss (tokens, samples)."""
+    weights, samples = (
+        None if name is None else _named_size(trial, name)
+        for name in (names.weights, names.samples)
+    )
+    if weights is None or samples is None:
+        task = task_of(spec, trial["params"])
+        if weights is None:
+            weights = meta_model.count_weights(task)
+        if samples is None:
+            of_step = task.load_data().trained_samples(task.batch)
+            samples = of_step * meta_model.losses_per_sample(task) * trial["step"]
+    return float(weights), float(samples)
 
-    spec: SweepSpec
-    names: Names
 
-    def of(self, trial: Mapping[str, Any]) -> tuple[float, float]:
-        """Return the number of weights, and of trained elements of the loss (tokens, samples)."""
-        sizes = [
-            None if name is None else self._named_size(trial, name)
-            for name in (self.names.weights, self.names.samples)
-        ]
-        if None not in sizes:
-            return float(sizes[0] or 0), float(sizes[1] or 0)
-        task = task_of(self.spec, trial["params"])
-        weights = meta_model.count_weights(task) if sizes[0] is None else sizes[0]
-        samples = self._elements_per_step(task) * trial["step"] if sizes[1] is None else sizes[1]
-        return float(weights), float(samples)
-
-    def _named_size(self, trial: Mapping[str, Any], name: str) -> float:
-        values = {**trial["params"], **trial["metrics"]}
-        value = values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise TooFew(
-                f"trial {trial['trial']} says no number above 0 under {name!r}; "
-                f"it has {', '.join(sorted(values))}"
-            )
-        return value
-
-    def _elements_per_step(self, task: Task) -> int:
-        """Return the elements of the loss in one step."""
-        samples = task.load_data().trained_samples(task.batch)
-        return samples * meta_model.losses_per_sample(task)
+def _named_size(trial: Mapping[str, Any], name: str) -> float:
+    values = {**trial["params"], **trial["metrics"]}
+    value = values.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise TooFew(
+            f"trial {trial['trial']} says no number above 0 under {name!r}; "
+            f"it has {', '.join(sorted(values))}"
+        )
+    return value

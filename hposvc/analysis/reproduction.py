@@ -128,32 +128,6 @@ def resume(
     return Trained(record, comparison, had_ended)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A metric's selected value at the last common step; None: it is not finite."""
-
-    before: float | None
-    now: float | None
-
-    @property
-    def difference(self) -> float | None:
-        """How much greater the value is now; None: one of the two is not finite."""
-        return None if self.before is None or self.now is None else self.now - self.before
-
-    def near(self, deviation: float | None) -> float:
-        """Return the largest difference that is noise."""
-        return max(NOISE * abs(self.before or 0.0), 2 * (deviation or 0.0))
-
-    def excess(self, deviation: float | None) -> float:
-        """Return the difference as a multiple of the noise: up to 1, it is noise."""
-        if self.difference is None:
-            return math.inf
-        if self.difference == 0:
-            return 0.0
-        near = self.near(deviation)
-        return abs(self.difference) / near if near else math.inf
-
-
 def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> Original:
     """Return a recorded trial with the spec of the sweep that trains it again.
 
@@ -239,42 +213,54 @@ def compare(before: Original, state: SweepState) -> Comparison:
     now = {} if again is None else _values(again)
     common = sorted(before.curve.keys() & now.keys())
     differing = [step for step in common if not _same(before.curve[step], now[step])]
-    changes = [
-        Change(*(_selected(metric, number, curve, common) for curve in (before.curve, now)))
-        for number, metric in enumerate(before.spec.objectives)
-    ]
-    excess = [change.excess(before.deviation) for change in changes]
-    number = excess.index(max(excess))
-    change, near = changes[number], changes[number].near(before.deviation)
-    equal = not differing and len(common) == len(before.curve)
-    verdict: Verdict = "within noise" if excess[number] <= 1 else "different"
-    verdict = "equal" if equal else verdict
-    spread = before.spreads[number] if before.spreads else None
+    changes = []  # of each metric: its excess over noise, its number, and both selected values
+    for number, metric in enumerate(before.spec.objectives):
+        was, now_is = (_selected(metric, number, curve, common) for curve in (before.curve, now))
+        changes.append((_excess(was, now_is, before.deviation), -number, was, now_is))
+    excess, number, was, now_is = max(changes, key=lambda change: change[:2])
+    difference = None if was is None or now_is is None else now_is - was
+    verdict: Verdict = "within noise" if excess <= 1 else "different"
+    if not differing and len(common) == len(before.curve):
+        verdict = "equal"
+    spread = before.spreads[-number] if before.spreads else None
     return Comparison(
         sweep=before.sweep,
         trial=before.trial,
         again=before.again,
-        metric=before.spec.objectives[number].name,
+        metric=before.spec.objectives[-number].name,
         verdict=verdict,
-        rule=_rule(verdict, before.deviation, near),
+        rule=_rule(verdict, before.deviation, was),
         steps=len(common),
         first_difference=next(iter(differing), None),
         step=common[-1] if common else None,
-        before=change.before,
-        now=change.now,
-        difference=change.difference,
-        share_of_spread=abs(change.difference) / spread if change.difference and spread else None,
+        before=was,
+        now=now_is,
+        difference=difference,
+        share_of_spread=abs(difference) / spread if difference and spread else None,
         doubts=before.doubts,
     )
 
 
-def _rule(verdict: Verdict, deviation: float | None, near: float) -> str:
+def _noise(before: float | None, deviation: float | None) -> float:
+    """Return the largest difference that is noise."""
+    return max(NOISE * abs(before or 0.0), 2 * (deviation or 0.0))
+
+
+def _excess(before: float | None, now: float | None, deviation: float | None) -> float:
+    """Return a difference as a multiple of the noise: up to 1, it is noise."""
+    if before is None or now is None:
+        return math.inf
+    noise = _noise(before, deviation)
+    return abs(now - before) / noise if noise else math.inf if now != before else 0.0
+
+
+def _rule(verdict: Verdict, deviation: float | None, before: float | None) -> str:
     """Return the meaning of a verdict, for people."""
     if verdict == "equal":
         return "bit for bit at every step"
-    of = f"{NOISE:g} of itself"
-    if 2 * (deviation or 0.0) >= near:
-        of = f"two standard deviations of the finalists' replicates ({near:.3g})"
+    of, noise = f"{NOISE:g} of itself", _noise(before, deviation)
+    if 2 * (deviation or 0.0) >= noise:
+        of = f"two standard deviations of the finalists' replicates ({noise:.3g})"
     if verdict == "within noise":
         return f"the last value differs by at most {of}"
     return f"the last value differs by more than {of}, or can't be compared"

@@ -29,7 +29,8 @@ EXPONENTS = (0.2, 0.5, 1.0)
 EXPONENT_BOUNDS = (1e-3, 5.0)  # beyond them a resample of noise ends in overflow
 MAX_LOG_DISTANCE = 20.0  # between the log of a term of the law and the logs of the losses
 RESAMPLES = 100
-VARIABLES = ("weights", "samples")
+# The coefficient and the exponent of each variable.
+VARIABLES = {"weights": ("a", "alpha"), "samples": ("b", "beta")}
 INTERVAL = (2.5, 97.5)  # percentiles
 MIN_VALUES = 3  # different N, or D, needed to tell an exponent from a floor
 FLOPS = 6  # per weight and token, forward and backward; Kaplan et al., section 2.1
@@ -196,24 +197,22 @@ def _starts(target_P: Array, variables: int) -> list[Array]:
 
 
 def _to_theta(law: Law, varied: Sequence[str], middle_V: Array) -> Array:
-    pairs = {"weights": (law.a, law.alpha), "samples": (law.b, law.beta)}
-    exponents_V = np.array([pairs[name][1] for name in varied])
-    heights_V = np.log([pairs[name][0] for name in varied]) - exponents_V * middle_V
+    values = vars(law)
+    coefficients_V, exponents_V = np.array(
+        [[values[name] for name in VARIABLES[variable]] for variable in varied]
+    ).T
+    heights_V = np.log(coefficients_V) - exponents_V * middle_V
     return np.array([math.log(law.floor), *heights_V, *exponents_V])
 
 
 def _from_theta(theta_T: Array, varied: Sequence[str], middle_V: Array) -> Law:
-    law = Law(math.exp(theta_T[0]), 0.0, 0.0, 0.0, 0.0)
-    names = {"weights": ("a", "alpha"), "samples": ("b", "beta")}
-    for index, name in enumerate(varied):
-        height, exponent = theta_T[1 + index], theta_T[1 + len(varied) + index]
-        coefficient, power = names[name]
-        values: dict[str, Any] = {
-            coefficient: math.exp(height + exponent * middle_V[index]),
-            power: float(exponent),
-        }
-        law = replace(law, **values)
-    return law
+    heights_V, exponents_V = np.split(theta_T[1:], 2)
+    values: dict[str, float] = {}
+    for place, variable in enumerate(varied):
+        coefficient, power = VARIABLES[variable]
+        values[coefficient] = math.exp(heights_V[place] + exponents_V[place] * middle_V[place])
+        values[power] = float(exponents_V[place])
+    return replace(Law(math.exp(theta_T[0]), 0.0, 0.0, 0.0, 0.0), **values)
 
 
 def _term(coefficient: float, size: float, exponent: float) -> float:

@@ -6,7 +6,7 @@ Source of strong and weak scaling: Gustafson, Reevaluating Amdahl's Law (1988).
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -68,22 +68,12 @@ def measure(
     address: str | None = None,
     tell: Callable[[Speed], None] = lambda speed: None,
 ) -> list[Speed]:
-    """Return the speed of each number of workers, with efficiencies; see `measure_speeds`.
+    """Return the speed of each number of workers, with efficiencies.
+
+    The largest number is measured first, so that errors come early.
 
     Args:
         tell: receives each speed as soon as it is measured, without its efficiency.
-    """
-    measured = []
-    for speed in measure_speeds(spec, plan, home, address):
-        tell(speed)
-        measured.append(speed)
-    return with_efficiency(measured)
-
-
-def measure_speeds(spec: SweepSpec, plan: Plan, home: Home, address: str | None) -> Iterator[Speed]:
-    """Yield the speed of each number of workers, the largest first, so that errors come early.
-
-    `efficiency` is None; `with_efficiency` fills it in.
 
     Raises:
         SpecError: the spec does not train a Task, or its options do not fit a number of workers.
@@ -97,37 +87,33 @@ def measure_speeds(spec: SweepSpec, plan: Plan, home: Home, address: str | None)
         )
     case = Case.of(spec)
     trials = {number: one_trial_spec(spec, case, plan, number) for number in set(plan.workers)}
+    measured = []
     for number in sorted(trials, reverse=True):
         trial = trials[number]
         batch = int(str(trial.parameters["batch"]))
-        micro = micro_batch(batch, trial.training, number)
+        speed = Speed(number, batch, micro_batch(batch, trial.training, number))
         state, metrics = run(trial, home, address)
-        failures = [
-            failed_trial.message.strip()
-            for failed_trial in state.trials.values()
-            if failed_trial.message
-        ]
-        speed = Speed(number, batch, micro)
         if len(metrics) == STEPS:
-            yield _with_medians(speed, [metrics[step] for step in range(2, STEPS + 1)])
+            speed = _with_medians(speed, [metrics[step] for step in range(2, STEPS + 1)])
         else:
+            failures = [each.message.strip() for each in state.trials.values() if each.message]
             last = failures[-1].splitlines()[-1] if failures else f"it ended {state.state}"
-            yield replace(speed, failure=last)
+            speed = replace(speed, failure=last)
+        tell(speed)
+        measured.append(speed)
+    return with_efficiency(measured)
 
 
 def with_efficiency(speeds: Sequence[Speed]) -> list[Speed]:
     """Return the speeds by workers, with the efficiency relative to the fewest that ran."""
     ordered = sorted(speeds, key=lambda speed: speed.workers)
-    base = next((candidate for candidate in ordered if candidate.samples_per_s is not None), None)
-    if base is None or base.samples_per_s is None:
-        return ordered
-    base_per_worker = base.samples_per_s / base.workers
-    return [
-        speed
-        if speed.samples_per_s is None
-        else replace(speed, efficiency=speed.samples_per_s / speed.workers / base_per_worker)
-        for speed in ordered
-    ]
+    base: float | None = None  # samples per second and worker
+    for place, speed in enumerate(ordered):
+        if speed.samples_per_s is not None:
+            per_worker = speed.samples_per_s / speed.workers
+            base = base or per_worker
+            ordered[place] = replace(speed, efficiency=per_worker / base)
+    return ordered
 
 
 def one_trial_spec(spec: SweepSpec, case: Case, plan: Plan, workers: int) -> SweepSpec:

@@ -41,15 +41,13 @@ def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:
         predicted["mean"] = spec.objectives[0].loss(predicted["mean"])  # searchers predict losses
     predictions = [f"{name} {number(value)}" for name, value in predicted.items()]
     others = [
-        f"{name} {number(value)}" for name, value in note.items() if _is_tellable(name, value)
+        f"{name} {number(value)}"
+        for name, value in note.items()
+        if name not in PHRASED_NOTES and isinstance(value, int | float | str)
     ]
     parts = (", ".join(filter(None, [by, how])), note.get("reason"))
     why = ": ".join(str(part) for part in parts if part)
     return joined(why, ", ".join(predictions), ", ".join(others))
-
-
-def _is_tellable(name: str, value: object) -> bool:
-    return name not in PHRASED_NOTES and isinstance(value, int | float | str)
 
 
 def standing_text(standing: Standing | None) -> str:
