@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, resumed
+from tasks import Deep, curves, learned, losses, resumed
 from torch import nn
 
 from trainables import Saved, Training, Worker
 from trainables.checkpoints.storing import read
 from trainables.lora import LoraOptions, adapt
+from trainables.training_state import precision
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "docs"))
+from techniques import PRECISIONS, TECHNIQUES, refused, training
 
 TRAINED = {f"{at}.{part}" for at in (0, 3, 5) for part in ("lora_A", "lora_B")}
 TRAINED |= {"7.weight", "7.bias"}
 SEVERAL = ("ddp", "fsdp", "zero1", "local_sgd", "pipeline")
+CLOSE = {"64-true": 1e-9, "32-true": 1e-4}  # of the losses; 0.15 where numbers are coarser
+CALM = 2.0**8  # a loss scale at which no gradient of these tests overflows
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,34 @@ def options(name: str, **given: Any) -> Training:
     """Return the training options of a strategy, in double precision."""
     parts = 2 if name == "pipeline" else 1
     return Training(name, precision="64-true", accumulate=parts, **given)
+
+
+def calmly(rank: int, *arguments: Any) -> list[list[dict[str, float]]]:
+    """Return the curves, without updates skipped while a loss scale is found."""
+    precision.FIRST_SCALE = CALM
+    return curves(rank, *arguments)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", [*SEVERAL, "single"])
+def test_each_strategy_learns_what_one_rank_learns(strategy, on_two_ranks, monkeypatch):
+    monkeypatch.setattr(precision, "FIRST_SCALE", CALM)
+    precisions = () if strategy == "local_sgd" else PRECISIONS  # its updates are each rank's own
+    cells = [(name, "64-true") for name in TECHNIQUES] + [("nothing else", p) for p in precisions]
+    cells = [cell for cell in cells if not refused(strategy, *cell)]
+    trainings = [training(strategy, *cell) for cell in cells]
+    alone = [learned(Tuned(), options, 2) for options in trainings]
+    on_ranks = alone if strategy == "single" else on_two_ranks(calmly, Tuned(), trainings, 2, 2)[0]
+    wrong = []
+    for cell, expected, reports in zip(cells, alone, on_ranks, strict=True):
+        pairs = zip(losses(reports), losses(expected), strict=True)
+        off = max(abs(mine - other) for mine, other in pairs)
+        local = ("clip", "optimizer", "layer_decay")  # of a rank's own gradient
+        differs = strategy == "local_sgd" and cell[0].startswith(local)
+        learns = reports[-1]["train/loss"] < reports[0]["train/loss"]
+        if not (learns and (differs or off <= CLOSE.get(cell[1], 0.15))):
+            wrong.append(f"{' '.join(cell)}: {off:.2g} off, learns: {learns}")
+    assert not wrong, "\n".join(wrong)
 
 
 def of_kind(folder: Path, kind: str) -> set[str]:
