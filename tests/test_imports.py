@@ -45,6 +45,7 @@ DOORS = {
     "jinja2": ("hposvc/server/pages/", "hposvc/reporting/"),
     "uvicorn": ("hposvc/server/",),
     "sse_starlette": ("hposvc/server/",),
+    "apprise": ("hposvc/tracking/services",),
     "httpx": ("hposvc/remote/http", "hposvc/tracking/webhook"),
     "torch": ("trainables/",),
     "deepspeed": ("trainables/parallel/deepspeed",),

@@ -1,8 +1,8 @@
 """The section `notify`: which moments of a sweep are told to whom.
 
-A channel is a webhook, Slack or e-mail. An address that is a secret is written `${NAME}`: it comes
-from a variable of the driver's environment, so that it stands neither in the spec nor in the
-journal.
+A channel is a webhook, or an address of apprise: Slack, Telegram, e-mail and many others. An
+address that is a secret is written `${NAME}`: it comes from a variable of the driver's environment,
+so that it stands neither in the spec nor in the journal.
 """
 
 import re
@@ -24,13 +24,9 @@ from searchers.names import nearest
 
 MOMENTS: tuple[MomentKind, ...] = ("done", "failed", *get_args(get_args(MomentKind)[1]))
 VARIABLE = re.compile(rf"\$\{{({NAME.pattern})\}}", re.ASCII)
-SMTP = "HPOSVC_SMTP"  # the variable with the mail server
-ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-EMAIL = re.compile(rf"{ATOM}(?:\.{ATOM})*@{LABEL}(?:\.{LABEL})*", re.ASCII)
-LONGEST_EMAIL = 254  # characters
+SCHEME = re.compile(r"([a-z][a-z0-9]*)://", re.IGNORECASE | re.ASCII)
 LONGEST = 2048  # characters of a URL
-MOST_CHANNELS, MOST_RECIPIENTS = 20, 20
+MOST_CHANNELS = 20
 
 
 @dataclass(frozen=True)
@@ -126,6 +122,12 @@ def variable_of(text: str) -> str | None:
     return None if match is None else match[1]
 
 
+def scheme_of(text: str) -> str:
+    """Return the service that an address of apprise is for, such as `slack`; empty: it is none."""
+    match = SCHEME.match(text)
+    return "" if match is None else match[1].lower()
+
+
 def check_url(text: str) -> str:
     """Return the URL of a webhook, once checked.
 
@@ -164,6 +166,16 @@ def _check_address(value: object) -> str:
     return value
 
 
+def _check_service(value: object) -> str:
+    if isinstance(value, str) and not parts_wrong(value):
+        if name := variable_of(value):
+            _check_name(name)
+        if name or scheme_of(value):
+            return value
+    # Never the value itself in a message: it may be a secret.
+    raise ValueError("is no address of apprise; give SERVICE://... or ${VARIABLE}")
+
+
 def _check_secret(value: object) -> str:
     name = variable_of(value) if isinstance(value, str) else None
     if name is None:  # never the value itself in a message: it may be the secret
@@ -172,24 +184,7 @@ def _check_secret(value: object) -> str:
     return f"{value}"
 
 
-def _check_recipients(value: object) -> tuple[str, ...]:
-    addresses = [value] if isinstance(value, str) else value
-    if not isinstance(addresses, list | tuple) or not 1 <= len(addresses) <= MOST_RECIPIENTS:
-        raise ValueError(
-            f"is {shown(value)}; give an address, or a list of {MOST_RECIPIENTS} at most"
-        )
-    for address in addresses:
-        if (
-            not isinstance(address, str)
-            or len(address) > LONGEST_EMAIL
-            or not EMAIL.fullmatch(address)
-        ):
-            raise ValueError(f"is {shown(address)}; give an address like team@example.org")
-    return tuple(addresses)
-
-
 _TEXT = {"type": "string"}
-_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
 _MOMENT = {
     "anyOf": [
         {"enum": list(MOMENTS)},
@@ -201,8 +196,8 @@ _MOMENT = {
 }
 _MOMENTS = {"anyOf": [*_MOMENT["anyOf"], {"type": "array", "items": _MOMENT, "minItems": 1}]}
 Address = Annotated[str, PlainValidator(_check_address), WithJsonSchema(_TEXT)]
+Service = Annotated[str, PlainValidator(_check_service), WithJsonSchema(_TEXT)]
 Secret = Annotated[str, PlainValidator(_check_secret), WithJsonSchema(_TEXT)]
-Recipients = Annotated[tuple[str, ...], PlainValidator(_check_recipients), WithJsonSchema(_TEXTS)]
 On = Annotated[tuple[object, ...], PlainValidator(_check_on), WithJsonSchema(_MOMENTS)]
 
 
@@ -211,20 +206,17 @@ class Channel:
     """An entry of `notify`: one place, and the moments that it is told of."""
 
     webhook: Address | None = None
-    slack: Address | None = None
-    email: Recipients | None = None
+    apprise: Service | None = None
     on: On = ON
     secret: Secret | None = None  # of a webhook: its messages are signed with it
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        places = [key for key in ("webhook", "slack", "email") if getattr(self, key) is not None]
-        if not places:
-            fix = "give one of webhook, slack and email"
-            raise fail("is missing", "webhook", fix=fix, at_key=True)
-        if len(places) > 1:
+        if self.webhook is None and self.apprise is None:
+            raise fail("is missing", "webhook", fix="give webhook or apprise", at_key=True)
+        if self.webhook is not None and self.apprise is not None:
             fix = "give each an entry of its own"
-            raise fail(f"stands beside {places[0]}", places[1], fix=fix, at_key=True)
+            raise fail("stands beside webhook", "apprise", fix=fix, at_key=True)
         if self.secret is not None and self.webhook is None:
             raise fail("is for a webhook", "secret", fix="remove it", at_key=True)
 
@@ -236,19 +228,18 @@ class Channel:
     @property
     def title(self) -> str:
         """The channel for people: never a secret, nor a path that may be one."""
-        if self.email is not None:
-            return f"email {', '.join(self.email)}"
-        kind = "webhook" if self.slack is None else "slack"
-        address = self.webhook or self.slack or ""
-        place = address if variable_of(address) else f"{urlsplit(address).hostname}"
-        return f"{kind} {shorten(place)}"
+        address = self.webhook or self.apprise or ""
+        kind = "apprise" if self.webhook is None else "webhook"
+        if variable_of(address):
+            return f"{kind} {address}"
+        return shorten(
+            scheme_of(address) if self.apprise else f"webhook {urlsplit(address).hostname}"
+        )
 
     @property
     def variables(self) -> list[str]:
         """The names of the variables that the channel needs."""
-        if self.email is not None:
-            return [SMTP]
-        texts = (self.webhook, self.slack, self.secret)
+        texts = (self.webhook, self.apprise, self.secret)
         names = (None if text is None else variable_of(text) for text in texts)
         return [name for name in names if name is not None]
 
@@ -268,7 +259,7 @@ def read_channels(data: object) -> tuple[Channel, ...]:
         path = () if entries is not data else (number,)
         try:
             if not isinstance(entry, Mapping):
-                raise fail(f"is {shown(entry)}", fix="give a mapping with webhook, slack or email")
+                raise fail(f"is {shown(entry)}", fix="give a mapping with webhook or apprise")
             channels.append(fill(Channel, entry))
         except SpecError as error:
             problems += [problem.under(*path) for problem in error.problems]

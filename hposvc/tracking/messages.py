@@ -1,17 +1,12 @@
 """Messages about the moments of a sweep: their text, and their forms for each kind of channel.
 
 Names of sweeps, metrics and trials come from users, so no text has a line break or another control
-character (in a subject it would begin another header), and Slack's markup and mentions are escaped.
+character (in a subject it would begin another header), and services get no markup and no mentions.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
-from email.utils import format_datetime
 
 from hposvc.events import Alerted, Event, Finished, MomentKind, Suspended
 from hposvc.journal.journal import SweepRow
@@ -22,6 +17,7 @@ from hposvc.text import number
 VERSION = 1  # of the JSON body
 LONGEST = 500  # characters of a text
 PING = re.compile(r"@(?=\w)")
+HARMLESS = str.maketrans("<>", "‹›")
 NO_BREAK = "\u2060"  # a word joiner: invisible, and the word after an @ is no name any more
 
 
@@ -50,26 +46,18 @@ class Message:
         """Return the body of a webhook."""
         return {"version": VERSION, **asdict(self)}
 
-    def slack(self) -> dict[str, object]:
-        """Return the body in Slack's form, which Mattermost and Discord's /slack take too."""
-        escaped = self.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return {"text": PING.sub(f"@{NO_BREAK}", escaped)}
+    @property
+    def title(self) -> str:
+        """The first line for a service of apprise, in which no name is markup or a mention."""
+        return PING.sub(f"@{NO_BREAK}", f"[hposvc] {self.subject}").translate(HARMLESS)
 
-    def email(self, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
-        """Return the message as an e-mail."""
-        mail = EmailMessage(policy=SMTP)
-        mail["From"] = Address("hposvc", addr_spec=sender)
-        mail["To"] = tuple(Address(addr_spec=recipient) for recipient in recipients)
-        mail["Subject"] = f"[hposvc] {self.subject}"
-        mail["Date"] = format_datetime(datetime.fromtimestamp(self.time, UTC))
-        mail["Message-ID"] = f"<{self.id}@hposvc>"
-        mail["Auto-Submitted"] = "auto-generated"  # no answers of people on holiday (RFC 3834)
+    @property
+    def details(self) -> str:
+        """The lines below the title, with no markup or mention."""
         details = {"sweep": self.sweep, "project": self.project, "state": self.state}
         lines = [f"{key}: {value}" for key, value in details.items() if value]
-        mail.set_content(
-            "\n".join([self.text, "", *lines, f"look: hposvc status {self.sweep}", ""])
-        )
-        return mail
+        text = "\n".join([*lines, f"look: hposvc status {self.sweep}"])
+        return PING.sub(f"@{NO_BREAK}", text).translate(HARMLESS)
 
 
 def plain(text: str, longest: int = LONGEST) -> str:

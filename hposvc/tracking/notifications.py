@@ -18,15 +18,15 @@ from typing import Any
 from hposvc import spec as specs
 from hposvc.journal.deliveries import Deliveries, Delivery, DeliveryState
 from hposvc.journal.journal import Journal, SweepRow
-from hposvc.spec.notify import SMTP, Channel, variable_of
+from hposvc.spec.notify import Channel, variable_of
 from hposvc.state.sweep import SweepState
+from hposvc.tracking import services
 from hposvc.tracking.addresses import ALLOWED, Allowed
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.messages import Message, asks_for, compose, moment_of
 from hposvc.tracking.polling import is_driver_gone
 from hposvc.tracking.recorder_process import NOTIFICATIONS, OUT_OF_REACH
 from hposvc.tracking.sink import Setting, recorder_lock
-from hposvc.tracking.smtp import MailServer
 from hposvc.tracking.webhook import LIMIT_S, NotSent, post, signature
 
 POLL_S = 0.5  # seconds between two looks at the journal
@@ -52,16 +52,14 @@ class Sender:
         Raises:
             NotSent: the receiver did not take it, or something for it is missing.
         """
-        if channel.email is not None:
-            return MailServer.read(self.variables.get(SMTP, "")).send(message, channel.email)
-        content = message.json() if channel.webhook is not None else message.slack()
-        body = json.dumps(content, allow_nan=False).encode()
+        if channel.webhook is None:
+            return services.send(self._reveal(channel.apprise or ""), message, self.variables)
+        body = json.dumps(message.json(), allow_nan=False).encode()
         headers = {"Idempotency-Key": message.id}
         if channel.secret is not None:
             headers |= signature(self._reveal(channel.secret), message.id, body, time.time())
         allowed = Allowed.read(self.variables.get(ALLOWED, ""))
-        url = self._reveal(channel.webhook or channel.slack or "")
-        return post(url, body, headers, allowed)
+        return post(self._reveal(channel.webhook), body, headers, allowed)
 
     def _reveal(self, text: str) -> str:
         """Return the value of `${NAME}`, or a text that is no such reference."""

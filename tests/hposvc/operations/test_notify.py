@@ -59,11 +59,11 @@ def test_what_was_not_delivered_is_said_with_its_reason_and_sent_again(sweeps, t
 
 def test_a_spec_is_tried_out_channel_by_channel():
     with receiver(text="thanks") as room:
-        spec = make_spec(notify=[{"webhook": room.url}, {"slack": "${NOT_THERE}"}])
+        spec = make_spec(notify=[{"webhook": room.url}, {"apprise": "${NOT_THERE}"}])
         first, second = try_out(spec, HERE)
         assert [body["what"] for body in room.bodies] == ["test"]
     assert (first.sent, first.answer) == (True, "HTTP 200: thanks")
-    assert (second.sent, second.channel) == (False, "slack ${NOT_THERE}")
+    assert (second.sent, second.channel) == (False, "apprise ${NOT_THERE}")
     assert second.answer.startswith("NOT_THERE is not set")
 
 

@@ -9,6 +9,7 @@ import pytest
 from hposvc.errors import SpecError
 from hposvc.server.config import Config, read
 from hposvc.spec.parsing.coercion import fill
+from hposvc.tracking.services import FIXED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
 
@@ -62,11 +63,14 @@ def test_the_page_has_every_key_with_its_default():
 
 
 def test_drivers_are_told_what_webhooks_may_reach():
-    assert Config().notify.environment == {}
+    usual = {"HPOSVC_NOTIFY_SERVICES": ",".join(FIXED)}
+    assert Config().notify.environment == usual
     for data, written in (
         ({"private": True}, "public,private"),
         ({"hosts": ["hooks.slack.com"]}, "hooks.slack.com"),
         ({"hosts": []}, "none"),
     ):
         notify = fill(Config, {"notify": data}).notify
-        assert notify.environment == {"HPOSVC_NOTIFY_ALLOW": written}
+        assert notify.environment == {**usual, "HPOSVC_NOTIFY_ALLOW": written}
+    notify = fill(Config, {"notify": {"services": ["slack", "mailtos"]}}).notify
+    assert notify.environment == {"HPOSVC_NOTIFY_SERVICES": "slack,mailtos"}

@@ -1,8 +1,5 @@
 """Messages: what they say, and that no name in them is more than text."""
 
-import email
-import email.policy
-
 import pytest
 from simulated_sweeps import fold, make_several, make_spec
 
@@ -15,7 +12,8 @@ HOSTILE = "x\r\nBcc: all@example.org\n\n<!channel> @here &amp; <https://evil|cli
 
 
 def message(text=HOSTILE, **fields):
-    return Message("s.1.2.0", "done", "s", text, text, 0.0, plain(text), "COMPLETED", **fields)
+    said = plain(text)
+    return Message("s.1.2.0", "done", "s", said, said, 0.0, said, "COMPLETED", **fields)
 
 
 def test_a_text_has_one_line_without_control_characters_and_an_end():
@@ -23,22 +21,11 @@ def test_a_text_has_one_line_without_control_characters_and_an_end():
     assert plain("x" * 600) == "x" * 499 + "…"
 
 
-def test_slack_gets_no_mention_and_no_markup():
-    text = message().slack()["text"]
-    assert "<" not in text
-    assert ">" not in text
+def test_a_service_gets_no_mention_no_markup_and_no_other_header():
+    text = f"{message().title}\n{message().details}"
+    assert not {"<", ">", "\r"} & set(text)
     assert "@here" not in text
-    assert "&lt;!channel&gt;" in text
-
-
-def test_no_name_adds_a_header_or_a_recipient_to_an_email():
-    raw = message().email("hposvc@example.org", ("team@example.org",)).as_bytes()
-    parsed = email.message_from_bytes(raw, policy=email.policy.default)
-    assert parsed["Bcc"] is None
-    assert parsed["To"] == "team@example.org"
-    assert parsed["Message-ID"] == "<s.1.2.0@hposvc>"
-    assert parsed["Subject"].startswith("[hposvc] s: x Bcc: all@example.org <!channel>")
-    assert not parsed.defects
+    assert "\n" not in message().title
 
 
 def test_the_end_of_a_sweep_names_its_state_its_best_and_its_trials():
