@@ -1,9 +1,10 @@
 """The lines of an audit."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from hposvc.text import finite
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,5 @@ class Line:
 
     def data(self) -> dict[str, Any]:
         """Return the line for JSON; numbers that are not finite become null."""
-        return {name: _finite(value) for name, value in vars(self).items()}
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {name: _finite(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-    return value
+        line: dict[str, Any] = finite(vars(self))
+        return line
