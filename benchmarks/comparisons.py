@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tables import heading, table
 
-from hposvc.analysis.comparison import Run, compare
+from hposvc.analysis.comparison import SweepRun, compare
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 LOSSES: dict[str, Draw] = {
@@ -39,7 +39,7 @@ def groups(
     many: int,
     paired: bool,
     shift: float,
-) -> list[Run]:
+) -> list[SweepRun]:
     """Return the runs of groups, of which the last one is better by a shift in each task."""
     runs = []
     for task, size in enumerate(sizes):
@@ -54,7 +54,7 @@ def groups(
             for seed, loss in enumerate(losses):
                 seed_of = seed if paired else 1000 * group + seed
                 sweep = f"{group}-{task}-{seed}"
-                runs.append(Run(sweep, f"g{group}", f"t{task}", seed_of, [1.0], [loss], 2.0))
+                runs.append(SweepRun(sweep, f"g{group}", f"t{task}", seed_of, [1.0], [loss], 2.0))
     return runs
 
 

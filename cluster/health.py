@@ -28,7 +28,7 @@ CLOCK_TRIES = 3  # the quickest answer gives the best estimate of the clock
 
 
 @dataclass(frozen=True)
-class Answer:
+class HealthAnswer:
     """A cluster's answer to a health check."""
 
     works: bool
@@ -38,7 +38,7 @@ class Answer:
 
 def ask(
     address: str, folder: Path, storage: Path | None = None, timeout_s: float = ANSWER_S
-) -> Answer:
+) -> HealthAnswer:
     """Check that the cluster runs a task, and probe each of its nodes if a storage is given.
 
     Args:
@@ -67,16 +67,18 @@ def ask(
             },
         )
     except subprocess.TimeoutExpired:
-        return Answer(False, f"no answer within {timeout_s:g} s")
+        return HealthAnswer(False, f"no answer within {timeout_s:g} s")
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        return Answer(False, lines[-1] if lines else f"the child ended with {done.returncode}")
+        return HealthAnswer(
+            False, lines[-1] if lines else f"the child ended with {done.returncode}"
+        )
     reply = json.loads(done.stdout.strip().splitlines()[-1])
     nodes = [
         NodeHealth(**{**node, "troubles": tuple(Issue(**issue) for issue in node["troubles"])})
         for node in reply["nodes"]
     ]
-    return Answer(True, reply["text"], tuple(nodes))
+    return HealthAnswer(True, reply["text"], tuple(nodes))
 
 
 def _describe() -> str:

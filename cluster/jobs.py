@@ -38,7 +38,7 @@ class JobsError(Exception):
     exit_code = 5  # of the command line: out of reach
 
 
-class TooLarge(JobsError):
+class PackageTooLarge(JobsError):
     """A package is larger than a dashboard accepts."""
 
 
@@ -166,7 +166,7 @@ class Jobs:
     def _upload_package(self, name: str, content: bytes, timeout_s: float) -> None:
         if len(content) >= MOST_BYTES:
             size = f"{len(content) / 2**20:.0f} MiB"
-            raise TooLarge(f"{size} compressed; Ray takes {MOST_BYTES // 2**20} MiB at most")
+            raise PackageTooLarge(f"{size} compressed; Ray takes {MOST_BYTES // 2**20} MiB at most")
         self._ask("PUT", f"/api/packages/gcs/{name}", content, timeout_s)
 
     def get(self, path: str, shape: type[Result]) -> Result:

@@ -71,7 +71,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalCluster:
     """A cluster started on this machine."""
 
     id: str
@@ -118,13 +118,13 @@ def share_of_cores(nodes: int) -> float:
     return float(max(1, len(os.sched_getaffinity(0)) // nodes))
 
 
-def find(home: Path) -> Local | None:
+def find(home: Path) -> LocalCluster | None:
     """Return the cluster of this home, if any of its processes is alive."""
     cluster = _read_state(home)
     return cluster if cluster is not None and family(cluster.mark) else None
 
 
-def up(home: Path, shape: Shape) -> tuple[Local, bool]:
+def up(home: Path, shape: Shape) -> tuple[LocalCluster, bool]:
     """Start a cluster, unless this home has one; also return whether it was started now.
 
     Raises:
@@ -142,7 +142,7 @@ def up(home: Path, shape: Shape) -> tuple[Local, bool]:
         return _come_up(home, shape), True
 
 
-def down(home: Path) -> Local | None:
+def down(home: Path) -> LocalCluster | None:
     """Stop this home's cluster with all its processes, and return it; None if there is none.
 
     Raises:
@@ -242,20 +242,20 @@ def _read(file: Path) -> str:
     return file.read_text().strip() if file.exists() else ""
 
 
-def _read_state(home: Path) -> Local | None:
+def _read_state(home: Path) -> LocalCluster | None:
     if not (text := _read(home / STATE)):
         return None
     data = json.loads(text)
-    return Local(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
+    return LocalCluster(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
 
 
-def _write_state(home: Path, cluster: Local) -> None:
+def _write_state(home: Path, cluster: LocalCluster) -> None:
     draft = home / f"{STATE}.{os.getpid()}"
     draft.write_text(json.dumps(asdict(cluster), indent=2))
     draft.rename(home / STATE)
 
 
-def _come_up(home: Path, shape: Shape) -> Local:
+def _come_up(home: Path, shape: Shape) -> LocalCluster:
     """Start the head, then the workers, and wait for all; where that fails, nothing is left."""
     token = home / "ray" / TOKEN  # shared with the machine's own Ray
     token.parent.mkdir(exist_ok=True)
@@ -263,7 +263,7 @@ def _come_up(home: Path, shape: Shape) -> Local:
     folder = Path(tempfile.mkdtemp(prefix="hposvc-cluster-"))  # short: socket paths are limited
     name = folder.name.removeprefix("hposvc-cluster-")
     (port,) = free_ports(1)
-    cluster = Local(name, str(folder), str(token), f"http://127.0.0.1:{port}")
+    cluster = LocalCluster(name, str(folder), str(token), f"http://127.0.0.1:{port}")
     address = folder / "head" / "ray_current_cluster"  # the head writes it once it is up
     try:
         cluster = _start_node(home, cluster, *head_options(port, shape.head_cpus))
@@ -284,8 +284,8 @@ def _come_up(home: Path, shape: Shape) -> Local:
 
 
 def _start_node(
-    home: Path, cluster: Local, options: Options, environment: Mapping[str, str]
-) -> Local:
+    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
+) -> LocalCluster:
     """Start a node, and record it, so that `down` finds it; return the cluster with the node."""
     number, folder = len(cluster.nodes), Path(cluster.folder)
     name = f"node-{number}" if number else "head"
@@ -319,7 +319,7 @@ def _start_node(
     return cluster
 
 
-def _wait(cluster: Local, find_problem: Callable[[], str]) -> None:
+def _wait(cluster: LocalCluster, find_problem: Callable[[], str]) -> None:
     """Wait until there is no problem any more."""
     deadline = time.monotonic() + START_S
     while problem := find_problem():
@@ -339,7 +339,7 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def _missing_nodes(cluster: Local, wanted: int) -> str:
+def _missing_nodes(cluster: LocalCluster, wanted: int) -> str:
     """Say what is missing until all nodes are up and jobs can be submitted; empty: nothing."""
     dashboard = cluster.ask()
     try:
@@ -350,7 +350,7 @@ def _missing_nodes(cluster: Local, wanted: int) -> str:
     return "" if alive == wanted else f"there are {alive} nodes of {wanted}"
 
 
-def _end(home: Path, cluster: Local) -> None:
+def _end(home: Path, cluster: LocalCluster) -> None:
     remaining = end(cluster.mark, GRACE_S, PATIENCE_S)
     if remaining:
         pids = ", ".join(str(process.pid) for process in remaining)
@@ -365,6 +365,6 @@ def _remove_leftovers(home: Path) -> None:
         _delete_files(home, cluster)
 
 
-def _delete_files(home: Path, cluster: Local) -> None:
+def _delete_files(home: Path, cluster: LocalCluster) -> None:
     shutil.rmtree(cluster.folder, ignore_errors=True)
     (home / STATE).unlink(missing_ok=True)

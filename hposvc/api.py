@@ -192,7 +192,7 @@ class Record:
         return {trial.id: trial.message for trial in summary.failures(self.state)}
 
 
-class Source(Protocol):
+class SweepSource(Protocol):
     """Where sweeps are read from: this home's journal, or a server."""
 
     @property
@@ -234,7 +234,7 @@ def ignore(event: Event) -> None:
 class Watched:
     """A sweep that is read repeatedly; each look applies only the new events of the journal."""
 
-    source: Source
+    source: SweepSource
     row: SweepRow
     state: SweepState  # as of the last look
     seq: int = 0  # number of the last event applied to `state`
@@ -312,7 +312,7 @@ class Log:
 class OpenSweep:
     """A recorded sweep to be read, wherever its journal is."""
 
-    source: Source
+    source: SweepSource
     name: str  # its id, the beginning of the id, or `last`
 
     def watch(self) -> Watched:
@@ -534,7 +534,7 @@ def looks(watched: Watched, trial: str | None) -> Iterator[Record]:
         time.sleep(LOOK_S)
 
 
-def fold(source: Source, row: SweepRow, spec: SweepSpec) -> Watched:
+def fold(source: SweepSource, row: SweepRow, spec: SweepSpec) -> Watched:
     """Return a sweep as of its snapshot in the home, or as of its beginning.
 
     Args:

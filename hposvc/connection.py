@@ -31,7 +31,7 @@ def connect(url: str, token: str | None = None, home: Path | str | None = None) 
     return Server(cluster_server.at(url, token, None if home is None else Path(home)))
 
 
-class Described(Protocol):
+class SweepDescription(Protocol):
     """A sweep that is not recorded yet: a `hposvc.Sweep`."""
 
     def sections(self, home: Path) -> dict[str, object]:
@@ -42,7 +42,7 @@ class Described(Protocol):
 class Server:
     """A server, whose sweeps are read and steered as those of this machine."""
 
-    place: connection.Server
+    place: connection.ServedSweeps
 
     def __repr__(self) -> str:
         return f"Server({self.place.http.name!r})"
@@ -74,7 +74,7 @@ class Server:
     @without_our_frames
     def submit(
         self,
-        sweep: Described | Path | str | Mapping[str, object],
+        sweep: SweepDescription | Path | str | Mapping[str, object],
         files: Mapping[str, str] | None = None,
         id: str | None = None,
         new: bool = False,

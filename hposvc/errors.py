@@ -91,7 +91,7 @@ class SpecError(ValueError):
         return "\n".join(lines)
 
 
-class Failure(Exception):
+class FixableError(Exception):
     """An error that is no mistake in a document; the text is `what is wrong; what to do`."""
 
     def __init__(self, message: str = "", fix: str = "") -> None:
@@ -102,13 +102,13 @@ class Failure(Exception):
         return "; ".join(filter(None, (super().__str__(), self.fix)))
 
 
-class NotFound(Failure):
+class NotFound(FixableError):
     """There is no such sweep, or no such trial of it."""
 
     exit_code = NOT_FOUND
 
 
-class StoreError(Failure):
+class StoreError(FixableError):
     """The store is out of reach, or is no database that can hold a journal."""
 
     exit_code = OUT_OF_REACH
@@ -128,13 +128,13 @@ class Unwritable(StoreError):
     exit_code = USAGE
 
 
-class OutOfReach(Failure):
+class OutOfReach(FixableError):
     """The cluster can't be reached, or can never give what the spec asks for."""
 
     exit_code = OUT_OF_REACH
 
 
-class Busy(Failure):
+class Busy(FixableError):
     """Another driver is at work on the sweep."""
 
     exit_code = USAGE
@@ -148,25 +148,25 @@ class SweepOver(Busy):
     """A sweep has ended, and gives out no more trials."""
 
 
-class Denied(Failure):
+class Denied(FixableError):
     """The server does not know the caller's token, or does not let the caller do this."""
 
     exit_code = USAGE
 
 
-class Fenced(Failure):
+class Fenced(FixableError):
     """Another driver, or another recorder, wrote to the sweep."""
 
     exit_code = USAGE
 
 
-class Interrupted(Failure):
+class Interrupted(FixableError):
     """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
 
     exit_code = INTERRUPTED
 
 
-class Left(Failure):
+class LeftRunning(FixableError):
     """The user left a sweep that goes on without this process."""
 
     exit_code = INTERRUPTED
@@ -261,7 +261,7 @@ def shown(value: object) -> str:
             return shorten(str(value))
 
 
-class PlugInFailed(Failure):
+class PlugInFailed(FixableError):
     """A user's own plug-in raised, or gave a wrong answer; the message says what, and where."""
 
     exit_code = 2  # of the command line: bad usage

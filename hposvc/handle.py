@@ -15,7 +15,7 @@ from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.operations import requests
 from hposvc.remote import client
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
 from hposvc.state.summary import failures
@@ -227,7 +227,7 @@ class Handle:
 
     def _watching(self, progress: bool) -> api.Watching:
         """Return what shows the sweep while it goes on, if `progress`."""
-        if isinstance(self.sweeps, Server):
+        if isinstance(self.sweeps, ServedSweeps):
             opener = f"hposvc.connect({self.sweeps.http.name!r}).load"
             return partial(driving, progress=progress, opener=opener)
         return partial(driving, progress=progress)

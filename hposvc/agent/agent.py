@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hposvc.agent.exchange import Exchange, Verdict
+from hposvc.agent.exchange import AgentExchange, Verdict
 from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.backends.backend import Setting
 from hposvc.backends.process.launching import Launcher
@@ -66,7 +66,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Left:
+class EndSignal:
     """A signal to end has come."""
 
 
@@ -75,7 +75,7 @@ class GraceOver:
     """The time to leave in good order has passed."""
 
 
-Inbox = tuple[RankGroup, Message | Exited] | Answered | Refused | Left | GraceOver
+Inbox = tuple[RankGroup, Message | Exited] | Answered | Refused | EndSignal | GraceOver
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ class Agent:
         say: shows the user what the agent does.
     """
 
-    exchange: Exchange
+    exchange: AgentExchange
     recorded: RecordedSweep
     launcher: Launcher
     stack: ExitStack
@@ -103,7 +103,7 @@ class Agent:
     _config: SlotConfig | None = None
 
     def __post_init__(self) -> None:
-        self._sender = Sender()
+        self._sender = MessageSender()
 
     def run(self, count: int | None) -> int:
         """Carry out at most `count` orders, and return how many this agent has ended.
@@ -359,7 +359,7 @@ class Agent:
         with self._lock:
             if self._slot is not None and self._slot.order is not None:
                 self._slot.leave(LEAVING)
-        self._inbox.put(Left())
+        self._inbox.put(EndSignal())
         if self._next_signal(self.grace_s) == NO_SIGNAL:
             return
         self._inbox.put(GraceOver())
@@ -376,7 +376,7 @@ class Agent:
             return None
 
 
-class Sender:
+class MessageSender:
     """A thread that does one thing after the other, and does not keep the process from exiting."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ Verdict = Literal["continue", "stop", "checkpoint"]
 
 
 @dataclass(eq=False)
-class Exchange:
+class AgentExchange:
     """The requests of an agent to a server about a sweep; safe to use from several threads."""
 
     http: Http

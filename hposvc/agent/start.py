@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from hposvc.agent.agent import Agent
-from hposvc.agent.exchange import Exchange
+from hposvc.agent.exchange import AgentExchange
 from hposvc.agent.sweep_files import RecordedSweep, Say
 from hposvc.backends.process.launching import is_one_of_several, launcher_here
 from hposvc.errors import fail
@@ -40,7 +40,7 @@ def take_trials(
     client = name or _name(os.environ, host)
     say(f"agent {client} takes trials of {recorded.id}")
     with ExitStack() as stack:
-        exchange = Exchange(http, recorded.id, client, host)
+        exchange = AgentExchange(http, recorded.id, client, host)
         agent = Agent(exchange, recorded, launcher_here(os.environ), stack, grace_s, say)
         return agent.run(count)
 

@@ -48,7 +48,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """A sweep: the loss of its best trial as a function of cost."""
 
     sweep: str
@@ -80,7 +80,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StudentEstimate:
     """An estimate whose error is distributed as Student's t."""
 
     value: float
@@ -88,7 +88,7 @@ class Estimate:
     freedom: float = math.nan  # degrees of freedom of the deviation
 
     @classmethod
-    def of(cls, value: float, terms: Sequence[tuple[float, int]] | None) -> "Estimate":
+    def of(cls, value: float, terms: Sequence[tuple[float, int]] | None) -> "StudentEstimate":
         """Add up terms of the variance with their degrees of freedom, as Welch does."""
         total = sum(variance for variance, _ in terms or ())
         if terms is None or not math.isfinite(total):
@@ -111,7 +111,7 @@ class Standing:
     """How a group did, beside the first one."""
 
     name: str
-    runs: Sequence[Run]  # those that count
+    runs: Sequence[SweepRun]  # those that count
     losses: Sequence[float]  # mean at each of FRACTIONS; NaN: several tasks, or no value yet
     loss: Interval  # mean at equal cost
     rank: Interval  # mean over pairs; 1 is the best
@@ -126,7 +126,7 @@ class Standing:
 class Sample:
     """The runs of a group: a unit is a run, or the runs of a pair."""
 
-    units: Sequence[Sequence[Run]]
+    units: Sequence[Sequence[SweepRun]]
     sizes: Sequence[int]  # number of units of each stratum, in their order; strata count alike
 
     @cached_property
@@ -165,9 +165,9 @@ class Sample:
             for variance, free in zip(each, freedom, strict=True)
         ]
 
-    def mean(self, value_N: Array) -> Estimate:
+    def mean(self, value_N: Array) -> StudentEstimate:
         """Return the mean of a value."""
-        return Estimate.of(float(self.weight_N @ value_N), self.terms(value_N))
+        return StudentEstimate.of(float(self.weight_N @ value_N), self.terms(value_N))
 
 
 # A figure of a group, and how it changes with each of its units, to the first order.
@@ -178,7 +178,7 @@ Figure = tuple[float, Array]
 class Comparison:
     """A comparison of groups; the first is what the others are held against."""
 
-    runs: Sequence[Run]  # of tasks that all groups have; of pairs, if they are paired
+    runs: Sequence[SweepRun]  # of tasks that all groups have; of pairs, if they are paired
     pairing: Pairing = "none"  # what the groups have in common, by which their runs are paired
     unpaired: Sequence[str] = ()  # sweeps that are left out, as they have no counterpart
 
@@ -222,7 +222,7 @@ class Comparison:
             scales[task] = float(np.mean(losses)), float(np.std(losses)) or 1.0
         return scales
 
-    def scaled(self, run: Run, loss: float) -> float:
+    def scaled(self, run: SweepRun, loss: float) -> float:
         """Return a loss in units of its task."""
         centre, deviation = self.scales[run.task]
         return (loss - centre) / deviation
@@ -235,7 +235,7 @@ class Comparison:
     @cached_property
     def samples(self) -> dict[str, Sample]:
         """The runs of each group; without pairs, its tasks are strata."""
-        block_of: Callable[[Run], object] = _task_and_seed if self.pairing == "seed" else _task
+        block_of: Callable[[SweepRun], object] = _task_and_seed if self.pairing == "seed" else _task
         blocks = sorted({block_of(run) for run in self.runs}, key=repr)
         samples = {}
         for group in self.groups:
@@ -319,14 +319,14 @@ class Comparison:
         value_N = self.samples[group].values(losses)
         return float(self.samples[group].weight_N @ value_N), value_N
 
-    def _difference(self, of: Callable[[str], Figure], one: str, other: str) -> Estimate:
+    def _difference(self, of: Callable[[str], Figure], one: str, other: str) -> StudentEstimate:
         """Return the difference of a figure between two groups."""
         (mine, mine_N), (theirs, theirs_M) = of(one), of(other)
         if self.pairing != "none":
-            return Estimate.of(mine - theirs, self.samples[one].terms(mine_N - theirs_M))
+            return StudentEstimate.of(mine - theirs, self.samples[one].terms(mine_N - theirs_M))
         terms, others = self.samples[one].terms(mine_N), self.samples[other].terms(theirs_M)
         both = None if terms is None or others is None else [*terms, *others]
-        return Estimate.of(mine - theirs, both)
+        return StudentEstimate.of(mine - theirs, both)
 
     def _better(self, group: str) -> float | None:
         """Return the probability that a group's mean loss is lower than the first one's."""
@@ -371,7 +371,9 @@ class Comparison:
         mine = sample.terms(beaten_N, [(most - 1) / 2])
         terms = None if terms is None or mine is None else [*terms, *mine]
         rank = 1.0 + float(sample.weight_N @ beaten_N)
-        return Estimate.of(rank, terms).interval(lambda value: min(max(value, 1.0), float(most)))
+        return StudentEstimate.of(rank, terms).interval(
+            lambda value: min(max(value, 1.0), float(most))
+        )
 
     def _log_target_cost(self, group: str) -> Figure:
         """Return the logarithm of the expected cost to reach the target, in equal costs.
@@ -403,7 +405,7 @@ class Comparison:
         return ratio.interval(lambda log: math.exp(min(max(log, -100), 100)))
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[SweepRun]) -> Comparison:
     """Compare groups of runs, on the tasks that all groups have; of none, all runs are one task.
 
     Args:
@@ -423,15 +425,15 @@ def compare(runs: Sequence[Run]) -> Comparison:
     return Comparison(runs, "task" if len(tasks) > 1 and alone else "none")
 
 
-def _task(run: Run) -> str:
+def _task(run: SweepRun) -> str:
     return run.task
 
 
-def _task_and_seed(run: Run) -> tuple[str, int]:
+def _task_and_seed(run: SweepRun) -> tuple[str, int]:
     return run.task, run.seed
 
 
-def _common(runs: Sequence[Run], key: Callable[[Run], Key]) -> set[Key]:
+def _common(runs: Sequence[SweepRun], key: Callable[[SweepRun], Key]) -> set[Key]:
     """Return the keys of which every group has a run."""
     groups = defaultdict(set)
     for run in runs:

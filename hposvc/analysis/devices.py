@@ -38,7 +38,7 @@ class TrialOnDevice:
 
 
 @dataclass(frozen=True)
-class Speed:
+class DeviceSpeed:
     """How long a model takes for a step, as a multiple of the time of the reference."""
 
     device: str
@@ -55,7 +55,7 @@ class Normalised:
     hours: float | None  # None: a model's speed could not be measured
     low: float | None
     high: float | None
-    speeds: tuple[Speed, ...]  # of the other models, where they could be measured
+    speeds: tuple[DeviceSpeed, ...]  # of the other models, where they could be measured
     problem: str  # why there are no hours; empty: there are
 
 
@@ -74,7 +74,7 @@ def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
     return rows
 
 
-def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> Speed | None:
+def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> DeviceSpeed | None:
     """Return how long a model takes for a step, relative to another one.
 
     None: too few trials of the same sweep ran on both for an interval to have an end.
@@ -92,7 +92,7 @@ def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> Speed |
     if rank < 1:
         return None
     low, high = sorted_D[rank - 1], sorted_D[-rank]
-    return Speed(device, *(math.exp(shift) for shift in (np.median(sorted_D), low, high)))
+    return DeviceSpeed(device, *(math.exp(shift) for shift in (np.median(sorted_D), low, high)))
 
 
 def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:

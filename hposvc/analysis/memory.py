@@ -21,7 +21,7 @@ from trainables.memory_estimation.forecast import (
     variants,
 )
 from trainables.memory_estimation.gpus import memory_of
-from trainables.memory_estimation.measuring import MeasurementFailed, Trial
+from trainables.memory_estimation.measuring import MeasuredTrial, MeasurementFailed
 from trainables.memory_estimation.measuring import measure as measure_trial
 from trainables.task import Task
 from trainables.training import Training
@@ -155,7 +155,7 @@ def report(
             data, on_gpus = case.task.load_data(), on_gpu or limit is not None
             strategies = variants(case.training, case.ranks)
             rows = [_row(case.task, data, strategy, on_gpus) for strategy in strategies]
-            trial = Trial(case.task, case.training, case.ranks, on_gpu)
+            trial = MeasuredTrial(case.task, case.training, case.ranks, on_gpu)
             taken = measure_trial(trial) if measure else None
     except MeasurementFailed as error:
         raise fail(f"{error}") from error

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hposvc.analysis.memory import in_trial_folder, task_of
-from hposvc.analysis.scaling_law import Fit, Point, TooFew, fit
+from hposvc.analysis.scaling_law import Fit, ScalePoint, TooFew, fit
 from hposvc.api import OpenSweep
 from hposvc.errors import fail
 from hposvc.spec import SweepSpec
@@ -72,7 +72,7 @@ def law_of(sweep: OpenSweep, names: Names, budget: float | None = None) -> Sweep
     return SweepLaw(record.row.id, law, best)
 
 
-def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -> list[Point]:
+def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -> list[ScalePoint]:
     """Return a point for each completed trial with a loss.
 
     Args:
@@ -86,7 +86,7 @@ def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -
         metrics = "several metrics" if spec.metric is None else f"{spec.metric.name}, maximized"
         raise TooFew(f"the sweep has {metrics}; a scaling law is of one loss that is minimized")
     completed = [row for row in trials if row["state"] == "COMPLETED" and row["value"] is not None]
-    return [Point(*_sizes(spec, names, trial), float(trial["value"])) for trial in completed]
+    return [ScalePoint(*_sizes(spec, names, trial), float(trial["value"])) for trial in completed]
 
 
 def _sizes(spec: SweepSpec, names: Names, trial: Mapping[str, Any]) -> tuple[float, float]:

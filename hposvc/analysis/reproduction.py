@@ -53,7 +53,7 @@ class Original:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReproductionResult:
     """The result of a reproduction. Values are as reported."""
 
     sweep: str
@@ -77,7 +77,7 @@ class Trained:
     """A sweep that was driven to its end, and the verdict if it is a reproduction."""
 
     record: api.Record
-    comparison: Comparison | None  # None: the sweep is no reproduction
+    comparison: ReproductionResult | None  # None: the sweep is no reproduction
     had_ended: bool = False  # before: so only MLflow was brought up to date
 
 
@@ -203,7 +203,7 @@ def resumed(sweeps: api.Sweeps, row: SweepRow) -> Original | None:
     return replace(before, again=row.id) if before.spec == specs.restore(row.spec) else None
 
 
-def compare(before: Original, state: SweepState) -> Comparison:
+def compare(before: Original, state: SweepState) -> ReproductionResult:
     """Compare the trial of a new sweep with the original.
 
     Args:
@@ -223,7 +223,7 @@ def compare(before: Original, state: SweepState) -> Comparison:
     if not differing and len(common) == len(before.curve):
         verdict = "equal"
     spread = before.spreads[-number] if before.spreads else None
-    return Comparison(
+    return ReproductionResult(
         sweep=before.sweep,
         trial=before.trial,
         again=before.again,

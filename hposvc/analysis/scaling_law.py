@@ -41,7 +41,7 @@ class TooFew(ValueError):
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalePoint:
     """The sizes and the loss of a trial."""
 
     weights: float
@@ -85,7 +85,7 @@ class Fit:
     law: Law
     intervals: Mapping[str, tuple[float, float]]
     laws: tuple[Law, ...]  # of the resamples
-    points: tuple[Point, ...]
+    points: tuple[ScalePoint, ...]
 
     def interval(self, flops: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return the 95% intervals of the optimal weights and samples."""
@@ -94,7 +94,7 @@ class Fit:
         return _percentiles(weights), _percentiles(samples)
 
 
-def fit(points: Sequence[Point], seed: int = 0, resamples: int = RESAMPLES) -> Fit:
+def fit(points: Sequence[ScalePoint], seed: int = 0, resamples: int = RESAMPLES) -> Fit:
     """Fit a law to points; of several points with equal weights and samples the best counts.
 
     Raises:
@@ -116,9 +116,9 @@ def fit(points: Sequence[Point], seed: int = 0, resamples: int = RESAMPLES) -> F
     return Fit(law, intervals, tuple(laws), tuple(best))
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
+def frontier(points: Sequence[ScalePoint]) -> list[ScalePoint]:
     """Return the best point for each pair of sizes, among finite and positive losses."""
-    best: dict[tuple[float, float], Point] = {}
+    best: dict[tuple[float, float], ScalePoint] = {}
     for point in points:
         if 0 < point.loss < math.inf:
             key = (point.weights, point.samples)
@@ -126,7 +126,7 @@ def frontier(points: Sequence[Point]) -> list[Point]:
     return [best[key] for key in sorted(best)]
 
 
-def check(points: Sequence[Point]) -> list[str]:
+def check(points: Sequence[ScalePoint]) -> list[str]:
     """Return which of weights and samples vary enough to fit their exponent.
 
     Raises:
@@ -146,7 +146,7 @@ def check(points: Sequence[Point]) -> list[str]:
     return varied
 
 
-def _minimize(points: Sequence[Point], varied: Sequence[str], start: Law | None) -> Law:
+def _minimize(points: Sequence[ScalePoint], varied: Sequence[str], start: Law | None) -> Law:
     """Return the law with the least Huber loss, from a grid of starts or from a law nearby."""
     logs_PV = np.log([[getattr(point, name) for name in varied] for point in points])
     # Centred on the data, a coefficient depends little on its exponent, so the fit finds both.

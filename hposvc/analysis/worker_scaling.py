@@ -29,7 +29,7 @@ KEPT_KEYS = ("folder", "resources", "engine", "environment", "failure", "seed")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScalingPlan:
     """The measurements to make."""
 
     workers: Sequence[int]
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Speed:
+class ScalingSpeed:
     """The speed of a number of workers; medians over the steps after the warm-up."""
 
     workers: int
@@ -63,11 +63,11 @@ class Speed:
 
 def measure(
     spec: SweepSpec,
-    plan: Plan,
+    plan: ScalingPlan,
     home: Home,
     address: str | None = None,
-    tell: Callable[[Speed], None] = lambda speed: None,
-) -> list[Speed]:
+    tell: Callable[[ScalingSpeed], None] = lambda speed: None,
+) -> list[ScalingSpeed]:
     """Return the speed of each number of workers, with efficiencies.
 
     The largest number is measured first, so that errors come early.
@@ -91,7 +91,7 @@ def measure(
     for number in sorted(trials, reverse=True):
         trial = trials[number]
         batch = int(str(trial.parameters["batch"]))
-        speed = Speed(number, batch, micro_batch(batch, trial.training, number))
+        speed = ScalingSpeed(number, batch, micro_batch(batch, trial.training, number))
         state, metrics = run(trial, home, address)
         if len(metrics) == STEPS:
             speed = _with_medians(speed, [metrics[step] for step in range(2, STEPS + 1)])
@@ -104,7 +104,7 @@ def measure(
     return with_efficiency(measured)
 
 
-def with_efficiency(speeds: Sequence[Speed]) -> list[Speed]:
+def with_efficiency(speeds: Sequence[ScalingSpeed]) -> list[ScalingSpeed]:
     """Return the speeds by workers, with the efficiency relative to the fewest that ran."""
     ordered = sorted(speeds, key=lambda speed: speed.workers)
     base: float | None = None  # samples per second and worker
@@ -116,7 +116,7 @@ def with_efficiency(speeds: Sequence[Speed]) -> list[Speed]:
     return ordered
 
 
-def one_trial_spec(spec: SweepSpec, case: Case, plan: Plan, workers: int) -> SweepSpec:
+def one_trial_spec(spec: SweepSpec, case: Case, plan: ScalingPlan, workers: int) -> SweepSpec:
     """Return the spec of a sweep of one trial with this number of workers."""
     data = specs.dump(spec)
     sections = {name: data[name] for name in KEPT_KEYS if name in data}
@@ -158,7 +158,7 @@ def run(spec: SweepSpec, home: Home, address: str | None) -> tuple[SweepState, d
     return ran.state, metrics
 
 
-def _with_medians(speed: Speed, steps: Sequence[Mapping[str, float]]) -> Speed:
+def _with_medians(speed: ScalingSpeed, steps: Sequence[Mapping[str, float]]) -> ScalingSpeed:
     def middle(name: str) -> float | None:
         values = [metrics[name] for metrics in steps if name in metrics]
         return median(values) if values else None

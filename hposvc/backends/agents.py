@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting
 from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
-from hposvc.journal.agents import AgentOrder, Lease, Look, Turn, reported_checkpoint
+from hposvc.journal.agents import AgentOrder, Look, MailboxTurn, OrderLease, reported_checkpoint
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
 from trainables.order import Order
@@ -31,7 +31,7 @@ class _Held:
 
     order: Order
     step: int  # the last one that the driver has seen
-    lease: Lease | None = None  # as last seen
+    lease: OrderLease | None = None  # as last seen
     since: float = 0.0  # on the lease's clock: it has not changed since
     missed: int = 0  # looks in which neither it nor its last message was there
 
@@ -55,7 +55,7 @@ class Agents:
         self._copies = bool(policy.scheduler(spec.plan).copies)
         self._parallel: int | Literal["auto"] = spec.trials.parallel
         self._orders: dict[int, _Held] = {}
-        self._turn = Turn()
+        self._turn = MailboxTurn()
         self._delivered: list[int] = []
         self._wanted = 0  # trials that living clients wait for
         self._offered = 0  # capacity when the driver was last told
@@ -106,7 +106,7 @@ class Agents:
         before = self._turn.answers.get(order, (0, None))[1]
         self._turn.answers[order] = (held.step, before if before == "stop" else decision or before)
         if decision is not None and held.is_open:  # if no client has it in this moment either
-            nobody = held.lease or Lease(None, 0)
+            nobody = held.lease or OrderLease(None, 0)
             self._turn.ended.append((nobody, Ended(self.now(), order, held.order.trial)))
 
     def kill(self, order: int) -> None:
@@ -145,8 +145,8 @@ class Agents:
         self._write()  # what was decided is told; the orders stay for the next driver
 
     def _write(self) -> None:
-        turn, self._turn = self._turn, Turn()
-        if turn != Turn():
+        turn, self._turn = self._turn, MailboxTurn()
+        if turn != MailboxTurn():
             self._mailbox.write(turn)
 
     def _for_agents(self, order: Order, environment: Mapping[str, str]) -> AgentOrder:

@@ -55,7 +55,7 @@ class _Running:
             self.answers.put(not self.stopped)
 
 
-class Local:
+class LocalBackend:
     """A backend whose slots are threads of this process: one for a trainable."""
 
     virtual: ClassVar[bool] = False

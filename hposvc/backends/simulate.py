@@ -26,7 +26,7 @@ Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
 
 
 @dataclass
-class _Run:
+class _CurveRun:
     """An order under way."""
 
     order: Order
@@ -52,7 +52,7 @@ class Simulation:
         self._max_slots = self._limit = 1 if parallel == "auto" else parallel
         # The fewest of a trial; those of each new order.
         self._min_ranks = self._ranks = spec.resources.ranks
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _CurveRun] = {}
         self._clock = self.setting.clock
         self._agenda: list[
             tuple[float, int]
@@ -70,7 +70,7 @@ class Simulation:
         return self._max_slots
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        self._runs[order.id] = _Run(order, order.first - 1)
+        self._runs[order.id] = _CurveRun(order, order.first - 1)
         self._plan(self._runs[order.id])
 
     def decide(self, order: int, verdict: Answer) -> None:
@@ -115,7 +115,7 @@ class Simulation:
         self._runs.clear()
         self._agenda.clear()
 
-    def _plan(self, run: _Run) -> None:
+    def _plan(self, run: _CurveRun) -> None:
         """Begin the run's next step, or schedule its end now if it was stopped or killed."""
         seconds = 0.0
         run.outcome = None
@@ -142,7 +142,7 @@ class Simulation:
             raise ValueError(f"curve: step {step} takes {given!r} seconds; give 0 or more")
         return values, seconds
 
-    def _finish_step(self, run: _Run) -> Sequence[BackendEvent]:
+    def _finish_step(self, run: _CurveRun) -> Sequence[BackendEvent]:
         """Finish the step under way, and return the events that follow from it."""
         time, order = self._clock, run.order
         if run.verdict == "kill" or run.outcome is None:
@@ -172,6 +172,6 @@ class Simulation:
             self._plan(run)
         return events
 
-    def _end_order(self, run: _Run) -> Ended:
+    def _end_order(self, run: _CurveRun) -> Ended:
         del self._runs[run.order.id]
         return Ended(self._clock, run.order.id, run.order.trial)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hposvc.errors import Problem
     from hposvc.journal.home import Home
     from hposvc.remote.client import Place
-    from hposvc.remote.server.connection import Server
+    from hposvc.remote.server.connection import ServedSweeps
     from hposvc.spec import SweepSpec
 
 SERVER = "HPOSVC_SERVER"
@@ -117,7 +117,7 @@ def open_home(shared: Shared) -> "Sweeps":
     return Sweeps.open(shared.home)
 
 
-def find_server(shared: Shared) -> "Server | None":
+def find_server(shared: Shared) -> "ServedSweeps | None":
     """Return the server that the command line or HPOSVC_SERVER names; None: neither does.
 
     Raises:

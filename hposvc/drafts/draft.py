@@ -14,7 +14,7 @@ from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
 from hposvc.drafts.source import (
     TASKS,
     Argument,
-    Program,
+    SourceProgram,
     objects_with_parameters,
     read_object,
     read_script,
@@ -47,7 +47,7 @@ class Draft:
 
     name: str
     target: str  # the script's path, or module:Name
-    program: Program
+    program: SourceProgram
     domains: Mapping[str, Domain]  # of what is searched
     metric: str
     goal: str
@@ -219,7 +219,7 @@ def schema() -> str:
     return (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
 
 
-def propose(target: str, program: Program) -> Draft:
+def propose(target: str, program: SourceProgram) -> Draft:
     """Return a first draft for a program.
 
     Args:
@@ -254,7 +254,7 @@ def propose(target: str, program: Program) -> Draft:
     )
 
 
-def _advice(target: str, program: Program) -> str:
+def _advice(target: str, program: SourceProgram) -> str:
     """Return what to do with a program in which nothing to search was found."""
     if program.arguments:
         names = ", ".join(argument.name for argument in program.arguments)
@@ -283,7 +283,7 @@ def _metric(names: tuple[str, ...]) -> str:
     return max(names, key=rank, default="loss")
 
 
-def _twisted(argument: Argument, program: Program) -> bool:
+def _twisted(argument: Argument, program: SourceProgram) -> bool:
     """Return whether no list of arguments of ours writes this one beside the others."""
     switches = {each.switch for each in program.arguments if each.kind == "bool"}
     if argument.switch == "on_off":

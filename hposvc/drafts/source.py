@@ -44,7 +44,7 @@ OF_TASKS = (Argument("lr", "float", 1e-3), Argument("batch", "int", 64))  # that
 
 
 @dataclass(frozen=True)
-class Program:
+class SourceProgram:
     """Options that a program takes, and what it prints."""
 
     arguments: tuple[Argument, ...]
@@ -63,7 +63,7 @@ class Program:
         return self.logs_to_wandb or (bool(self.metrics) and not self.patterns)
 
 
-def read_script(path: Path) -> Program:
+def read_script(path: Path) -> SourceProgram:
     """Return what a script can be told, and what it says.
 
     Raises:
@@ -83,7 +83,7 @@ def read_script(path: Path) -> Program:
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
     listed = tuple(arguments.values())
     called = {call_name(argument) for argument in calls(tree)}
-    return Program(
+    return SourceProgram(
         listed,
         metrics or logged,
         patterns,
@@ -134,7 +134,7 @@ def objects_with_parameters(path: Path) -> Iterator[str]:
             yield f"{path}:{node.name}"
 
 
-def read_object(reference: str) -> Program:
+def read_object(reference: str) -> SourceProgram:
     """Return what a class or a function can be told, and what it reports.
 
     Args:
@@ -154,7 +154,7 @@ def read_object(reference: str) -> Program:
     raise fail(f"{path} has no class or function {name!r}", fix=fix)
 
 
-def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
+def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> SourceProgram:
     """Return what a class or a function of the module can be told, and what it reports."""
     metrics = tuple(dict.fromkeys(_reported(node)))
     if isinstance(node, ast.ClassDef):
@@ -163,11 +163,11 @@ def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
         by_name = {line.name: line for line in (OF_TASKS if is_task else ())}
         for line in lines:
             by_name |= {field.name: field for field in _fields(line, _aliases(tree))}
-        return Program(tuple(by_name.values()), TASKS if is_task else metrics)
+        return SourceProgram(tuple(by_name.values()), TASKS if is_task else metrics)
     first = node.args.args[0].arg if node.args.args else ""
     if first == "trial":
-        return Program(tuple(_suggested(node)), ("value",))
-    return Program(tuple(_keys(node, first)), metrics)
+        return SourceProgram(tuple(_suggested(node)), ("value",))
+    return SourceProgram(tuple(_keys(node, first)), metrics)
 
 
 def _bases_first(node: ast.ClassDef, tree: ast.Module) -> list[ast.ClassDef]:

@@ -17,7 +17,7 @@ from hposvc.backends.backend import Backend, Setting
 from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.driver.loop import Listener, Runner, Watcher
+from hposvc.driver.loop import MessageListener, Runner, Watcher
 from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.stop_rules import StopRules
@@ -185,7 +185,7 @@ class Driver:
 
     def _say(self, text: str) -> None:
         for watcher in self.watchers:
-            if isinstance(watcher, Listener):
+            if isinstance(watcher, MessageListener):
                 try:
                     watcher.say(text)
                 except Exception as error:  # an observer must not end the sweep

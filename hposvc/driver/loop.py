@@ -17,7 +17,7 @@ from hposvc.backends.backend import Answer, Backend, Lasting
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
-from hposvc.driver.proposals import Exhausted, Proposer
+from hposvc.driver.proposals import Proposer, SearchExhausted
 from hposvc.driver.stop_rules import StopRules
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
@@ -73,7 +73,7 @@ class Watcher(Protocol):
 
 
 @runtime_checkable
-class Listener(Protocol):
+class MessageListener(Protocol):
     """Receives messages about what the driver waits for."""
 
     def say(self, text: str) -> None:
@@ -283,7 +283,7 @@ class Runner:
         state = self.controller.state
         try:
             proposal = self.proposer.take()
-        except Exhausted:
+        except SearchExhausted:
             self._apply(Closed(self.backend.now(), "space"))
             return False
         if proposal is None:

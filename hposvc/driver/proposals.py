@@ -30,7 +30,7 @@ TRIED = "tried"
 History = Callable[[], Sequence[Observation]]
 
 
-class Exhausted(Exception):
+class SearchExhausted(Exception):
     """The space has no untried configuration left."""
 
 
@@ -157,7 +157,7 @@ class SyncProposer:
     def take(self) -> Proposal | None:
         proposal = propose(self.spec, self.searcher, self.history(), self.leading, self.tried)
         if proposal is None:
-            raise Exhausted
+            raise SearchExhausted
         return proposal
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class BackgroundProposer:
                 self._history.append(_pending(proposal))
                 return proposal
             if self._exhausted:
-                raise Exhausted
+                raise SearchExhausted
             return None
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ def reported_checkpoint(saved: Saved | None) -> Saved | str | None:
     return saved
 
 
-class Lease(NamedTuple):
+class OrderLease(NamedTuple):
     """An order that is not over."""
 
     client: str | None  # None: it is open
@@ -101,20 +101,20 @@ class Look(NamedTuple):
     """The mailbox of a sweep at one moment, for its driver."""
 
     messages: Sequence[tuple[int, BackendEvent]]  # with their numbers, oldest first
-    orders: Mapping[int, Lease]
+    orders: Mapping[int, OrderLease]
     wishes: Mapping[str, Wish]
     server: int  # grows while a server lives
 
 
 @dataclass
-class Turn:
+class MailboxTurn:
     """The changes that a driver makes in the mailbox at once."""
 
     opened: list[AgentOrder] = field(default_factory=list)
     # For each order the step up to which milestones are passed, and what it is told.
     answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     # Ends of orders that still have this lease; None: any.
-    ended: list[tuple[Lease | None, Ended | Failed]] = field(default_factory=list)
+    ended: list[tuple[OrderLease | None, Ended | Failed]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)  # that the journal does not know any more
 
 
@@ -144,7 +144,7 @@ class AgentMailbox:
             clients = connection.execute(wishes).all()
         return Look(
             [(row.id, _event(row.body, now)) for row in rows],
-            {row.id: Lease(row.client, row.beats) for row in held},
+            {row.id: OrderLease(row.client, row.beats) for row in held},
             {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
             next((row.looks for row in clients if not row.sweep), 0),
         )
@@ -155,7 +155,7 @@ class AgentMailbox:
         with self.store.reading() as connection:
             return set(connection.execute(query).scalars())
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: MailboxTurn) -> None:
         """Write a driver's turn in one transaction; safe to repeat."""
 
         def write() -> None:
@@ -179,7 +179,7 @@ class AgentMailbox:
                 update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
             )
 
-    def _end(self, connection: Connection, lease: Lease | None, event: Ended | Failed) -> None:
+    def _end(self, connection: Connection, lease: OrderLease | None, event: Ended | Failed) -> None:
         mine = _is(self.sweep, event.order) & _GOES_ON
         if lease is not None:
             same = _OPEN if lease.client is None else AGENT_ORDERS.c.client == lease.client
@@ -219,7 +219,7 @@ class AgentMailbox:
         retry_until_answered(end, self.sweep)
 
 
-class Row(NamedTuple):
+class OrderRow(NamedTuple):
     """An order as its client sees it."""
 
     id: int
@@ -242,12 +242,12 @@ class Row(NamedTuple):
         return start if self.saved is None else max(start, self.saved.step)
 
 
-_COLUMNS = tuple(AGENT_ORDERS.c[name] for name in Row._fields)
+_COLUMNS = tuple(AGENT_ORDERS.c[name] for name in OrderRow._fields)
 
 
-def _row(found: Any) -> Row:
+def _row(found: Any) -> OrderRow:
     saved = None if found.saved is None else Saved(**json.loads(found.saved))
-    return Row(*found)._replace(body=AgentOrder.model_validate_json(found.body), saved=saved)
+    return OrderRow(*found)._replace(body=AgentOrder.model_validate_json(found.body), saved=saved)
 
 
 def _of(sweep: str) -> ColumnElement[bool]:
@@ -302,7 +302,7 @@ def is_over(connection: Connection, sweep: str) -> bool:
 
 def lease(
     connection: Connection, sweep: str, client: str, host: str, n: int
-) -> tuple[list[Row], list[Row]]:
+) -> tuple[list[OrderRow], list[OrderRow]]:
     """Give a client open orders until it has `n` in all.
 
     If there are none, its wish is recorded.
@@ -350,7 +350,7 @@ def show_server(connection: Connection) -> None:
 
 def find(
     connection: Connection, sweep: str, client: str, trial: str, order: int | None
-) -> Row | None:
+) -> OrderRow | None:
     """Return the client's order of a trial, the leased one first; None: it has or had none."""
     query = select(*_COLUMNS).where(
         _of(sweep), AGENT_ORDERS.c.trial == trial, AGENT_ORDERS.c.client == client
@@ -375,7 +375,7 @@ def is_proposed(connection: Connection, sweep: str, trial: str) -> bool:
 def keep_alive(
     connection: Connection,
     sweep: str,
-    row: Row,
+    row: OrderRow,
     events: Sequence[BackendEvent] = (),
     saved: Saved | None = None,
     **steps: int,
@@ -403,7 +403,7 @@ def keep_alive(
 def tell(
     connection: Connection,
     sweep: str,
-    row: Row,
+    row: OrderRow,
     state: Literal["done", "failed", "released"],
     event: Ended | Failed,
 ) -> bool:
@@ -414,15 +414,17 @@ def tell(
     return _end(connection, mine, sweep, event, {"ended": state})
 
 
-class State(NamedTuple):
+class OrderState(NamedTuple):
     """How the orders of a sweep stand, for the requests that wait."""
 
-    orders: Mapping[int, Row]  # that are not over, of those that were looked for
+    orders: Mapping[int, OrderRow]  # that are not over, of those that were looked for
     open: list[int]  # orders that no client has
     over: bool  # the sweep has ended
 
 
-def state_of(connection: Connection, sweep: str, orders: Collection[int] | None = None) -> State:
+def state_of(
+    connection: Connection, sweep: str, orders: Collection[int] | None = None
+) -> OrderState:
     """Return how orders of a sweep stand.
 
     Args:
@@ -434,7 +436,7 @@ def state_of(connection: Connection, sweep: str, orders: Collection[int] | None 
         query = query.where(AGENT_ORDERS.c.id.in_(orders))
     rows = () if orders is not None and not orders else connection.execute(query)
     states = {row.id: row for row in map(_row, rows)}
-    return State(states, list(connection.execute(free).scalars()), is_over(connection, sweep))
+    return OrderState(states, list(connection.execute(free).scalars()), is_over(connection, sweep))
 
 
 def any_leased(connection: Connection) -> bool:

@@ -16,7 +16,7 @@ MIN_EVENTS = 2  # events that are worth a pack
 LEVEL = 6  # of zlib
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """A row of the journal's events."""
 
     seq: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 class CompressedEvents(NamedTuple):
     """The packs that replace the rows of a sweep's events."""
 
-    rows: list[Row]
+    rows: list[EventRow]
     events: int  # number of events in the packs
     saved: int  # bytes
 
@@ -37,7 +37,7 @@ class Damaged(Exception):
     """A pack differs from what was written."""
 
 
-def pack(rows: Sequence[Row]) -> CompressedEvents:
+def pack(rows: Sequence[EventRow]) -> CompressedEvents:
     """Compress events, whose numbers follow one another without a gap, into packs.
 
     Raises:
@@ -55,7 +55,7 @@ def pack(rows: Sequence[Row]) -> CompressedEvents:
     return CompressedEvents(packs, len(rows), before - after)
 
 
-def unpack(row: Row) -> list[Row]:
+def unpack(row: EventRow) -> list[EventRow]:
     """Return the events of a pack.
 
     Raises:
@@ -69,16 +69,16 @@ def unpack(row: Row) -> list[Row]:
         fields = [line.split(" ", 2) for line in lines.decode().split("\n")]
         first = row.seq - len(fields) + 1
         return [
-            Row(seq, kind, float.fromhex(time), body)
+            EventRow(seq, kind, float.fromhex(time), body)
             for seq, (kind, time, body) in enumerate(fields, first)
         ]
     except (ValueError, zlib.error) as error:
         raise Damaged(f"the events up to number {row.seq} are damaged: {error}") from error
 
 
-def _pack(rows: Sequence[Row]) -> Row:
+def _pack(rows: Sequence[EventRow]) -> EventRow:
     text = "\n".join(f"{row.kind} {row.time.hex()} {row.body}" for row in rows)
     lines = text.encode()
     last, digest = rows[-1], hashlib.sha256(lines).hexdigest()
     body = base64.b85encode(zlib.compress(lines, LEVEL)).decode()
-    return Row(last.seq, KIND, last.time, f"{digest} {body}")
+    return EventRow(last.seq, KIND, last.time, f"{digest} {body}")

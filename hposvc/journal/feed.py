@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, insert, literal, select, tuple_
 from hposvc.journal.database import FEED, Store
 
 
-class Position(NamedTuple):
+class FeedPosition(NamedTuple):
     """A place in the feed: what was read of it."""
 
     xid: int  # of the last row that was read
@@ -21,7 +21,7 @@ class Position(NamedTuple):
     seq: int  # of the last event of that row that was read
 
 
-BEGIN = Position(0, 0, 0)
+BEGIN = FeedPosition(0, 0, 0)
 
 
 class FeedRow(NamedTuple):
@@ -34,9 +34,9 @@ class FeedRow(NamedTuple):
     seq: int
 
     @property
-    def end(self) -> Position:
+    def end(self) -> FeedPosition:
         """The position at which all events of the row were read."""
-        return Position(self.xid, self.id, self.seq)
+        return FeedPosition(self.xid, self.id, self.seq)
 
 
 def announce(connection: Connection, sweep: str, since: int, seq: int) -> None:
@@ -46,7 +46,7 @@ def announce(connection: Connection, sweep: str, since: int, seq: int) -> None:
     connection.execute(insert(FEED).values(**values, xid=xid))
 
 
-def read(store: Store, position: Position, limit: int) -> list[FeedRow]:
+def read(store: Store, position: FeedPosition, limit: int) -> list[FeedRow]:
     """Return the rows that hold what follows a position, in order; at most `limit` rows."""
     at, last = tuple_(FEED.c.xid, FEED.c.id), tuple_(literal(position.xid), literal(position.id))
     query = select(FEED.c.xid, FEED.c.id, FEED.c.sweep, FEED.c.since, FEED.c.seq)
@@ -58,14 +58,14 @@ def read(store: Store, position: Position, limit: int) -> list[FeedRow]:
     return [row for row in rows if row.end > position][:limit]
 
 
-def end(store: Store) -> Position:
+def end(store: Store) -> FeedPosition:
     """Return the position behind all rows of now."""
     query = select(FEED.c.xid, FEED.c.id, FEED.c.seq).order_by(FEED.c.xid.desc(), FEED.c.id.desc())
     with store.reading() as connection:
         if _is_postgres(connection):
             query = query.where(FEED.c.xid < func.txid_snapshot_xmin(func.txid_current_snapshot()))
         row: Any = connection.execute(query.limit(1)).one_or_none()
-    return BEGIN if row is None else Position(*row)
+    return BEGIN if row is None else FeedPosition(*row)
 
 
 def _is_postgres(connection: Connection) -> bool:

@@ -39,7 +39,7 @@ from hposvc.events import (
 )
 from hposvc.journal import feed
 from hposvc.journal.compression import KIND as PACKED
-from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, Row, pack, unpack
+from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, EventRow, pack, unpack
 from hposvc.journal.database import (
     AGENT_MESSAGES,
     AGENT_TABLES,
@@ -209,7 +209,7 @@ class Journal:
             Fenced: another driver wrote events there. Nothing is written.
         """
         rows = [
-            Row(seq, event.kind, event.time, to_json(event))
+            EventRow(seq, event.kind, event.time, to_json(event))
             for seq, event in enumerate(events, after + 1)
         ]
         if not rows and not taken and not messages:
@@ -242,7 +242,7 @@ class Journal:
         for seq, kind, at, body in self.rows(sweep, after):
             yield seq, from_json(kind, at, body)
 
-    def rows(self, sweep: str, after: int = 0, most: int | None = None) -> Iterator[Row]:
+    def rows(self, sweep: str, after: int = 0, most: int | None = None) -> Iterator[EventRow]:
         """Yield all events behind number `after`, in order, as they are stored.
 
         Args:
@@ -254,7 +254,7 @@ class Journal:
         unpacked = self._unpacked(sweep, after, min(PAGE, most or PAGE))
         yield from unpacked if most is None else islice(unpacked, most)
 
-    def _unpacked(self, sweep: str, after: int, page: int) -> Iterator[Row]:
+    def _unpacked(self, sweep: str, after: int, page: int) -> Iterator[EventRow]:
         for stored in self._rows(sweep, after, page):
             try:
                 unpacked = unpack(stored) if stored.kind == PACKED else (stored,)
@@ -298,7 +298,7 @@ class Journal:
                 raise _fenced(sweep, last)
             connection.execute(insert(EVENTS), _event_values(sweep, packs.rows))
 
-    def _rows(self, sweep: str, after: int, limit: int = PAGE) -> Iterator[Row]:
+    def _rows(self, sweep: str, after: int, limit: int = PAGE) -> Iterator[EventRow]:
         """Yield the rows behind number `after` that exist now, with one page in memory at a time.
 
         No transaction stays open between pages, so a slow reader does not block writers.
@@ -308,14 +308,14 @@ class Journal:
             yield from page
             after = page[-1].seq
 
-    def _page(self, sweep: str, after: int, last: int, limit: int) -> list[Row]:
+    def _page(self, sweep: str, after: int, last: int, limit: int) -> list[EventRow]:
         columns = (EVENTS.c.seq, EVENTS.c.kind, EVENTS.c.time, EVENTS.c.body)
         query = select(*columns).where(
             EVENTS.c.sweep == sweep, EVENTS.c.seq.between(after + 1, last)
         )
         with self.store.reading() as connection:
             rows = connection.execute(query.order_by(EVENTS.c.seq).limit(limit)).all()
-        return [Row(*row) for row in rows]
+        return [EventRow(*row) for row in rows]
 
     def request(
         self,
@@ -448,7 +448,7 @@ class Journal:
             connection.execute(mine.values(registered=text))
 
 
-def _event_values(sweep: str, rows: Sequence[Row]) -> list[dict[str, object]]:
+def _event_values(sweep: str, rows: Sequence[EventRow]) -> list[dict[str, object]]:
     return [{"sweep": sweep, **row._asdict()} for row in rows]
 
 

@@ -19,7 +19,7 @@ class KeyTaken(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class StudyRequest:
     """A request to append records; however often it comes, they are written once."""
 
     by: str  # the writer
@@ -60,7 +60,9 @@ class StudyLog:
                 bodies.append(body)
         return bodies, False
 
-    def append(self, records: Sequence[Mapping[str, Any]], request: Request | None = None) -> int:
+    def append(
+        self, records: Sequence[Mapping[str, Any]], request: StudyRequest | None = None
+    ) -> int:
         """Write records, all or none; they are durable when this returns the first one's number.
 
         Args:
@@ -74,7 +76,7 @@ class StudyLog:
             pass
         return first
 
-    def _append(self, bodies: Sequence[str], request: Request | None) -> int | None:
+    def _append(self, bodies: Sequence[str], request: StudyRequest | None) -> int | None:
         """Return None if another process took the numbers, or the request; on Postgres it can."""
         try:
             with self._store.writing() as connection:
@@ -93,7 +95,7 @@ class StudyLog:
         return first
 
 
-def _find(connection: Connection, bodies: Sequence[str], request: Request) -> int | None:
+def _find(connection: Connection, bodies: Sequence[str], request: StudyRequest) -> int | None:
     """Return the number of the first record that a request wrote; None: it has not come yet.
 
     Raises:

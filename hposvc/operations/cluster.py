@@ -6,7 +6,7 @@ from typing import Any
 from cluster import local, quarantine
 from cluster.dashboard import Dashboard
 from cluster.jobs import find_token
-from cluster.local import Local
+from cluster.local import LocalCluster
 from hposvc.journal.home import Home
 from hposvc.operations.doctor import examine_cluster
 
@@ -15,7 +15,7 @@ REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
 
 def up(
     home: Home, nodes: int, cpus: float | None = None, gpus: int = 0, head_cpus: float = 0.0
-) -> tuple[Local, bool]:
+) -> tuple[LocalCluster, bool]:
     """Start a head and worker nodes; return the cluster, and whether it was started just now.
 
     Args:

@@ -11,14 +11,14 @@ from hposvc.errors import Busy, fail
 from hposvc.journal.home import find
 from hposvc.spec import registry
 from hposvc.spec.model_registry import Register, read_gate
-from hposvc.tracking.comparison import Comparison
+from hposvc.tracking.comparison import MlflowComparison
 from hposvc.tracking.mlflow_server import quiet_mlflow
 
 if TYPE_CHECKING:
     from hposvc.tracking.promotion import Promotion
 
 
-def check(sweeps: api.Sweeps, sweep: str, fix: bool = False) -> Comparison:
+def check(sweeps: api.Sweeps, sweep: str, fix: bool = False) -> MlflowComparison:
     """Compare what MLflow holds of a sweep with the journal.
 
     Args:
@@ -33,7 +33,7 @@ def check(sweeps: api.Sweeps, sweep: str, fix: bool = False) -> Comparison:
     reconciler = registry.resolve("hposvc.tracking.reconcile:Reconciler")(
         sweeps.home, sweeps.journal, row
     )
-    comparison: Comparison = reconciler.mend() if fix else reconciler.compare()
+    comparison: MlflowComparison = reconciler.mend() if fix else reconciler.compare()
     return comparison
 
 

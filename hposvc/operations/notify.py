@@ -11,7 +11,7 @@ from hposvc.errors import fail
 from hposvc.journal.home import find
 from hposvc.spec import SweepSpec
 from hposvc.tracking.messages import Message, plain
-from hposvc.tracking.notifications import Notifier, Sender
+from hposvc.tracking.notifications import NotificationSender, Notifier
 from hposvc.tracking.webhook import NotSent
 
 
@@ -35,7 +35,7 @@ def send_again(
     """
     row = find(sweeps.journal, sweep)
     spec = specs.restore(row.spec)
-    notifier = Notifier(row, spec, sweeps.journal, Sender(variables).send)
+    notifier = Notifier(row, spec, sweeps.journal, NotificationSender(variables).send)
     notifier.read()
     attempted = list(notifier.unsent.values())
     notifier.attempt(attempted)
@@ -58,7 +58,7 @@ def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[
     """
     if not spec.notify:
         raise fail("is missing", "notify", fix="give channels, as docs/notifications.md shows")
-    sender, now = Sender(variables), time.time()
+    sender, now = NotificationSender(variables), time.time()
     results = []
     for number, channel in enumerate(spec.notify):
         identifier = f"{spec.name}.{now:.3f}.test.{number}"

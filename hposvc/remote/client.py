@@ -17,13 +17,13 @@ from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import delete, doctor, event_log, gc, mlflow, notify, requests, start, tokens
 from hposvc.remote.server import following, maintenance, reading, steering, submission
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 
 NAMED = 5  # differences of two specs that are named
 FOLLOW_S = 0.5  # seconds between two reads of the ranks' logs
 
-Place: TypeAlias = api.Sweeps | Server
+Place: TypeAlias = api.Sweeps | ServedSweeps
 H = TypeVar("H")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,8 +31,8 @@ S = TypeVar("S")
 
 
 def routed(
-    there: Callable[Concatenate[Server, P], R],
-) -> Callable[[Callable[Concatenate[H, P], S]], Callable[Concatenate[H | Server, P], R | S]]:
+    there: Callable[Concatenate[ServedSweeps, P], R],
+) -> Callable[[Callable[Concatenate[H, P], S]], Callable[Concatenate[H | ServedSweeps, P], R | S]]:
     """Return a decorator of a function for this home's sweeps; `there` is that for a server's.
 
     Their types say that both take the same arguments.
@@ -40,10 +40,10 @@ def routed(
 
     def decorate(
         here: Callable[Concatenate[H, P], S],
-    ) -> Callable[Concatenate[H | Server, P], R | S]:
+    ) -> Callable[Concatenate[H | ServedSweeps, P], R | S]:
         @wraps(here)
-        def call(place: H | Server, /, *args: P.args, **kwargs: P.kwargs) -> R | S:
-            if isinstance(place, Server):
+        def call(place: H | ServedSweeps, /, *args: P.args, **kwargs: P.kwargs) -> R | S:
+            if isinstance(place, ServedSweeps):
                 return there(place, *args, **kwargs)
             return here(place, *args, **kwargs)
 

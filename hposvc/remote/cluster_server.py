@@ -35,7 +35,7 @@ from hposvc.remote.archive import EMPTY_ARCHIVE
 from hposvc.remote.http import Http
 from hposvc.remote.job_payload import ServerPayload, SharedFolderProbe, is_file, variables_of
 from hposvc.remote.jobs import dial, job_error
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 
 SCHEME = "ray+"  # of the URL of a cluster's server, before that of the dashboard
 LABEL, NAME = "hposvc.server", "hposvc-server"  # metadata key of the server's job, and its name
@@ -85,7 +85,7 @@ class Identity:
         return context
 
 
-def at(url: str, token: str | None = None, home: Path | None = None) -> Server:
+def at(url: str, token: str | None = None, home: Path | None = None) -> ServedSweeps:
     """Return the server at a URL, or for ray+http://HEAD:8265 that of a Ray cluster.
 
     Args:
@@ -98,10 +98,10 @@ def at(url: str, token: str | None = None, home: Path | None = None) -> Server:
     """
     if url.startswith(SCHEME):
         return find(Home.of(home), url.removeprefix(SCHEME))
-    return Server.at(url, token, home)
+    return ServedSweeps.at(url, token, home)
 
 
-def find(home: Home, address: str | None) -> Server:
+def find(home: Home, address: str | None) -> ServedSweeps:
     """Return the server of the cluster whose dashboard is at an address.
 
     Args:
@@ -120,7 +120,7 @@ def find(home: Home, address: str | None) -> Server:
     return _server(home, jobs, job)
 
 
-def find_or_start(home: Home, address: str | None, say: Callable[[str], None]) -> Server:
+def find_or_start(home: Home, address: str | None, say: Callable[[str], None]) -> ServedSweeps:
     """Return the server of a cluster like `find`; start it if there is none.
 
     Its journal and tracker are those of this home, if they are on servers or the head sees their
@@ -169,7 +169,7 @@ def _start(home: Home, jobs: Jobs) -> Job:
     return remote_jobs.start(jobs, LABEL, NAME, command, environment, metadata)
 
 
-def _server(home: Home, jobs: Jobs, job: Job) -> Server:
+def _server(home: Home, jobs: Jobs, job: Job) -> ServedSweeps:
     if job.metadata[VERSION_KEY] != version("hposvc"):
         raise OutOfReach(
             f"the server on {jobs.url} is hposvc {job.metadata[VERSION_KEY]}, and this is "
@@ -179,10 +179,10 @@ def _server(home: Home, jobs: Jobs, job: Job) -> Server:
     url = f"https://{urlsplit(jobs.url).hostname}:{job.metadata[PORT_KEY]}"
     identity = Identity.of(jobs.token or "")
     name = f"{SCHEME}{jobs.url}"
-    return Server(Http(url, identity.token, name=name, trust=identity.trust()), home)
+    return ServedSweeps(Http(url, identity.token, name=name, trust=identity.trust()), home)
 
 
-def _await(jobs: Jobs, job: Job, server: Server) -> None:
+def _await(jobs: Jobs, job: Job, server: ServedSweeps) -> None:
     """Wait until the server answers.
 
     Raises:

@@ -11,7 +11,7 @@ from hposvc.analysis.forecast import plan as planning
 from hposvc.analysis.forecast.plan import Earlier, Plan, Question
 from hposvc.journal.journal import SweepRow
 from hposvc.remote.client import Place, ls
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 
 RECENT = 20  # sweeps of a server among which a plan looks for earlier ones
@@ -32,7 +32,7 @@ def plan(place: Place, spec: SweepSpec, question: Question, address: str | None 
 
 def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
     """Yield the ids of the newest sweeps that run the same code."""
-    if isinstance(place, Server):
+    if isinstance(place, ServedSweeps):
         newest = ls(place)[:RECENT]
         rows: Iterable[SweepRow] = (place.watch(listed["sweep"]).row for listed in newest)
     else:

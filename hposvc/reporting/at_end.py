@@ -12,12 +12,12 @@ from hposvc.api import OpenSweep, Sweeps
 from hposvc.journal.home import REPORT
 from hposvc.reporting.document import Section, html
 from hposvc.reporting.writing import write
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 
 
 def main(task: Mapping[str, Any]) -> None:
     """Write the report of the task's sweep."""
     logging.basicConfig(format="%(asctime)s report: %(message)s", level=logging.INFO)
-    setting = Setting.of_task(task)
+    setting = SinkSetting.of_task(task)
     sweep = OpenSweep(Sweeps(setting.home, setting.journal), setting.sweep.id)
     write(setting.folder, {REPORT: html([Section.read(sweep, setting.home)])})

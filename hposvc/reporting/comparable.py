@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from hposvc import spec as specs
 from hposvc.analysis.amounts import cost_text, count
-from hposvc.analysis.comparison import Run
+from hposvc.analysis.comparison import SweepRun
 from hposvc.analysis.judgement import HUGE
 from hposvc.api import OpenSweep
 from hposvc.errors import fail
@@ -33,7 +33,7 @@ OWN = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedSweep:
     """A sweep that is compared."""
 
     row: SweepRow
@@ -41,7 +41,7 @@ class Entry:
     phase: str
 
     @classmethod
-    def read(cls, sweep: OpenSweep) -> "Entry":
+    def read(cls, sweep: OpenSweep) -> "ComparedSweep":
         """Read a sweep, wherever its journal is.
 
         Raises:
@@ -67,12 +67,12 @@ class Entry:
         task = [spec.runnable, specs.dump(spec)["parameters"], sorted(spec.constraints)]
         return json.dumps(task, sort_keys=True)
 
-    def run(self, group: str, cost: Cost) -> Run:
+    def run(self, group: str, cost: Cost) -> SweepRun:
         """Return the sweep as a run of a group; it has a value."""
         metric, marks = self.spec.objectives[0], self.history.improvements
         costs = [self._cost(mark, cost) for mark in marks]
         losses = [max(-HUGE, min(HUGE, metric.loss(mark.value))) for mark in marks]
-        return Run(
+        return SweepRun(
             self.id, group, self.task, self.spec.seed, costs, losses, max(costs[-1], self.end(cost))
         )
 
@@ -98,7 +98,7 @@ class Entry:
 
 
 # Keys of which each value should be the same in all sweeps: what has it, and what it means if not.
-CONDITIONS: dict[str, tuple[Callable[[Entry], Any], str]] = {
+CONDITIONS: dict[str, tuple[Callable[[ComparedSweep], Any], str]] = {
     "metric.select": (
         lambda each: each.spec.objectives[0].select,
         "values are chosen in different ways",
@@ -112,7 +112,7 @@ CONDITIONS: dict[str, tuple[Callable[[Entry], Any], str]] = {
 }
 
 
-def check(entries: Sequence[Entry], cost: Cost) -> None:
+def check(entries: Sequence[ComparedSweep], cost: Cost) -> None:
     """Refuse sweeps that can't be compared.
 
     Raises:
@@ -136,7 +136,7 @@ def check(entries: Sequence[Entry], cost: Cost) -> None:
         raise fail(f"costs differ: {_listed(units)}", "--cost", fix="compare by trials or time")
 
 
-def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+def group_names(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str]:
     """Return the group of each sweep.
 
     Args:
@@ -157,13 +157,13 @@ def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
     return names
 
 
-def differing_keys(entries: Sequence[Entry]) -> list[str]:
+def differing_keys(entries: Sequence[ComparedSweep]) -> list[str]:
     """Return the keys of the specs whose values differ, but for those that tell repeats apart."""
     keys = _differing([specs.dump(entry.spec) for entry in entries])
     return [key for key in keys if key.split(".")[0] not in OWN]
 
 
-def usual_groups(entries: Sequence[Entry]) -> list[str]:
+def usual_groups(entries: Sequence[ComparedSweep]) -> list[str]:
     """Return the key by which sweeps are best grouped if nobody says; empty: each is a group.
 
     It is the first one that differs and makes two groups or more, of two sweeps or more each.
@@ -175,7 +175,7 @@ def usual_groups(entries: Sequence[Entry]) -> list[str]:
     return []
 
 
-def doubts(entries: Sequence[Entry], by: Sequence[str], cost: Cost) -> list[str]:
+def doubts(entries: Sequence[ComparedSweep], by: Sequence[str], cost: Cost) -> list[str]:
     """Return what makes a comparison doubtful, in a sentence each.
 
     Args:
@@ -201,7 +201,7 @@ def shown(amount: float, cost: Cost, unit: str) -> str:
     return duration(amount) if cost == "time" else cost_text(amount, unit)
 
 
-def _unlike_conditions(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+def _unlike_conditions(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str]:
     warnings = []
     for key, (value, why) in CONDITIONS.items():
         groups = _by(entries, value)
@@ -213,7 +213,7 @@ def _unlike_conditions(entries: Sequence[Entry], by: Sequence[str]) -> list[str]
     return warnings
 
 
-def _other_differences(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+def _other_differences(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str]:
     """Say what else may be why the groups differ.
 
     Args:
@@ -230,7 +230,7 @@ def _other_differences(entries: Sequence[Entry], by: Sequence[str]) -> list[str]
     return [f"The sweeps differ in {names}; the comparison can't tell which of them is why."]
 
 
-def _changed_code(entries: Sequence[Entry]) -> list[str]:
+def _changed_code(entries: Sequence[ComparedSweep]) -> list[str]:
     """Say whose code has changed between the sweeps."""
     changes = []
     for runnable, names in _by(entries, lambda each: each.spec.runnable).items():
@@ -244,7 +244,7 @@ def _changed_code(entries: Sequence[Entry]) -> list[str]:
     return changes
 
 
-def _unlike_ends(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+def _unlike_ends(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str]:
     """Say which sweeps may still change, and which began with what others had found."""
     warnings = []
     running = [entry.id for entry in entries if not entry.history.state.finished]
@@ -259,7 +259,7 @@ def _unlike_ends(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
     return warnings
 
 
-def _unequal_costs(entries: Sequence[Entry], cost: Cost) -> list[str]:
+def _unequal_costs(entries: Sequence[ComparedSweep], cost: Cost) -> list[str]:
     ends = {entry.id: entry.end(cost) for entry in entries}
     least, most = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
     if ends[most] <= UNEQUAL * ends[least]:
@@ -316,7 +316,9 @@ def _covered(key: str, by: Sequence[str]) -> bool:
     return any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in by)
 
 
-def _by(entries: Sequence[Entry], of: Callable[[Entry], Any]) -> dict[Any, list[str]]:
+def _by(
+    entries: Sequence[ComparedSweep], of: Callable[[ComparedSweep], Any]
+) -> dict[Any, list[str]]:
     """Return the ids of the sweeps by a value of each."""
     groups = defaultdict(list)
     for entry in entries:

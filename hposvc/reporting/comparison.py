@@ -27,8 +27,8 @@ from hposvc.errors import SpecError, fail
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.charts import comparison as chart
 from hposvc.reporting.comparable import (
+    ComparedSweep,
     Cost,
-    Entry,
     check,
     differing_keys,
     doubts,
@@ -46,7 +46,7 @@ PROBABLY = 0.8  # probability from which a group is called probably better
 class Compared:
     """A comparison of sweeps; the first group is what the others are held against."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ComparedSweep]
     groups: Mapping[str, str]  # group of each sweep
     by: Sequence[str]  # keys of the spec that make the groups; empty: each sweep is one
     cost: Cost
@@ -339,10 +339,12 @@ def compare(sweeps: Sequence[OpenSweep], by: Sequence[str] = (), cost: Cost = "h
         NotFound: there is no such sweep.
         SpecError: the sweeps can't be compared.
     """
-    return compared([Entry.read(sweep) for sweep in sweeps], by, cost)
+    return compared([ComparedSweep.read(sweep) for sweep in sweeps], by, cost)
 
 
-def compared(entries: Sequence[Entry], by: Sequence[str] = (), cost: Cost = "hours") -> Compared:
+def compared(
+    entries: Sequence[ComparedSweep], by: Sequence[str] = (), cost: Cost = "hours"
+) -> Compared:
     """Compare sweeps that have been read; see `compare`.
 
     Raises:
@@ -365,7 +367,9 @@ def compared(entries: Sequence[Entry], by: Sequence[str] = (), cost: Cost = "hou
     return Compared(unique, groups, by, cost, figures, bests)
 
 
-def side_by_side(entries: Sequence[Entry], cost: Cost = "hours") -> tuple[Compared | None, str]:
+def side_by_side(
+    entries: Sequence[ComparedSweep], cost: Cost = "hours"
+) -> tuple[Compared | None, str]:
     """Return the comparison of sweeps that nobody has grouped; or None, and why there is none."""
     try:
         check([*entries], cost)

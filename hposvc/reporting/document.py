@@ -28,7 +28,7 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.chart import DIGITS, Chart
 from hposvc.reporting.charts import charts, draw
-from hposvc.reporting.comparable import Entry
+from hposvc.reporting.comparable import ComparedSweep
 from hposvc.reporting.comparison import Compared, side_by_side
 from hposvc.reporting.history import History
 from hposvc.reporting.prose import prose
@@ -46,7 +46,7 @@ SHOWN_ELSEWHERE = ("best", "wrong", "reproduce")  # topics that the report has p
 
 
 @dataclass(frozen=True)
-class Figure:
+class ReportFigure:
     """A figure of a sweep on the report's first screen."""
 
     name: str
@@ -197,7 +197,7 @@ class Section:
         ]
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[ReportFigure]:
         """Figures of what the sweep did and cost."""
         counts = {name.lower(): count for name, count in self.state.trials.counts.items() if count}
         done = ", ".join(f"{count} {name}" for name, count in counts.items())
@@ -208,16 +208,17 @@ class Section:
         worked = "" if gpus else self._planned("cpu_hours", lambda value: amount(value / cores))
         price = "" if self.state.money is None else self.state.spec.price.text(self.state.money)
         notes = ", ".join(filter(None, (price, planned)))
-        used = Figure("GPU-hours", amount(self.gpu_hours), notes) if gpus else None
+        used = ReportFigure("GPU-hours", amount(self.gpu_hours), notes) if gpus else None
         steps = sum(trial.step for trial in self.state.trials.values())
         last = self.state.spec.last_step
         share = steps / (last * self.total) if last and self.total else None
         saved = "" if share is None else f"{share:.0%} of training every trial to its end"
         return [
-            Figure("Trials", f"{self.total}", done),
-            used or Figure("Worker-hours", amount(cost), ", ".join(filter(None, (price, worked)))),
-            Figure("Time", duration(self.elapsed_s), self._planned("wall_s", duration)),
-            Figure(f"{self.unit or 'step'}s trained".capitalize(), f"{steps:,}", saved),
+            ReportFigure("Trials", f"{self.total}", done),
+            used
+            or ReportFigure("Worker-hours", amount(cost), ", ".join(filter(None, (price, worked)))),
+            ReportFigure("Time", duration(self.elapsed_s), self._planned("wall_s", duration)),
+            ReportFigure(f"{self.unit or 'step'}s trained".capitalize(), f"{steps:,}", saved),
         ]
 
     def _planned(self, figure: str, show: Callable[[float], str]) -> str:
@@ -388,7 +389,7 @@ def compare(sections: Sequence[Section]) -> tuple[Compared | None, str]:
     if len(sections) < 2:
         return None, ""
     return side_by_side(
-        [Entry(section.row, section.history, section.phase) for section in sections]
+        [ComparedSweep(section.row, section.history, section.phase) for section in sections]
     )
 
 

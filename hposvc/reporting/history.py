@@ -33,7 +33,7 @@ ENDS: dict[TrialPhase, str] = {
 
 
 @dataclass(frozen=True)
-class Span:
+class SlotSpan:
     """The time in which a trial held a slot: an order, from its start to its end.
 
     A lane is no device, but a place among the orders of the same time, the lowest
@@ -64,7 +64,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DrawnDecision:
     """A decision about a trial at a step, in the words of its scheduler or of a user."""
 
     step: int
@@ -75,7 +75,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Failure:
+class OrderFailure:
     """A failure of an order."""
 
     trial: str
@@ -107,10 +107,10 @@ class History:
 
     spec: SweepSpec  # with which the sweep began
     state: SweepState = field(init=False)
-    spans: dict[int, Span] = field(default_factory=dict)  # by order
+    spans: dict[int, SlotSpan] = field(default_factory=dict)  # by order
     readings: dict[str, list[Reading]] = field(default_factory=dict)  # by trial
-    decisions: dict[str, list[Decision]] = field(default_factory=dict)  # by trial
-    failures: list[Failure] = field(default_factory=list)
+    decisions: dict[str, list[DrawnDecision]] = field(default_factory=dict)  # by trial
+    failures: list[OrderFailure] = field(default_factory=list)
     improvements: list[Improvement] = field(default_factory=list)  # none with several metrics
     waits: dict[str, float] = field(default_factory=dict)  # seconds for a proposal, by trial
     undriven: list[tuple[float, float]] = field(default_factory=list)  # times between two drivers
@@ -121,7 +121,7 @@ class History:
     lanes: int = 0  # the most orders at the same time
     # What models say of the results, made a little before; None: `explained` asks them.
     answers: Sequence[Explained] | None = None
-    _running: dict[int, Span] = field(default_factory=dict)
+    _running: dict[int, SlotSpan] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)  # lanes, a heap
     _unlucky: set[str] = field(default_factory=set)  # trials whose last order failed or was lost
 
@@ -183,7 +183,7 @@ class History:
             case Failed() if trial is not None:
                 self._fail(event, trial, step)
             case Decided() if trial is None or trial.replicate_of is None:
-                decided = Decision(
+                decided = DrawnDecision(
                     event.step, event.time, event.verdict, event.reason, event.detail
                 )
                 self.decisions.setdefault(event.trial, []).append(decided)
@@ -201,7 +201,7 @@ class History:
             lane = heapq.heappop(self._free)
         else:
             lane, self.lanes = self.lanes, self.lanes + 1
-        self.spans[order.id] = self._running[order.id] = Span(
+        self.spans[order.id] = self._running[order.id] = SlotSpan(
             order=order.id,
             trial=order.trial,
             replicate=order.replicate,
@@ -240,7 +240,7 @@ class History:
         rank_s = 0.0 if span is None else max(0.0, event.time - span.start) * span.workers
         line = error_line(event.message)
         self.failures.append(
-            Failure(event.trial, step, event.time, event.cause, line, again, self.cost(rank_s))
+            OrderFailure(event.trial, step, event.time, event.cause, line, again, self.cost(rank_s))
         )
         if again:
             self._unlucky.add(event.trial)
@@ -251,7 +251,9 @@ class History:
             return
         decisions = self.decisions.setdefault(trial.id, [])
         if not decisions or (decisions[-1].verdict, decisions[-1].step) != ("pause", trial.step):
-            decisions.append(Decision(trial.step, time, "pause", "rung", "it waits at its rung"))
+            decisions.append(
+                DrawnDecision(trial.step, time, "pause", "rung", "it waits at its rung")
+            )
 
     def _report(self, event: Reported, trial: TrialState) -> None:
         if trial.replicate_of is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hposvc.reporting.history import History
-from hposvc.reporting.svg import Categories, Linear, Log, Scale
+from hposvc.reporting.svg import Categories, Linear, LogScale, Scale
 from hposvc.state.trial import TrialState
 from hposvc.text import value_text
 from searchers.space import Choice, Domain
@@ -39,7 +39,7 @@ def axis(parameter: Mapping[str, Any], start: float, end: float, count: int = 5)
         bands = Categories(names, start, end)
         return Axis(bands, lambda value: bands(index[json.dumps(value)]))
     low, high = float(parameter["low"]), float(parameter["high"])
-    scale = Log(low, high, start, end) if parameter["scale"] == "log" else None
+    scale = LogScale(low, high, start, end) if parameter["scale"] == "log" else None
     numbers = scale or Linear(low, high, start, end, count)
     return Axis(numbers, lambda value: numbers(float(value)))
 

@@ -86,7 +86,7 @@ def to_study(
         study.set_metric_names([metric.name for metric in spec.objectives])
     study.set_user_attr("hposvc:sweep", record.row.id)
     study.set_user_attr("hposvc:state", record.phase)
-    trials = Trials(spec)
+    trials = StudyTrials(spec)
     for event in events:
         trials.take_in(event)
     ended = [trial for trial in state.trials.values() if trial.over]
@@ -103,7 +103,7 @@ def _storage(file: Path) -> BaseStorage:
     return RDBStorage(f"sqlite:///{file}")
 
 
-class Trials:
+class StudyTrials:
     """A sweep's trials as Optuna keeps them; what a trial's state lacks is taken from events."""
 
     def __init__(self, spec: SweepSpec) -> None:

@@ -126,7 +126,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Log:
+class LogScale:
     """A logarithmic scale between two positive numbers."""
 
     low: float
@@ -136,7 +136,7 @@ class Log:
     marked: Sequence[float] = ()  # values with a tick; empty: round ones
 
     @classmethod
-    def around(cls, values: Iterable[float], start: float, end: float) -> "Log":
+    def around(cls, values: Iterable[float], start: float, end: float) -> "LogScale":
         """Return a scale that holds all positive finite values."""
         finite = [value for value in values if math.isfinite(value) and value > 0] or [0.1, 1.0]
         low, high = min(finite), max(finite)
@@ -187,7 +187,9 @@ class Categories:
         return [Tick(self(place), name) for place, name in enumerate(self.names)]
 
 
-def robust(values: Iterable[float | None], start: float, end: float, goal: str) -> Linear | Log:
+def robust(
+    values: Iterable[float | None], start: float, end: float, goal: str
+) -> Linear | LogScale:
     """Return a scale for values of a metric on which a few bad values do not hide the others.
 
     The good end is always on the scale; the bad end may lie beyond it. Losses over more than one
@@ -199,7 +201,7 @@ def robust(values: Iterable[float | None], start: float, end: float, goal: str) 
     low, high = finite[0], finite[-1]
     q10, q90 = (finite[round(share * (len(finite) - 1))] for share in (0.1, 0.9))
     if goal == "minimize" and low > 0 and q90 / low > 30:
-        return Log(low / 1.2, min(high, q90 * 5) * 1.2, start, end)
+        return LogScale(low / 1.2, min(high, q90 * 5) * 1.2, start, end)
     spread = 1.5 * (q90 - q10)
     if goal == "minimize" and spread:
         high = max(value for value in finite if value <= q90 + spread)

@@ -82,7 +82,7 @@ class Pb2(Pbt):
 
 
 @dataclass(frozen=True)
-class Interval:
+class TrainingInterval:
     """The training of a member between two rankings, with unchanged values."""
 
     start: int  # the member's step at the beginning
@@ -91,10 +91,10 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class IntervalOutcome:
     """A finished interval, with its last step and loss."""
 
-    interval: Interval
+    interval: TrainingInterval
     until: int
     after: float  # loss at `until`; infinite: the member diverged
 
@@ -112,8 +112,8 @@ class Select:
     policy: Pb2
     clock: int  # last ranking step of the member that copies
     loss: float  # the donor's
-    outcomes: tuple[Outcome, ...]
-    pending: tuple[Interval, ...]
+    outcomes: tuple[IntervalOutcome, ...]
+    pending: tuple[TrainingInterval, ...]
 
     def values(self, space: Space, params: Params, rng: Generator) -> Params:
         """Return the donor's values, with numbers chosen by the model and other values explored.
@@ -183,8 +183,8 @@ class Select:
 @dataclass
 class _Bandits(Population):
     policy: Pb2
-    intervals: dict[str, Interval] = field(default_factory=dict)  # under way; newest last
-    outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MAX_OUTCOMES))
+    intervals: dict[str, TrainingInterval] = field(default_factory=dict)  # under way; newest last
+    outcomes: deque[IntervalOutcome] = field(default_factory=lambda: deque(maxlen=MAX_OUTCOMES))
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
@@ -205,7 +205,7 @@ class _Bandits(Population):
         source = fact.parent if fact.parent in self.losses else fact.trial
         values = {name: fact.params[name] for name in self.policy.mutate if name in fact.params}
         before = self.losses.get(source)
-        self.intervals[fact.trial] = Interval(self.clocks[fact.trial], values, before)
+        self.intervals[fact.trial] = TrainingInterval(self.clocks[fact.trial], values, before)
 
     def _end_interval(self, report: Report) -> None:
         """End the member's interval if the member was ranked or diverged, and begin the next."""
@@ -215,9 +215,11 @@ class _Bandits(Population):
         interval = self.intervals.pop(report.trial, None)
         if interval is None:
             return
-        self.outcomes.append(Outcome(interval, report.step, report.loss))
+        self.outcomes.append(IntervalOutcome(interval, report.step, report.loss))
         if not diverged:
-            self.intervals[report.trial] = Interval(report.step, interval.values, report.loss)
+            self.intervals[report.trial] = TrainingInterval(
+                report.step, interval.values, report.loss
+            )
 
 
 def _is_number(domain: Domain) -> bool:

@@ -22,7 +22,7 @@ from hposvc.events import (
     Suggested,
 )
 from hposvc.journal import agents
-from hposvc.journal.agents import AgentOrder, Row, reported_checkpoint
+from hposvc.journal.agents import AgentOrder, OrderRow, reported_checkpoint
 from hposvc.server.problems import ApiError
 from trainables.dataset import DataSet
 from trainables.errors import encodable, shortened
@@ -35,7 +35,9 @@ NOW = 0.0  # the time of events until the driver, whose clock counts, reads them
 TRIAL = re.compile(r"t[0-9]{1,12}")
 
 
-def find(connection: Connection, sweep: str, client: str, trial: str, order: int | None) -> Row:
+def find(
+    connection: Connection, sweep: str, client: str, trial: str, order: int | None
+) -> OrderRow:
     """Return the client's order of a trial, which may be over.
 
     Raises:
@@ -55,7 +57,7 @@ def lost(client: str, trial: str) -> ApiError:
     return ApiError(409, "lease_lost", message, fix="let go of the trial, and ask for another")
 
 
-def verdict_of(row: Row, step: int) -> Verdict | None:
+def verdict_of(row: OrderRow, step: int) -> Verdict | None:
     """Return the answer to an order's last report; None: the sweep has not decided yet."""
     has_checkpoint = row.saved is not None and row.saved.step >= step
     if row.told == "stop":
@@ -73,7 +75,7 @@ def verdict_of(row: Row, step: int) -> Verdict | None:
 def report(
     connection: Connection,
     sweep: str,
-    row: Row,
+    row: OrderRow,
     step: int,
     metrics: Mapping[str, object],
     left_out: Mapping[str, str],
@@ -115,7 +117,7 @@ def report(
     return verdict_of(now, step) or (None if waits else "continue")
 
 
-def _check_step(row: Row, step: int) -> None:
+def _check_step(row: OrderRow, step: int) -> None:
     until = row.body.until
     lowest = row.low + 1
     if step < lowest or (until is not None and step > until):
@@ -124,13 +126,13 @@ def _check_step(row: Row, step: int) -> None:
         raise bad(f"step is {step}; steps left in this order of {row.trial}: {left}", "step")
 
 
-def _needs_checkpoint(row: Row, step: int) -> bool:
+def _needs_checkpoint(row: OrderRow, step: int) -> bool:
     """Return whether other trials may copy this one at the step, so that it needs a checkpoint."""
     saved = row.saved is not None and row.saved.step >= step
     return row.body.copies and step > row.step and step in row.body.milestones and not saved
 
 
-def saved_of(row: Row, step: int, checkpoint: Saved | str) -> Saved:
+def saved_of(row: OrderRow, step: int, checkpoint: Saved | str) -> Saved:
     """Return the record of a checkpoint.
 
     Text is a foreign program's own; it is returned as it came, and nobody opens or deletes it.
@@ -159,7 +161,7 @@ def saved_of(row: Row, step: int, checkpoint: Saved | str) -> Saved:
 def keep(
     connection: Connection,
     sweep: str,
-    row: Row,
+    row: OrderRow,
     checkpoint: Saved | None,
     data: Sequence[Body] | None,
     placed: Body | None,
@@ -189,7 +191,7 @@ def keep(
         raise lost(row.client or "", row.trial)
 
 
-def beat(connection: Connection, sweep: str, row: Row) -> Verdict:
+def beat(connection: Connection, sweep: str, row: OrderRow) -> Verdict:
     """Record a sign of life, and say whether the trial goes on."""
     if row.state != "leased" or not agents.keep_alive(connection, sweep, row):
         raise lost(row.client or "", row.trial)
@@ -201,7 +203,7 @@ def beat(connection: Connection, sweep: str, row: Row) -> Verdict:
 def tell(
     connection: Connection,
     sweep: str,
-    row: Row,
+    row: OrderRow,
     state: Literal["done", "failed", "released"],
     reason: str,
     cause: Cause | None,
@@ -224,7 +226,7 @@ def tell(
         raise lost(row.client or "", row.trial)
 
 
-def work_of(row: Row) -> AgentOrder:
+def work_of(row: OrderRow) -> AgentOrder:
     """Return an order as an agent gets it: from the beginning, or from its last checkpoint on."""
     first, until = row.resumes_after + 1, row.body.until
     ended = row.told is not None or (row.step == until and verdict_of(row, row.step) == "stop")

@@ -68,7 +68,7 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Drivers:
+class DriverLimits:
     """The drivers of sweeps."""
 
     max: Positive | None = None  # at once; None: as many as CPU cores, 2 at least
@@ -90,7 +90,7 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Notify:
+class NotifyRules:
     """Where webhooks of sweeps may be, and the services that sweeps may use."""
 
     hosts: tuple[Host, ...] | None = None  # only these, wherever they are; None: public addresses
@@ -116,12 +116,12 @@ class Config:
     projects: dict[Name, Project] | None = None  # None: whoever has a token sees all sweeps
     defaults: dict[str, object] = field(default_factory=dict)  # by dotted key of specs
     limits: dict[str, Bound] = field(default_factory=dict)  # by dotted key of specs
-    drivers: Drivers = field(default_factory=Drivers)
+    drivers: DriverLimits = field(default_factory=DriverLimits)
     requests: Requests = field(default_factory=Requests)
     hosts: tuple[Host, ...] = ()  # names by which the server is called, beside its address
     proxies: tuple[Network, ...] = ("127.0.0.1", "::1")  # believed with --behind-proxy
     loopback: Literal["open", "token"] = "open"
-    notify: Notify = field(default_factory=Notify)
+    notify: NotifyRules = field(default_factory=NotifyRules)
     __pydantic_config__ = CLOSED
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from hposvc.errors import StoreError, Unanswered
 from hposvc.journal import agents
-from hposvc.journal.agents import State
+from hposvc.journal.agents import OrderState
 from hposvc.journal.database import Store
 from hposvc.journal.journal import SweepRow
 from hposvc.server.problems import ApiError
@@ -38,7 +38,7 @@ log = logging.getLogger("hposvc")
 class _Waiter:
     """A request that waits until a look shows what it waits for."""
 
-    sees: Callable[[State], object]  # None: not yet
+    sees: Callable[[OrderState], object]  # None: not yet
     order: int | None  # that it looks at; None: at open orders
     found: "Future[Any]" = field(default_factory=Future)
 
@@ -99,7 +99,7 @@ class Exchange:
     async def wait(
         self,
         sweep: str,
-        sees: Callable[[State], Result | None],
+        sees: Callable[[OrderState], Result | None],
         timeout_s: float,
         order: int | None = None,
     ) -> Result | None:
@@ -125,7 +125,7 @@ class Exchange:
                 if not left:
                     del self._waiters[sweep]
 
-    def look_at(self, sweep: str) -> tuple[State, list[agents.Client]]:
+    def look_at(self, sweep: str) -> tuple[OrderState, list[agents.Client]]:
         """Return how a sweep's orders stand, and its clients."""
         with self.store.reading() as connection:
             return agents.state_of(connection, sweep), agents.clients_of(connection, sweep)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from hposvc.errors import StoreError
 from hposvc.journal import feed
-from hposvc.journal.compression import Row
-from hposvc.journal.feed import FeedRow, Position
+from hposvc.journal.compression import EventRow
+from hposvc.journal.feed import FeedPosition, FeedRow
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.text import spelled
 
@@ -53,7 +53,7 @@ class Page:
 
 
 @dataclass(eq=False)
-class Listener:
+class EventListener:
     """Someone who waits for new events."""
 
     loop: asyncio.AbstractEventLoop
@@ -78,7 +78,7 @@ class Feed:
         self.polled = time.monotonic()  # when the journal answered last
         self.encoded = 0  # events so far
         self._lock = threading.Lock()  # of the listeners
-        self._listeners: dict[str | None, set[Listener]] = {}  # by sweep; None: of all sweeps
+        self._listeners: dict[str | None, set[EventListener]] = {}  # by sweep; None: of all sweeps
         self._encoding = threading.Lock()  # of the pages
         self._pages: OrderedDict[tuple[float, str, int, int], Page] = OrderedDict()
 
@@ -98,9 +98,9 @@ class Feed:
             self._wake(None, *self._listeners)
 
     @asynccontextmanager
-    async def listening(self, sweep: str | None) -> AsyncIterator[Listener]:
+    async def listening(self, sweep: str | None) -> AsyncIterator[EventListener]:
         """Listen to a sweep, or to all: read first, then wait, so that nothing is missed."""
-        listener = Listener(asyncio.get_running_loop())
+        listener = EventListener(asyncio.get_running_loop())
         with self._lock:
             self._listeners.setdefault(sweep, set()).add(listener)
         try:
@@ -150,7 +150,7 @@ class Feed:
                 self._pages.popitem(last=False)
             return self._pages[key]
 
-    def _poll(self, position: Position, stop: threading.Event) -> None:
+    def _poll(self, position: FeedPosition, stop: threading.Event) -> None:
         while not stop.wait(POLL_S):
             try:
                 rows = feed.read(self.journal.store, position, ROWS)
@@ -173,7 +173,7 @@ class Feed:
                 log.debug("a listener is gone")
 
 
-def encode(sweep: str, rows: Iterator[Row]) -> Iterator[EncodedEvent]:
+def encode(sweep: str, rows: Iterator[EventRow]) -> Iterator[EncodedEvent]:
     """Yield events as JSON, with numbers that JSON does not have as texts."""
     name = json.dumps(sweep)
     for seq, kind, at, body in rows:

@@ -90,7 +90,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class ErrorResponse:
     """A response to a request that failed."""
 
     status: int
@@ -102,7 +102,7 @@ class Answer:
         return JSONResponse({"errors": list(self.errors)}, self.status, dict(self.headers))
 
 
-def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> Answer:
+def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> ErrorResponse:
     """Return the response to an error; that of a bug leaves its traceback in the home.
 
     Args:
@@ -111,16 +111,20 @@ def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> Answer
     match error:
         case ApiError():
             refused = entry(error.code, error.detail, key=error.key, fix=error.fix)
-            return Answer(error.status_code, [refused], error.headers or {})
+            return ErrorResponse(error.status_code, [refused], error.headers or {})
         case SpecError():
             status, code = STATUSES[PathOutside if isinstance(error, PathOutside) else SpecError]
-            return Answer(status, [problem.entry(code) for problem in error.problems[:MAX_ERRORS]])
+            return ErrorResponse(
+                status, [problem.entry(code) for problem in error.problems[:MAX_ERRORS]]
+            )
         case RequestValidationError():
             entries = [_describe_misfit(misfit, keys) for misfit in error.errors()[:MAX_ERRORS]]
-            return Answer(400, entries)
+            return ErrorResponse(400, entries)
         case HTTPException():
             code = HTTP_CODES.get(error.status_code, "bad_request")
-            return Answer(error.status_code, [entry(code, error.detail)], error.headers or {})
+            return ErrorResponse(
+                error.status_code, [entry(code, error.detail)], error.headers or {}
+            )
     status_of_kind = next(
         (STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None
     )
@@ -128,12 +132,14 @@ def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> Answer
         getattr(type(error), "exit_code", errors.BUG), (500, "bug")
     )
     if status == 500:
-        return Answer(500, [entry("bug", _save_bug(error, home))])
+        return ErrorResponse(500, [entry("bug", _save_bug(error, home))])
     headers = {"Retry-After": f"{RETRY_S}"} if status == 503 else {}
-    return Answer(status, [entry(code, f"{error}", fix=getattr(error, "fix", None))], headers)
+    return ErrorResponse(
+        status, [entry(code, f"{error}", fix=getattr(error, "fix", None))], headers
+    )
 
 
-def answer_errors(app: FastAPI, respond: Callable[[Request, Answer], Response]) -> None:
+def answer_errors(app: FastAPI, respond: Callable[[Request, ErrorResponse], Response]) -> None:
     """Answer the errors that FastAPI has bodies of its own for; the gate answers all others.
 
     Args:

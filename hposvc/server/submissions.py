@@ -45,7 +45,7 @@ SPEC = "spec"  # the document's name in errors
 
 
 @dataclass(frozen=True)
-class Request:
+class SubmissionRequest:
     """A spec and its files, as a caller submits them."""
 
     spec: Mapping[str, Any] | str | Document  # a mapping, YAML text, or either once it is read
@@ -59,7 +59,7 @@ class Request:
     code: Mapping[str, Any] = field(default_factory=dict)  # to be found by the driver; empty: any
 
 
-def submit(service: Service, principal: Principal, request: Request) -> Submission:
+def submit(service: Service, principal: Principal, request: SubmissionRequest) -> Submission:
     """Record the sweep of a request, and return its submission; the same request again, the same.
 
     Raises:
@@ -110,7 +110,7 @@ def fork(
     principal: Principal,
     row: SweepRow,
     changes: Mapping[str, object],
-    request: Request,
+    request: SubmissionRequest,
 ) -> Submission:
     """Record a new sweep with the spec and files of another, from which it learns.
 
@@ -151,7 +151,7 @@ def reproduce(
     check_project(principal, row.project)
     with service.folded.open(row) as folded:
         data = reproduction.replay_data(folded.record(), trial)
-    asked = Request(
+    asked = SubmissionRequest(
         {},
         reproduction.free_name(service.sweeps, row.id, trial),
         secrets=secrets,
@@ -164,7 +164,11 @@ def reproduce(
 
 
 def _derive(
-    service: Service, principal: Principal, row: SweepRow, document: Document, request: Request
+    service: Service,
+    principal: Principal,
+    row: SweepRow,
+    document: Document,
+    request: SubmissionRequest,
 ) -> Submission:
     """Record a new sweep with the files of another, and with its secrets if they are the caller's.
 
@@ -299,7 +303,7 @@ def _missing_files(spec: SweepSpec, folder: Path) -> Iterator[Problem]:
             yield Problem(path, f"there is no file {place}", "send it in `files` or in an archive")
 
 
-def _name(request: Request, spec: SweepSpec, digest: str) -> str:
+def _name(request: SubmissionRequest, spec: SweepSpec, digest: str) -> str:
     if request.id is None:
         mark = random.token_hex(DIGITS // 2) if request.new else digest[:DIGITS]
         return f"{spec.name[: MAX_ID - DIGITS - 1]}-{mark}"
@@ -309,7 +313,7 @@ def _name(request: Request, spec: SweepSpec, digest: str) -> str:
         raise ApiError(400, "bad_request", f"id: {error}", key="id") from error
 
 
-def _digest(request: Request, document: Document, archive: str | None) -> str:
+def _digest(request: SubmissionRequest, document: Document, archive: str | None) -> str:
     """Return the SHA-256 of all that makes the sweep what it is."""
     made_of = {"spec": document.data, "id": request.id, "archive": archive, "new": request.new}
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
@@ -327,7 +331,9 @@ def _find_by_key(sweeps: api.Sweeps, by: str, key: str | None, digest: str) -> S
     return submission
 
 
-def _find(sweeps: api.Sweeps, request: Request, name: str, digest: str) -> Submission | None:
+def _find(
+    sweeps: api.Sweeps, request: SubmissionRequest, name: str, digest: str
+) -> Submission | None:
     """Return the submission that has this id, of the same request; None: the id is free."""
     # In this order: another request may be recording the sweep, with its submission.
     if sweeps.journal.find(name) is None:

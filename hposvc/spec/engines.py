@@ -6,7 +6,7 @@ A new engine takes a backend in a room of its own, and a line here.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-METRICS = "hposvc.backends.ray.prometheus:Metrics"
+METRICS = "hposvc.backends.ray.prometheus:RayMetrics"
 NO_SLOTS = "hposvc.backends.null:NullBackend"  # ends or pauses a sweep without a slot
 
 
@@ -33,7 +33,7 @@ ENGINES: Mapping[str, EngineType] = {
     "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), on_nodes=True),
     "tune": EngineType("hposvc.backends.tune.backend:RayTune", (METRICS,), on_nodes=True),
     "local": EngineType(
-        "hposvc.backends.local:Local",
+        "hposvc.backends.local:LocalBackend",
         backend_of_several="hposvc.backends.process.pool:ProcessPool",
         elastic=False,
         batched=False,

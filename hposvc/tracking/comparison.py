@@ -22,7 +22,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MlflowComparison:
     """The result of comparing a sweep's runs in MLflow with its journal."""
 
     sweep: str
@@ -41,7 +41,7 @@ class Comparison:
         return {**asdict(self), "agrees": self.agrees}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> "Comparison":
+    def from_data(cls, data: Mapping[str, Any]) -> "MlflowComparison":
         """Return the comparison that `data` describes."""
         differences = tuple(Difference(**difference) for difference in data["differences"])
         return cls(data["sweep"], data["stance"], data["runs"], data["points"], differences)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hposvc.tracking.comparison import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
-from hposvc.tracking.projection import Entry, Point
+from hposvc.tracking.projection import MetricPoint, RunContent
 from searchers.values import as_text
 
 SHOWN = 5  # steps named in a message
@@ -15,7 +15,7 @@ Exact = tuple[int, int, str]  # a point of a metric as compared: (step, ms, valu
 
 
 def compare_attributes(
-    name: str, run: Run, at_least: Entry, at_most: Entry, nested: Mapping[str, str]
+    name: str, run: Run, at_least: RunContent, at_most: RunContent, nested: Mapping[str, str]
 ) -> Iterator[Difference]:
     """Yield the differences in status, tags and params.
 
@@ -41,7 +41,7 @@ def compare_attributes(
 
 
 def compare_points(
-    name: str, metric: str, points: Iterable[Point], at_least: Entry, at_most: Entry
+    name: str, metric: str, points: Iterable[MetricPoint], at_least: RunContent, at_most: RunContent
 ) -> Iterator[Difference]:
     """Yield the difference in the points of a metric, compared by step, time and value."""
     actual, expected_points = _exact_points(metric, points), _exact_points(metric, at_least.points)
@@ -61,7 +61,7 @@ def compare_points(
 
 
 def compare_data(
-    name: str, logged: Collection[tuple[str, str]], expected: Entry
+    name: str, logged: Collection[tuple[str, str]], expected: RunContent
 ) -> Iterator[Difference]:
     """Yield the missing data sets, by name and digest; the trial may have logged others itself."""
     for data in expected.inputs:
@@ -69,7 +69,7 @@ def compare_data(
             yield Difference(name, f"data set {data.name}", "none", f"digest {data.digest}")
 
 
-def _exact_points(metric: str, points: Iterable[Point]) -> set[Exact]:
+def _exact_points(metric: str, points: Iterable[MetricPoint]) -> set[Exact]:
     return {
         (point.step, point.time, _stored_value(point.value))
         for point in points

@@ -20,7 +20,7 @@ from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.projection import Projection
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value
 
 RESULTS = "optimization_results.yaml"
@@ -61,7 +61,7 @@ class HydraResults(Sink):
     name: ClassVar[str] = "hydra"
     gathers: ClassVar[bool] = True
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SinkSetting) -> None:
         self._sweep, self._multirun = setting.sweep.id, Multirun.of(setting.spec)
 
     def open(self) -> None:

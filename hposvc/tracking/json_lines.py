@@ -15,8 +15,8 @@ from typing import BinaryIO, ClassVar
 from hposvc.journal.home import JSON_LINES
 from hposvc.state.sweep import SweepState
 from hposvc.text import finite
-from hposvc.tracking.projection import PARENT, Entry, Projection
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.projection import PARENT, Projection, RunContent
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 
 BLOCK = 65_536  # bytes read at a time, from the end
 
@@ -29,7 +29,7 @@ class JsonLines(Sink):
     name: ClassVar[str] = "json_lines"
     gathers: ClassVar[bool] = False
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SinkSetting) -> None:
         self.path: Path = setting.folder / JSON_LINES
         self._last = (0, 0)  # the event of the last line, and how many lines of it are there
 
@@ -79,14 +79,14 @@ class JsonLines(Sink):
         """Do nothing: everything is on the disk."""
 
 
-def _batch_fields(entries: Mapping[str, Entry]) -> Iterator[Fields]:
+def _batch_fields(entries: Mapping[str, RunContent]) -> Iterator[Fields]:
     for run, entry in entries.items():
         trial = None if run == PARENT else run
         for kind, fields in _entry_fields(entry):
             yield {"kind": kind, "trial": trial, **fields}
 
 
-def _entry_fields(entry: Entry) -> Iterator[tuple[str, Fields]]:
+def _entry_fields(entry: RunContent) -> Iterator[tuple[str, Fields]]:
     """Yield kind and fields of the lines of an entry."""
     if entry.start is not None:
         params = {name: finite(value) for name, value in entry.params.items()}

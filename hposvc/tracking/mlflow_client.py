@@ -34,7 +34,7 @@ from hposvc.spec import SweepSpec
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_names import NOTE
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
-from hposvc.tracking.projection import PARENT, Entry, Point
+from hposvc.tracking.projection import PARENT, MetricPoint, RunContent
 from searchers.values import Value
 from trainables.dataset import DataSet
 
@@ -146,22 +146,22 @@ class Tracker:
             if tag in run.data.tags:
                 self.client.delete_tag(run.info.run_id, tag)
 
-    def points(self, run: Run, name: str) -> list[Point]:
+    def points(self, run: Run, name: str) -> list[MetricPoint]:
         """Return all points of a run's metric."""
         history = self.client.get_metric_history(run.info.run_id, name)
-        return [Point(name, point.value, point.timestamp, point.step) for point in history]
+        return [MetricPoint(name, point.value, point.timestamp, point.step) for point in history]
 
     def files(self, run: str) -> list[str]:
         """Return the names at the top level of a run's artifacts."""
         return [Path(artifact.path).name for artifact in self.client.list_artifacts(run)]
 
-    def has_others(self, run: Run, entry: Entry) -> bool:
+    def has_others(self, run: Run, entry: RunContent) -> bool:
         """Whether the run has models, or data sets that the entry does not name."""
         models = run.outputs is not None and bool(run.outputs.model_outputs)
         models = models or bool(run.inputs and run.inputs.model_inputs)
         return models or not held_data(run) <= {(data.name, data.digest) for data in entry.inputs}
 
-    def send(self, run: str, entry: Entry) -> None:
+    def send(self, run: str, entry: RunContent) -> None:
         """Send an entry to a run."""
         metrics = [Metric(item.name, item.value, item.time, item.step) for item in entry.points]
         tags = [RunTag(name, value) for name, value in entry.tags.items()]
@@ -183,7 +183,7 @@ class Tracker:
         elif entry.reopened:
             self.client.update_run(run, status="RUNNING")
 
-    def missing(self, run: Run, entry: Entry) -> Entry:
+    def missing(self, run: Run, entry: RunContent) -> RunContent:
         """Return the part of an entry that the run lacks."""
         sent = {
             (point.name, point.time, point.step)
@@ -193,7 +193,7 @@ class Tracker:
         ended = (run.info.status, run.info.end_time) == (entry.status, entry.end)
         logged_data = held_data(run)
         ours = run.info.run_name.endswith(self.sweep)  # otherwise a user renamed the run
-        return Entry(
+        return RunContent(
             {name: text for name, text in entry.params.items() if name not in run.data.params},
             {name: text for name, text in entry.tags.items() if run.data.tags.get(name) != text},
             [item for item in entry.points if (item.name, item.time, item.step) not in sent],

@@ -5,7 +5,7 @@ import posixpath
 import re
 from dataclasses import replace
 
-from hposvc.tracking.projection import DESCRIPTION, Entry
+from hposvc.tracking.projection import DESCRIPTION, RunContent
 from searchers.values import as_text
 from trainables.errors import encodable
 
@@ -44,7 +44,7 @@ def _plain(name: str) -> str:
     return plain[:MOST_NAME]
 
 
-def legal_entry(entry: Entry) -> Entry:
+def legal_entry(entry: RunContent) -> RunContent:
     """Return an entry as MLflow holds it: legal names, and params as text."""
     tags = {NOTE if name == DESCRIPTION else name: text for name, text in entry.tags.items()}
     return replace(

@@ -17,9 +17,9 @@ from hposvc.tracking.description import headline
 from hposvc.tracking.mlflow_client import Run, Tracker, tracker_of
 from hposvc.tracking.mlflow_names import NESTING, legal_entry
 from hposvc.tracking.mlflow_server import hide_passwords
-from hposvc.tracking.projection import EXPERIMENT, PARENT, Entry, Projection, run_name
+from hposvc.tracking.projection import EXPERIMENT, PARENT, Projection, RunContent, run_name
 from hposvc.tracking.promotion import log_best, promote_once
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 
 log = logging.getLogger("hposvc")
 
@@ -34,7 +34,7 @@ class MLflowSink(Sink):
     name: ClassVar[str] = "mlflow"
     gathers: ClassVar[bool] = True  # a request takes some 10 ms, however few points it sends
 
-    def __init__(self, setting: Setting, tracker: Tracker | None = None) -> None:
+    def __init__(self, setting: SinkSetting, tracker: Tracker | None = None) -> None:
         self.sweep, self.spec, self.journal = setting.sweep, setting.spec, setting.journal
         self.tracker = tracker or tracker_of(setting.home, setting.sweep.id, setting.spec)
         self._alive = setting.alive
@@ -141,7 +141,7 @@ class MLflowSink(Sink):
                     self.tracker.delete(run.info.run_id)
         return kept_runs
 
-    def _create_parent(self, entry: Entry) -> None:
+    def _create_parent(self, entry: RunContent) -> None:
         """Create the parent run, with the spec and packages attached."""
         tags = {**provenance.tags(Path(self.spec.folder or "")), **entry.tags}
         self._create_run(PARENT, entry.start, tags)
@@ -149,7 +149,7 @@ class MLflowSink(Sink):
         self._share_view(finished=entry.status is not None)
         self._describe_experiment("running")
 
-    def _send_entry(self, name: str, entry: Entry) -> None:
+    def _send_entry(self, name: str, entry: RunContent) -> None:
         if name not in self._runs:
             self._create_run(name, entry.start, entry.tags, entry.name)
             entry = replace(entry, tags={}, name="")
@@ -157,7 +157,7 @@ class MLflowSink(Sink):
             entry = self.tracker.missing(self._untouched.pop(name), self._nested(name, entry))
         self._send(self._runs[name], entry)
 
-    def _nested(self, name: str, entry: Entry) -> Entry:
+    def _nested(self, name: str, entry: RunContent) -> RunContent:
         """Return the entry with its nesting tag, since its parent may have been created anew."""
         if name == PARENT:
             return entry
@@ -172,7 +172,7 @@ class MLflowSink(Sink):
         self._runs[name] = self.tracker.create(shown or run_name(self.sweep.id, name), start, tags)
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 
-    def _send(self, run: str, entry: Entry) -> None:
+    def _send(self, run: str, entry: RunContent) -> None:
         self._alive()
         self.tracker.send(run, entry)
 

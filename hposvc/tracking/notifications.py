@@ -26,7 +26,7 @@ from hposvc.tracking.file_lock import locked
 from hposvc.tracking.messages import Message, asks_for, compose, moment_of
 from hposvc.tracking.polling import is_driver_gone
 from hposvc.tracking.recorder_process import NOTIFICATIONS, OUT_OF_REACH
-from hposvc.tracking.sink import Setting, recorder_lock
+from hposvc.tracking.sink import SinkSetting, recorder_lock
 from hposvc.tracking.webhook import LIMIT_S, NotSent, post, signature
 
 POLL_S = 0.5  # seconds between two looks at the journal
@@ -41,7 +41,7 @@ Send = Callable[[Channel, Message], str]
 
 
 @dataclass(frozen=True)
-class Sender:
+class NotificationSender:
     """Settings for sending messages: the variables that hold addresses and secrets."""
 
     variables: Mapping[str, str] = field(repr=False)
@@ -222,8 +222,8 @@ def main(task: Mapping[str, Any]) -> None:
     """Deliver the notifications of the task's sweep; standard input is the pipe to the driver."""
     logging.basicConfig(format=f"%(asctime)s {NOTIFICATIONS}: %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs URLs, which may be secrets
-    setting = Setting.of_task(task)
-    sender = Sender({**os.environ, **task["secrets"]})
+    setting = SinkSetting.of_task(task)
+    sender = NotificationSender({**os.environ, **task["secrets"]})
 
     def begin() -> Notifier:
         return Notifier(

@@ -30,7 +30,7 @@ from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
-from hposvc.tracking.sink import Batch, Setting, Sink, recorder_lock
+from hposvc.tracking.sink import Batch, Sink, SinkSetting, recorder_lock
 from trainables.runtime.output import filter_output
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
@@ -224,7 +224,7 @@ def main(task: Mapping[str, Any]) -> None:
     """Record the task's sweep in its sink; standard input is the pipe to the driver."""
     logging.basicConfig(format=f"%(asctime)s {task['sink']}: %(message)s", level=logging.INFO)
     quiet_mlflow()
-    setting = Setting.of_task(task)
+    setting = SinkSetting.of_task(task)
     key = sink_key(task["sink"], setting.spec.works_in)
 
     def make() -> Sink:

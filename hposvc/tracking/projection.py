@@ -43,7 +43,7 @@ OBJECTIVE = "objective"  # metric of a trial's value so far; MLflow lists it bef
 RunEnd = Literal["FINISHED", "FAILED", "KILLED"]
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """A value of a metric."""
 
     name: str
@@ -53,12 +53,12 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunContent:
     """Content to be sent to a run."""
 
     params: dict[str, Value] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    points: list[Point] = field(default_factory=list)
+    points: list[MetricPoint] = field(default_factory=list)
     status: RunEnd | None = None  # None: running
     end: int | None = None  # ms; None: running
     reopened: bool = False  # an ended run runs again: its sweep was extended, or its trial retried
@@ -91,7 +91,7 @@ class Projection:
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
         self._described: set[str] = set()  # trials with newly declared data sets
-        self._points: dict[str, list[Point]] = {}
+        self._points: dict[str, list[MetricPoint]] = {}
         self._changes: dict[str, ParameterHistory] = {}  # by trial that has begun
 
     def apply(self, event: Event) -> None:
@@ -110,7 +110,7 @@ class Projection:
             points = self._points.setdefault(event.trial, [])
             metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
             prefix = self._metric_prefix(event)
-            points += [Point(prefix + k, v, time, event.step) for k, v in metrics.items()]
+            points += [MetricPoint(prefix + k, v, time, event.step) for k, v in metrics.items()]
         if isinstance(event, Described) and self.state.trials[event.trial].data is event.data:
             self._described.add(event.trial)
         changed = [name for name in affected if self._state_and_reason(name) != before[name]]
@@ -123,7 +123,7 @@ class Projection:
         """Whether a run began, ended or changed its state since the last `take_entries`."""
         return bool(self._stale)
 
-    def take_entries(self) -> dict[str, Entry]:
+    def take_entries(self) -> dict[str, RunContent]:
         """Return what is new since the last call, by run, with the parent last."""
         front = set(self.state.front)
         self._stale.update(dict.fromkeys(sorted(front ^ self._front)))
@@ -139,11 +139,11 @@ class Projection:
         self._points.clear()
         return entries
 
-    def current_entry(self, run: str) -> Entry:
+    def current_entry(self, run: str) -> RunContent:
         """Return the present content of a run, without its metrics."""
         if run == PARENT:
             status, end = self._sweep_status(), self._ends.get(PARENT)
-            return Entry({}, self._parent_tags(), [], status, end, name=self.sweep.id)
+            return RunContent({}, self._parent_tags(), [], status, end, name=self.sweep.id)
         trial = self.state.trials[run]
         # Those at the beginning: params of a run never change.
         params = dict(trial.segments[0].params if trial.segments else trial.params)
@@ -165,7 +165,7 @@ class Projection:
             tags[f"hp/{param}"] = as_text(value)
         inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
         end = self._ends.get(run)
-        return Entry(params, tags, [], _status(trial), end, inputs=inputs, name=name)
+        return RunContent(params, tags, [], _status(trial), end, inputs=inputs, name=name)
 
     def ranks(self) -> dict[str, str]:
         """Return each trial's rank, as text that sorts like a number.
@@ -199,15 +199,15 @@ class Projection:
         """Add points for parameter values that change as an order goes out."""
         changes = self._changes.setdefault(trial, ParameterHistory(tuple(self.spec.space.searched)))
         for name, value, at, step in changes.add_segments(self.state.trials[trial].segments, time):
-            point = Point(f"hp/{name}", value, at, step)
+            point = MetricPoint(f"hp/{name}", value, at, step)
             self._points.setdefault(trial, []).append(point)
 
-    def _take_entry(self, name: str) -> Entry:
+    def _take_entry(self, name: str) -> RunContent:
         points = self._points.get(name, [])
         data = self.state.trials[name].data if name in self._described else ()
         inputs = _inputs(data)
         if name not in self._stale:
-            return Entry(points=points, inputs=inputs)
+            return RunContent(points=points, inputs=inputs)
         current = self.current_entry(name)
         params = current.params if name in self._new else {}
         reopened = name in self._rerunning and current.status is None
@@ -218,7 +218,7 @@ class Projection:
         )
         self._sent_names[name] = current.name
         start = self._starts[name] if name in self._new else None
-        return Entry(
+        return RunContent(
             params,
             current.tags,
             points,
@@ -298,7 +298,9 @@ class Projection:
         for name in ("mean", "low", "high"):
             if interval.get(name) is not None:
                 values[f"final/{name}"] = interval[name]
-        points = [Point(name, value, time, self._ended_trials) for name, value in values.items()]
+        points = [
+            MetricPoint(name, value, time, self._ended_trials) for name, value in values.items()
+        ]
         if points:
             self._points.setdefault(PARENT, []).extend(points)
 

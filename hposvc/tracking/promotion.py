@@ -20,7 +20,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
 from hposvc.tracking.mlflow_names import legal_entry
-from hposvc.tracking.projection import PARENT, Entry
+from hposvc.tracking.projection import PARENT, RunContent
 from trainables.storage.checkpoint import CheckpointDamaged, Saved, verify
 
 KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a run's version
@@ -251,7 +251,7 @@ def log_best(tracker: Tracker, state: SweepState, runs: Mapping[str, str]) -> No
         return
     if best.trial not in runs or best.saved.size > MOST_LOGGED:
         return
-    params = legal_entry(Entry(dict(state.trials[best.trial].reported_params))).params
+    params = legal_entry(RunContent(dict(state.trials[best.trial].reported_params))).params
     with tempfile.TemporaryDirectory(prefix="hposvc-") as scratch:
         folder = verify(best.saved, lambda: Path(scratch))
         texts = {name: str(value) for name, value in params.items()}

@@ -13,7 +13,7 @@ from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.tracking import provenance
-from hposvc.tracking.comparison import Comparison, Difference, Stance
+from hposvc.tracking.comparison import Difference, MlflowComparison, Stance
 from hposvc.tracking.diff import compare_attributes, compare_data, compare_points
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
@@ -21,12 +21,12 @@ from hposvc.tracking.mlflow_names import NESTING, legal_entry
 from hposvc.tracking.mlflow_server import is_recorded
 from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.projection import PARENT, Entry, Projection
-from hposvc.tracking.sink import Setting, recorder_lock
+from hposvc.tracking.projection import PARENT, Projection, RunContent
+from hposvc.tracking.sink import SinkSetting, recorder_lock
 
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 
-Entries = Mapping[str, Entry]
+Entries = Mapping[str, RunContent]
 
 
 @dataclass
@@ -43,19 +43,19 @@ class Reconciler:
         self.spec = specs.restore(self.sweep.spec)
         self.tracker = tracker_of(self.home, self.sweep.id, self.spec)
 
-    def compare(self) -> Comparison:
+    def compare(self) -> MlflowComparison:
         """Compare MLflow with the journal, without changing anything.
 
         Raises:
             TrackerError: MLflow is out of reach.
         """
         if not is_recorded(self.spec):
-            return Comparison(self.sweep.id, "unrecorded")
+            return MlflowComparison(self.sweep.id, "unrecorded")
         if driver_state(self.journal.store, self.sweep.id) == "alive":
             return self._compare("driven")
         return self._compare("compared")
 
-    def mend(self) -> Comparison:
+    def mend(self) -> MlflowComparison:
         """Repair MLflow from the journal, and compare again.
 
         Nothing is repaired while a driver is at work: its recorder does that.
@@ -74,7 +74,7 @@ class Reconciler:
             if to_renew:
                 self._drop_runs(to_renew)
             self.journal.rewind(self.sweep.id, MLflowSink.name)
-            setting = Setting(self.home, self.journal, self.sweep, self.spec)
+            setting = SinkSetting(self.home, self.journal, self.sweep, self.spec)
             sink = MLflowSink(setting, self.tracker)
             outbox = Outbox(self.sweep, self.spec, self.journal, lambda: sink)
             outbox.open()
@@ -82,7 +82,7 @@ class Reconciler:
             outbox.finish()
             return self._compare("mended")
 
-    def _compare(self, stance: Stance) -> Comparison:
+    def _compare(self, stance: Stance) -> MlflowComparison:
         """Compare; with a driver at work, MLflow may be anywhere between cursor and present."""
         driven = stance == "driven"
         cursor = self.journal.cursor(self.sweep.id, MLflowSink.name) if driven else None
@@ -98,7 +98,7 @@ class Reconciler:
             ]
         runs = [at_least[name] for name in runs_by_trial if name in at_least]
         points = sum(len(entry.points) for entry in runs)
-        return Comparison(self.sweep.id, stance, len(runs), points, tuple(differences))
+        return MlflowComparison(self.sweep.id, stance, len(runs), points, tuple(differences))
 
     def _entries(self, seq: int | None) -> Entries:
         """Return what each run should hold after event `seq`; None: after all events."""

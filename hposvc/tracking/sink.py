@@ -18,11 +18,11 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.polling import HANG_S
-from hposvc.tracking.projection import Entry, Projection
+from hposvc.tracking.projection import Projection, RunContent
 
 
 @dataclass(frozen=True)
-class Setting:
+class SinkSetting:
     """The sweep that a sink is for; each sink is built from such a setting alone."""
 
     home: Home
@@ -32,7 +32,7 @@ class Setting:
     alive: Callable[[], None] = lambda: None  # to be called between requests: resets a watchdog
 
     @classmethod
-    def of_task(cls, task: Mapping[str, Any]) -> "Setting":
+    def of_task(cls, task: Mapping[str, Any]) -> "SinkSetting":
         """Return the setting of a recorder's task (recorder_process.py), with a watchdog."""
         home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
         journal = home.journal()
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     """The changes made by the events after the last batch, up to number `seq`."""
 
     seq: int
-    entries: Mapping[str, Entry]  # by run; the sweep's own run comes last
+    entries: Mapping[str, RunContent]  # by run; the sweep's own run comes last
 
 
 class Sink(Protocol):

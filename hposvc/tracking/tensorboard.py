@@ -15,8 +15,8 @@ from tensorboardX.record_writer import masked_crc32c
 
 from hposvc.journal.home import TENSORBOARD
 from hposvc.state.sweep import SweepState
-from hposvc.tracking.projection import PARENT, Entry, Projection, RunEnd
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.projection import PARENT, Projection, RunContent, RunEnd
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value, as_text
 
 FILE = "events.out.tfevents.0.hposvc"  # TensorBoard reads files with `tfevents` in their names
@@ -36,7 +36,7 @@ class TensorBoard(Sink):
     name: ClassVar[str] = "tensorboard"
     gathers: ClassVar[bool] = False
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SinkSetting) -> None:
         self.path: Path = setting.folder / TENSORBOARD
         self._there: dict[str, int] = {}  # records still to be skipped, by run
 
@@ -87,7 +87,7 @@ class TensorBoard(Sink):
         """Do nothing: everything is on the disk."""
 
 
-def _events(entry: Entry) -> Iterator[Any]:
+def _events(entry: RunContent) -> Iterator[Any]:
     """Yield the events of an entry: its begin, its metrics, its end."""
     if entry.start is not None:
         yield event_pb2.Event(wall_time=entry.start / 1000, file_version=VERSION)

@@ -17,8 +17,8 @@ from trackio.sqlite_storage import SQLiteStorage
 from trackio.utils import RESERVED_KEYS
 
 from hposvc.state.sweep import SweepState
-from hposvc.tracking.projection import PARENT, Entry, Projection
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.projection import PARENT, Projection, RunContent
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value
 
 SWEEP = "sweep"  # the name of the sweep's own run
@@ -27,7 +27,7 @@ NAMESPACE = uuid.UUID("649e8e43-94c5-48ae-be07-3952dbccf2f7")  # of the ids of r
 LARGEST = 2**63 - 1  # of the integers in Trackio's storage
 
 
-class Row(NamedTuple):
+class TrackioRow(NamedTuple):
     """Metrics of a run at a step, as Trackio stores them."""
 
     id: str
@@ -37,12 +37,12 @@ class Row(NamedTuple):
 
 
 @dataclass
-class Run:
+class TrackioRun:
     """A run as far as it was sent."""
 
     id: str
     name: str
-    begin: Row  # without metrics: Trackio lists only runs that have a row
+    begin: TrackioRow  # without metrics: Trackio lists only runs that have a row
     config: dict[str, Value] = field(default_factory=dict)
 
 
@@ -53,11 +53,11 @@ class Trackio(Sink):
     gathers: ClassVar[bool] = False
     waits: ClassVar[bool] = True  # Trackio takes some 6 ms for a run, however few rows come
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SinkSetting) -> None:
         self.project: str = setting.sweep.id
         # Another sweep may get the id of a removed one, whose runs stay in Trackio.
         self._origin = f"{setting.sweep.id} {setting.sweep.created}"
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, TrackioRun] = {}
 
     def open(self) -> None:
         """Forget what was sent.
@@ -74,7 +74,7 @@ class Trackio(Sink):
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Store rows, and the configurations that changed, with a transaction for each run."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[TrackioRow]] = {}
         changed: set[str] = set()
         for batch in batches:
             for key, entry in batch.entries.items():
@@ -89,7 +89,7 @@ class Trackio(Sink):
             run.name = names.get(run.id) or run.name  # people rename runs
             self._store(run, [run.begin, *new], run.config if key in changed else None)
 
-    def _take_rows(self, seq: int, key: str, entry: Entry) -> list[Row]:
+    def _take_rows(self, seq: int, key: str, entry: RunContent) -> list[TrackioRow]:
         """Take over what an event says of a run, and return its rows."""
         if entry.start is not None:
             self._runs[key] = self._begin_run(key, entry.start)
@@ -98,13 +98,15 @@ class Trackio(Sink):
         run.config |= entry.tags
         return list(_rows(f"{run.id}:{seq}", entry))
 
-    def _begin_run(self, key: str, start: int) -> Run:
+    def _begin_run(self, key: str, start: int) -> TrackioRun:
         identifier = uuid.uuid5(NAMESPACE, f"{self._origin} {key}").hex
-        begin = Row(f"{identifier}:begin", _iso(start), 0, {})
+        begin = TrackioRow(f"{identifier}:begin", _iso(start), 0, {})
         name = SWEEP if key == PARENT else key
-        return Run(identifier, name, begin, {CREATED: begin.time})
+        return TrackioRun(identifier, name, begin, {CREATED: begin.time})
 
-    def _store(self, run: Run, rows: Sequence[Row], config: dict[str, Value] | None) -> None:
+    def _store(
+        self, run: TrackioRun, rows: Sequence[TrackioRow], config: dict[str, Value] | None
+    ) -> None:
         SQLiteStorage.bulk_log(
             self.project,
             run.name,
@@ -129,12 +131,12 @@ class Trackio(Sink):
         """Do nothing: everything is stored."""
 
 
-def _rows(prefix: str, entry: Entry) -> Iterator[Row]:
+def _rows(prefix: str, entry: RunContent) -> Iterator[TrackioRow]:
     """Yield the metrics of an entry as rows; metrics reported together share a row."""
     groups = groupby(entry.points, lambda point: (point.time, point.step))
     for part, ((time, step), points) in enumerate(groups):
         metrics = {_free_name(point.name): point.value for point in points}
-        yield Row(f"{prefix}:{part}", _iso(time), step, metrics)
+        yield TrackioRow(f"{prefix}:{part}", _iso(time), step, metrics)
 
 
 def _free_name(metric: str) -> str:

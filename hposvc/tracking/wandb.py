@@ -24,8 +24,8 @@ from wandb.sdk.internal.datastore import LEVELDBLOG_HEADER_LEN, DataStore
 
 from hposvc.journal.home import WANDB
 from hposvc.state.sweep import SweepState
-from hposvc.tracking.projection import PARENT, Entry, Point, Projection, RunEnd
-from hposvc.tracking.sink import Batch, Setting, Sink
+from hposvc.tracking.projection import PARENT, MetricPoint, Projection, RunContent, RunEnd
+from hposvc.tracking.sink import Batch, Sink, SinkSetting
 
 NAMESPACE = uuid.UUID("0d2f2c3e-6a55-4b0e-9d5c-64b1b6d2c0a7")  # of the ids of runs
 READER = "0.65.0"  # the oldest version that can read the records, as W&B itself writes it
@@ -37,7 +37,7 @@ EXIT_CODES: Mapping[RunEnd, int] = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  
 messages: Any = wandb_internal_pb2  # has no type hints
 
 
-class Log:
+class TransactionLog:
     """A run's file."""
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Log:
 
 
 @dataclass
-class Run:
+class WandbRun:
     """A run as far as its records were made."""
 
     path: Path
@@ -94,7 +94,7 @@ class Run:
     there: int  # records of the file, which are not written again
     made: int = 0
     step: int = -1  # of the last row
-    held: list[Point] = field(default_factory=list)  # for the next row: their step has one
+    held: list[MetricPoint] = field(default_factory=list)  # for the next row: their step has one
     status: RunEnd | None = None  # None: running
 
 
@@ -105,10 +105,10 @@ class WandB(Sink):
     gathers: ClassVar[bool] = False
     waits: ClassVar[bool] = True  # nobody reads the files before they are uploaded
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SinkSetting) -> None:
         self.path: Path = setting.folder / WANDB
         self._sweep, self._spec = setting.sweep, setting.spec
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, WandbRun] = {}
         # It tells each opening of a file.
         logging.getLogger(DataStore.__module__).setLevel(logging.WARNING)
 
@@ -129,16 +129,16 @@ class WandB(Sink):
         for key, made in records.items():
             self._append(self._runs[key], made)
 
-    def _append(self, run: Run, records: Sequence[Any]) -> None:
+    def _append(self, run: WandbRun, records: Sequence[Any]) -> None:
         """Number the records of a run, and write those that its file does not have."""
         for record in records:
             run.made += 1
             record.num = run.made
         new = [record for record in records if record.num > run.there]
         if new:
-            Log(run.path).append(new)
+            TransactionLog(run.path).append(new)
 
-    def _take_records(self, key: str, entry: Entry) -> list[Any]:
+    def _take_records(self, key: str, entry: RunContent) -> list[Any]:
         """Take over what an event says of a run, and return its records."""
         records = []
         if entry.start is not None:
@@ -151,16 +151,16 @@ class WandB(Sink):
             records.append(_summary(entry.tags))
         return records
 
-    def _begin(self, key: str, start_ms: int) -> Run:
+    def _begin(self, key: str, start_ms: int) -> WandbRun:
         # Another sweep may get the id of a removed one, whose runs stay in W&B.
         origin = f"{self._sweep.id} {self._sweep.created} {key}"
         identifier = uuid.uuid5(NAMESPACE, origin).hex
         began = datetime.fromtimestamp(start_ms / 1000, UTC)
         folder = f"offline-run-{began:%Y%m%d_%H%M%S}-{identifier}"
         path = self.path / folder / f"run-{identifier}.wandb"
-        return Run(path, start_ms / 1000, Log(path).cut())
+        return WandbRun(path, start_ms / 1000, TransactionLog(path).cut())
 
-    def _description(self, key: str, run: Run, entry: Entry) -> Any:
+    def _description(self, key: str, run: WandbRun, entry: RunContent) -> Any:
         tags = [f"{name}={value}" for name, value in self._spec.tags.items()]
         record = messages.RunRecord(
             run_id=run.path.stem.removeprefix("run-"),
@@ -188,7 +188,7 @@ class WandB(Sink):
             for run in self._runs.values():
                 if run.status is not None:
                     end = messages.RunExitRecord(exit_code=EXIT_CODES[run.status])
-                    Log(run.path).append([messages.Record(num=run.made + 1, exit=end)])
+                    TransactionLog(run.path).append([messages.Record(num=run.made + 1, exit=end)])
 
     def close(self, state: SweepState) -> None:
         """Do nothing: everything is on the disk."""
@@ -199,7 +199,7 @@ def _header() -> Any:
     return messages.Record(header=messages.HeaderRecord(version_info=versions))
 
 
-def _rows(run: Run, points: Sequence[Point]) -> Iterator[Any]:
+def _rows(run: WandbRun, points: Sequence[MetricPoint]) -> Iterator[Any]:
     """Yield the rows of a run's history and their values as the run's summary.
 
     Steps of rows grow: W&B has one row for each. A value that changes at a step that has a row

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis.audit import Line
-from hposvc.analysis.reproduction import Comparison
+from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.spec import SweepSpec
 from hposvc.text import NONE, duration, number
 from hposvc.views.tables import make_table
@@ -46,7 +46,7 @@ def timeline(lines: Sequence[Line], unit: str) -> Table:
     return table
 
 
-def compared(comparison: Comparison, spec: SweepSpec) -> Table:
+def compared(comparison: ReproductionResult, spec: SweepSpec) -> Table:
     """Return the table that compares a trial with its second training."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
     grid = Table.grid(padding=(0, 2))

@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from hposvc.analysis.scaling_law import Fit
-from hposvc.analysis.worker_scaling import Speed
+from hposvc.analysis.worker_scaling import ScalingSpeed
 
 GREY, DARK, BLUE, RED = "#b9bdc4", "#5b6270", "#2f7fb5", "#d1402f"
 POINTS = 100  # points that draw a curve
 
 
-def scaling(speeds: Sequence[Speed], file: Path) -> None:
+def scaling(speeds: Sequence[ScalingSpeed], file: Path) -> None:
     """Draw samples per second by number of workers, beside the ideal line.
 
     The file's ending chooses the format.

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster.local import Local
+from cluster.local import LocalCluster
 from hposvc.operations.doctor import Check
 from hposvc.text import NONE, duration, format_bytes
 from hposvc.views.tables import make_table
@@ -18,7 +18,7 @@ from hposvc.views.tables import make_table
 COLOURS = {"ALIVE": "green", "DEAD": "red", "ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def describe_started(cluster: Local) -> Iterator[RenderableType]:
+def describe_started(cluster: LocalCluster) -> Iterator[RenderableType]:
     """Describe a started cluster: the address of its dashboard, and how to use it."""
     yield Text(f"dashboard  {cluster.dashboard}  (it asks for the token: cat {cluster.token})")
     yield Text("\nFor drivers and Ray's own commands:", "bright_black")
@@ -27,7 +27,7 @@ def describe_started(cluster: Local) -> Iterator[RenderableType]:
     yield Text(f"hposvc submit SPEC --address {cluster.dashboard}")
 
 
-def exports(cluster: Local) -> list[str]:
+def exports(cluster: LocalCluster) -> list[str]:
     """Return the shell lines that set the environment for this cluster."""
     variables = cluster.environment().items()
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables]

@@ -8,7 +8,7 @@ from rich.text import Text
 from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Fit
-from hposvc.analysis.worker_scaling import Speed
+from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.text import NONE, number
 from hposvc.views.tables import make_table
 
@@ -72,7 +72,7 @@ def compare_with_measured(rows: Sequence[StrategyForecast], measured: int) -> st
     )
 
 
-def scaling(speeds: Sequence[Speed]) -> list[RenderableType]:
+def scaling(speeds: Sequence[ScalingSpeed]) -> list[RenderableType]:
     """Return the table of speeds, one row per number of workers, and the failures below it."""
     table = make_table("workers", "batch", "samples/s", "a worker", "efficiency", "update")
     for name in ("communication", "memory", "straggler"):
@@ -98,7 +98,7 @@ def scaling(speeds: Sequence[Speed]) -> list[RenderableType]:
     return [table, *failed]
 
 
-def speed(speed: Speed) -> str:
+def speed(speed: ScalingSpeed) -> str:
     """Describe a measured speed in a line."""
     return f"{speed.workers} workers: {speed.failure or f'{speed.samples_per_s:.4g} samples/s'}"
 

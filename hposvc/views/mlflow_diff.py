@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from hposvc.tracking.comparison import Comparison
+from hposvc.tracking.comparison import MlflowComparison
 from hposvc.views.tables import make_table
 
 REMEDIES = {
@@ -12,7 +12,7 @@ REMEDIES = {
 }
 
 
-def differences(comparison: Comparison) -> Table:
+def differences(comparison: MlflowComparison) -> Table:
     """Return the table of differences, one row each."""
     table = make_table("run", "what", "in MLflow", "in the journal", "remedy")
     for difference in comparison.differences:
@@ -27,7 +27,7 @@ def differences(comparison: Comparison) -> Table:
     return table
 
 
-def verdict(comparison: Comparison) -> str:
+def verdict(comparison: MlflowComparison) -> str:
     """Summarize the comparison in one line."""
     if comparison.stance == "unrecorded":
         return f"{comparison.sweep}: not recorded in MLflow, being a large simulation"

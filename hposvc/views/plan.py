@@ -10,7 +10,7 @@ from rich.text import Text
 from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.evidence import Evidence
 from hposvc.analysis.forecast.forecast import Saving
-from hposvc.analysis.forecast.interval import Interval
+from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.plan import Plan
 from hposvc.spec.price import Price, amount_text
 from hposvc.text import duration
@@ -144,7 +144,7 @@ def change(share: float) -> str:
     return "=" if abs(share - 1) < 0.03 else f"{share - 1:+.0%}"
 
 
-def between(value: Interval, show: Show) -> str:
+def between(value: ForecastInterval, show: Show) -> str:
     """Return an expected value with its range: `3.1 (2.5 to 3.9)`; without it if there is none."""
     low, high = show(value.low), show(value.high)
     expected = show(value.expected)
@@ -159,6 +159,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def money(value: Interval, price: Price) -> str:
+def money(value: ForecastInterval, price: Price) -> str:
     """Return an amount with its range, and then its currency: `5.20 (3.76 to 6.84) EUR`."""
     return f"{between(value, amount_text)} {price.currency}".rstrip()

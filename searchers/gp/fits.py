@@ -73,7 +73,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FitTask:
     """An outcome to learn: its rows, and the model and prior to learn them with."""
 
     name: str  # key in the notes

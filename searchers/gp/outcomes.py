@@ -17,7 +17,7 @@ from numpy.random import Generator
 from searchers.fidelity import Scored, comparable
 from searchers.gp.encoding import Encoding, Mask, Points, units
 from searchers.gp.feasibility import LogProbabilityBelow, labels_of_excess, labels_of_failures
-from searchers.gp.fits import MODELS, Fit, Model, Outcome
+from searchers.gp.fits import MODELS, Fit, FitTask, Model
 from searchers.gp.kernels import Array, Index
 from searchers.gp.model import Posterior
 from searchers.gp.proposer import failures_of, outcome_of
@@ -187,7 +187,7 @@ class TrialColumns:
             yield self._learn(failures, labels.threshold, ended, seen, rng)
 
     def _learn(
-        self, outcome: Outcome, threshold: float, known: int, seen: int, rng: Generator
+        self, outcome: FitTask, threshold: float, known: int, seen: int, rng: Generator
     ) -> OutcomeModel:
         """Return the model of an outcome; trials after the known ones come out as predicted.
 

@@ -24,7 +24,7 @@ from searchers.gp.feasibility import (
     prior_of_labels,
 )
 from searchers.gp.fidelity import AtMaxFidelity, with_context
-from searchers.gp.fits import PROBE, Fit, Model, Outcome
+from searchers.gp.fits import PROBE, Fit, FitTask, Model
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
 from searchers.gp.learned.process import (
@@ -154,7 +154,7 @@ class Proposer:
         if self.functions:
             weight_F = self.weights(solve_unfitted)
             rows = replace(rows, loss_N=self.output_R - self.mean_RF @ weight_F)
-        losses = Outcome(self.outcome, self.model, rows, self.prior, first_R)
+        losses = FitTask(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
 
     @property
@@ -321,14 +321,14 @@ class Proposer:
 
 def outcome_of(
     name: str, model: Model, encoding: Encoding, x_ND: Array, output_N: Array
-) -> Outcome:
+) -> FitTask:
     """Return an outcome with the prior of its model; rows with the lowest outputs come first."""
     share = additive_weight(len(x_ND), encoding.parameters)
     rows = Rows(x_ND, output_N, encoding.parameter_D, share)
-    return Outcome(name, model, rows, model.prior(encoding.parameters), output_N)
+    return FitTask(name, model, rows, model.prior(encoding.parameters), output_N)
 
 
-def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -> Outcome:
+def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -> FitTask:
     """Return the outcome whether configurations fail; those that did come first."""
     failures = outcome_of(FAILURE, model, encoding, x_ND, labels.output_N)
     return replace(failures, prior=prior_of_labels(failures.prior), first_N=-labels.output_N)

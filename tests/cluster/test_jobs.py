@@ -12,7 +12,7 @@ import pytest
 from remote_cluster import Remote, until
 
 from cluster import jobs as jobs_module
-from cluster.jobs import MOST_BYTES, Jobs, JobsError, TooLarge, find_token, with_retries
+from cluster.jobs import MOST_BYTES, Jobs, JobsError, PackageTooLarge, find_token, with_retries
 
 TOKEN = {"RAY_AUTH_TOKEN": "mine"}
 OURS = Path(__file__).parents[2]
@@ -104,7 +104,10 @@ def test_the_token_is_where_ray_looks_for_it(tmp_path, monkeypatch):
 
 
 def test_a_package_too_large_is_not_even_sent():
-    with a_server(404, b"it does not exist") as (url, _), pytest.raises(TooLarge, match="100 MiB"):
+    with (
+        a_server(404, b"it does not exist") as (url, _),
+        pytest.raises(PackageTooLarge, match="100 MiB"),
+    ):
         Jobs(url).upload(bytes(MOST_BYTES))
 
 

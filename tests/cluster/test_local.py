@@ -56,7 +56,9 @@ def test_a_node_that_ends_is_started_again_and_what_it_said_is_told(tmp_path, fo
 def test_a_cluster_that_ended_with_the_machine_is_forgotten(tmp_path, folders):
     (folders / "left").mkdir()
     head = local.Node("head", "127.0.0.2", os.getpid())  # the pid is another process's by now
-    past = local.Local("left", str(folders / "left"), "token", "http://127.0.0.1:1", "", (head,))
+    past = local.LocalCluster(
+        "left", str(folders / "left"), "token", "http://127.0.0.1:1", "", (head,)
+    )
     local._write_state(tmp_path, past)
     assert local.find(tmp_path) is None
     assert local.down(tmp_path) is None

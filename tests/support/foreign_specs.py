@@ -7,7 +7,7 @@ from typing import Any
 
 from hposvc import spec as specs
 from hposvc.drafts.imported import reading
-from hposvc.drafts.imported.conversion import Conversion
+from hposvc.drafts.imported.conversion import SpecConversion
 from hposvc.spec.parsing.document import read_text
 
 Path = tuple[str | int, ...]
@@ -43,7 +43,7 @@ def without(value: Any, path: Path) -> Any:
     return copy
 
 
-def convert(tool: str, given: Mapping[str, Any]) -> Conversion:
+def convert(tool: str, given: Mapping[str, Any]) -> SpecConversion:
     """Return a spec of a tool in our words."""
     return reading.TOOLS[tool].convert(read_text(json.dumps(given, indent=1), "theirs"))
 

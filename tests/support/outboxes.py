@@ -12,7 +12,7 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox, follow
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 from trainables.order import Order
 
 
@@ -21,7 +21,7 @@ def mlflow_outbox(
 ) -> Outbox:
     """Return an outbox to MLflow; to the home's own, unless a tracker is given."""
     spec = specs.restore(row.spec)
-    sink = MLflowSink(Setting(home, journal, row, spec), tracker)
+    sink = MLflowSink(SinkSetting(home, journal, row, spec), tracker)
     return Outbox(row, spec, journal, lambda: sink)
 
 

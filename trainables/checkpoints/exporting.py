@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.checkpoints.snapshot import Source
+from trainables.checkpoints.snapshot import SnapshotSource
 from trainables.checkpoints.storing import read
 from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, check
 
@@ -42,7 +42,7 @@ def export(folder: Path, target: Path, ema: bool = False) -> Path:
     return target
 
 
-def weights(source: Source, ema: bool = False) -> dict[str, Tensor]:
+def weights(source: SnapshotSource, ema: bool = False) -> dict[str, Tensor]:
     """Return the model's state_dict, on the CPU.
 
     Raises:
@@ -63,7 +63,7 @@ def weights(source: Source, ema: bool = False) -> dict[str, Tensor]:
     }
 
 
-def _read_tensors(source: Source, kind: str) -> dict[str, Tensor]:
+def _read_tensors(source: SnapshotSource, kind: str) -> dict[str, Tensor]:
     targets = {
         name: torch.empty(like.shape, dtype=like.dtype)
         for name, like in source.tensors.items()

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor import empty as empty_dtensor
 
 from trainables.checkpoints.snapshot import (
-    Source,
+    SnapshotSource,
     average_entries,
     model_entries,
     named_parameters,
@@ -39,7 +39,7 @@ class OptimizerEntry:
         return {name: value for name, value in named if isinstance(value, Tensor)}
 
 
-def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
+def restore(source: SnapshotSource, state: TrainingState, whole: bool = True) -> None:
     """Load weights, momenta, averages and loss scale into a state; the optimizer keeps its options.
 
     Args:
@@ -83,7 +83,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
         _begin_averages(state.average, state.model)
 
 
-def _check_optimizer(source: Source, optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer(source: SnapshotSource, optimizer: torch.optim.Optimizer) -> None:
     expected, saved = type(optimizer).__name__, source.values["optimizer"]
     if saved != expected:
         raise ValueError(
@@ -92,7 +92,7 @@ def _check_optimizer(source: Source, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _check_base(source: Source, model: nn.Module) -> None:
+def _check_base(source: SnapshotSource, model: nn.Module) -> None:
     actual, saved = fingerprints(model), source.values.get("base")
     if saved and actual != saved:
         raise ValueError(
@@ -102,7 +102,7 @@ def _check_base(source: Source, model: nn.Module) -> None:
         )
 
 
-def _check_model(source: Source, targets: Mapping[str, Tensor], whole: bool) -> None:
+def _check_model(source: SnapshotSource, targets: Mapping[str, Tensor], whole: bool) -> None:
     tensors = source.tensors
     problems = [f"it lacks {name}" for name in targets if name not in tensors]
     problems += [
@@ -128,7 +128,7 @@ def _kind(name: str) -> str:
 
 
 def _optimizer_entries(
-    source: Source, model: nn.Module, optimizer: torch.optim.Optimizer
+    source: SnapshotSource, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Iterable[OptimizerEntry]:
     """Yield the state of each parameter in the optimizer's order, tensors yet without values."""
     keys: dict[str, list[str]] = {}
@@ -162,7 +162,7 @@ def _empty(like: Tensor, parameter: Tensor) -> Tensor:
     return empty_dtensor(*like.shape, dtype=like.dtype, device_mesh=mesh, placements=placements)
 
 
-def _saved_options(source: Source, state: TrainingState) -> dict[str, object]:
+def _saved_options(source: SnapshotSource, state: TrainingState) -> dict[str, object]:
     """Return what the optimizer had changed in its groups; tensors yet without values.
 
     Raises:
@@ -200,7 +200,7 @@ def _restore_options(saved: Mapping[str, object], state: TrainingState) -> None:
         groups[int(number)][key] = value
 
 
-def _restore_extra_state(source: Source, model: nn.Module, names: Iterable[str]) -> None:
+def _restore_extra_state(source: SnapshotSource, model: nn.Module, names: Iterable[str]) -> None:
     """Give modules the state that they returned from get_extra_state."""
     extra = {
         name: source.values[f"model.{name}"] for name in names if f"model.{name}" in source.values

@@ -21,7 +21,7 @@ from trainables import environment
 from trainables.checkpoints import generators, snapshot
 from trainables.checkpoints.async_writer import AsyncWriter
 from trainables.checkpoints.restoring import restore
-from trainables.checkpoints.snapshot import Snapshot, Source
+from trainables.checkpoints.snapshot import CheckpointSnapshot, SnapshotSource
 from trainables.checkpoints.storing import check_complete, read, write, write_shards
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.strategies import Strategy
@@ -57,7 +57,9 @@ class Saver:
     strategy: Strategy
     progress: Progress = field(default_factory=Progress, init=False)
     async_writer: AsyncWriter = field(default_factory=AsyncWriter, init=False)
-    beginning: Snapshot | None = field(default=None, init=False)  # for rollback without checkpoints
+    beginning: CheckpointSnapshot | None = field(
+        default=None, init=False
+    )  # for rollback without checkpoints
     # Generators and loss tally of the loaded checkpoint; empty if that is of whole steps only.
     mid_epoch_state: dict[str, Any] = field(default_factory=dict, init=False)
     group: dist.ProcessGroup | None = field(default=None, init=False)  # of ranks writing shards
@@ -205,7 +207,7 @@ class Saver:
         worker = self._worker
         return worker.world_size > 1 and worker.training.strategy not in FULL_ON_RANK_0
 
-    def _is_small(self, state_snapshot: Snapshot) -> bool:
+    def _is_small(self, state_snapshot: CheckpointSnapshot) -> bool:
         return not self._is_sharded and state_snapshot.size < INLINE_BYTES
 
     def _load_saved(self, saved: Saved, state: TrainingState) -> None:
@@ -228,7 +230,7 @@ class Saver:
         """Run `work` on each rank, and return all results on every rank; fail on all or none."""
         return gather_results(work) if self._worker.world_size > 1 else [work()]
 
-    def _load(self, source: Source, state: TrainingState) -> None:
+    def _load(self, source: SnapshotSource, state: TrainingState) -> None:
         self.mid_epoch_state = dict(source.values.get("amid") or {})  # type: ignore[call-overload]
         restore(source, state, whole=self._worker.training.strategy != "pipeline")
 
@@ -237,7 +239,7 @@ class Saver:
         self.progress.position, self.progress.updates = (step, within), 0
         self.progress.begun_at = time.monotonic()
 
-    def _write(self, state_snapshot: Snapshot, position: tuple[int, int]) -> Path | None:
+    def _write(self, state_snapshot: CheckpointSnapshot, position: tuple[int, int]) -> Path | None:
         """Write a snapshot into a scratch folder of rank 0; return it there, None on the others."""
         is_rank_0 = self._worker.rank == 0
         if not self._is_sharded:
@@ -279,7 +281,7 @@ class Saver:
         parts = gather_results(send, writers)
         return {name: entry for part in parts for name, entry in part.items()}
 
-    def _save(self, step: int, within: int, state_snapshot: Snapshot) -> None:
+    def _save(self, step: int, within: int, state_snapshot: CheckpointSnapshot) -> None:
         """Write a snapshot and keep it: inline if it is small, else from a thread."""
         self._begin(step, within)
         if not self._is_sharded and self._worker.rank != 0:

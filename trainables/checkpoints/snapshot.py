@@ -22,7 +22,7 @@ from trainables.training_state.loop_state import TrainingState
 WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """A saved training state, to restore from."""
 
     @property
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class CheckpointSnapshot:
     """A training state at one moment; a Source."""
 
     tensors: dict[str, Tensor]
@@ -61,12 +61,12 @@ class Snapshot:
             else:
                 target.copy_(value)
 
-    def copied(self) -> "Snapshot":
+    def copied(self) -> "CheckpointSnapshot":
         """Return a copy on the CPU, which training no longer changes."""
         copies = {name: _copy(tensor) for name, tensor in self.tensors.items()}
         if any(tensor.is_cuda for tensor in self.tensors.values()):
             torch.cuda.synchronize()
-        return Snapshot(copies, self.values, self.name)
+        return CheckpointSnapshot(copies, self.values, self.name)
 
     @property
     def size(self) -> int:
@@ -74,7 +74,7 @@ class Snapshot:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
-def take(state: TrainingState) -> Snapshot:
+def take(state: TrainingState) -> CheckpointSnapshot:
     """Return a snapshot of the state; it shares the live tensors.
 
     Raises:
@@ -101,7 +101,7 @@ def take(state: TrainingState) -> Snapshot:
         "tied": _tied(state.model),
         "base": fingerprints(state.model),
     }
-    return Snapshot(tensors, values)
+    return CheckpointSnapshot(tensors, values)
 
 
 def original_name(name: str) -> str:

@@ -21,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from trainables.checkpoints.snapshot import Snapshot, Source
+from trainables.checkpoints.snapshot import CheckpointSnapshot, SnapshotSource
 from trainables.parallel.gathering import gather_results
 
 FILE = "training.pt"
@@ -56,12 +56,12 @@ class Shards:
             dcp.load(dict(targets), storage_reader=dcp.FileSystemReader(self.folder), no_dist=True)
 
 
-def write(snapshot: Snapshot, folder: Path) -> None:
+def write(snapshot: CheckpointSnapshot, folder: Path) -> None:
     """Write a snapshot into one file."""
     _write_file(folder, snapshot.tensors, snapshot.values)
 
 
-def write_shards(snapshot: Snapshot, folder: Path, group: dist.ProcessGroup) -> None:
+def write_shards(snapshot: CheckpointSnapshot, folder: Path, group: dist.ProcessGroup) -> None:
     """Write this rank's shards, as all ranks of the group must, into one folder or one for each.
 
     When the call returns on rank 0, the shards of all ranks are written.
@@ -79,7 +79,7 @@ def write_shards(snapshot: Snapshot, folder: Path, group: dist.ProcessGroup) -> 
     dcp.save(snapshot.tensors, storage_writer=dcp.FileSystemWriter(folder), process_group=group)
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path) -> SnapshotSource:
     """Open a checkpoint written by one rank or by several.
 
     Raises:
@@ -93,7 +93,7 @@ def read(folder: Path) -> Source:
     values = copy.deepcopy(content["values"])
     if (folder / SHARDS).exists():
         return Shards(folder, values)
-    return Snapshot(content["tensors"], values, str(folder))
+    return CheckpointSnapshot(content["tensors"], values, str(folder))
 
 
 def _write_file(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:

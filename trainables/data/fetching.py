@@ -35,7 +35,7 @@ class PrefetchingSource(Source):
     ) -> None:
         self._samples, self._length, self._device = samples, length, device
         self._pool = pool  # number of workers, and batches that each loads ahead
-        self._plan = Plan()
+        self._plan = FetchPlan()
         self._loader: DataLoader[Batch] | None = None
         self._batches: Iterator[Batch] = iter(())
         self._waiting = Waiting(device)
@@ -102,7 +102,7 @@ class PrefetchingSource(Source):
         )
 
 
-class Plan(Sampler[Key]):
+class FetchPlan(Sampler[Key]):
     """The upcoming batches, and those of them that the processes have already been given."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class MeasurementFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Trial:
+class MeasuredTrial:
     """A task, its options and its ranks, to be measured."""
 
     task: Task
@@ -75,7 +75,7 @@ class TinyTask(Task):
         return outputs.square()
 
 
-def measure(trial: Trial) -> int:
+def measure(trial: MeasuredTrial) -> int:
     """Return the bytes of the rank that needs the most.
 
     Raises:
@@ -116,7 +116,7 @@ def _wait_for_ranks(children: Sequence["subprocess.Popen[bytes]"], folder: Path)
             raise MeasurementFailed(last if len(children) == 1 else f"rank {rank}: {last}")
 
 
-def _start_rank(folder: Path, trial: Trial, rank: int) -> "subprocess.Popen[bytes]":
+def _start_rank(folder: Path, trial: MeasuredTrial, rank: int) -> "subprocess.Popen[bytes]":
     """Start a rank's process, with its output going to a file: a pipe would fill up."""
     code = (
         "import sys; from trainables.memory_estimation.measuring import live; live(*sys.argv[1:])"
@@ -168,7 +168,7 @@ def live(folder: str, rank: str) -> None:
     os._exit(code)
 
 
-def _measure_rank(trial: Trial, rank: int, folder: Path) -> int:
+def _measure_rank(trial: MeasuredTrial, rank: int, folder: Path) -> int:
     with _process_group(trial, rank, folder):
         trials = min(trial.training.trials_at_once(), 2)
         tiny = replace(trial.training, float32_modules=(), trials_per_process=trials)
@@ -180,7 +180,7 @@ def _measure_rank(trial: Trial, rank: int, folder: Path) -> int:
 
 
 @contextmanager
-def _process_group(trial: Trial, rank: int, folder: Path) -> Iterator[None]:
+def _process_group(trial: MeasuredTrial, rank: int, folder: Path) -> Iterator[None]:
     if trial.ranks > 1:
         store = dist.FileStore(str(folder / "store"), trial.ranks)
         kind = "nccl" if trial.gpu else "gloo"
@@ -188,7 +188,7 @@ def _process_group(trial: Trial, rank: int, folder: Path) -> Iterator[None]:
     yield
 
 
-def _train(task: Task, trial: Trial, rank: int, folder: Path) -> int:
+def _train(task: Task, trial: MeasuredTrial, rank: int, folder: Path) -> int:
     """Make the updates and return the peak of memory during them."""
     lone_worker = Worker.alone(folder=folder, training=trial.training)
     worker = replace(lone_worker, rank=rank, world_size=trial.ranks, gpu=trial.gpu)
@@ -203,7 +203,7 @@ def _train(task: Task, trial: Trial, rank: int, folder: Path) -> int:
     return peak
 
 
-def _train_vmapped(task: Task, trial: Trial, rank: int, folder: Path) -> int:
+def _train_vmapped(task: Task, trial: MeasuredTrial, rank: int, folder: Path) -> int:
     """Make the updates of trials training in one process, and return the peak of memory."""
     short = truncate_in_memory(task, UPDATES)
     lone_worker = Worker.alone(until=2, folder=folder, training=trial.training)

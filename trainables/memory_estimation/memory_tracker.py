@@ -28,7 +28,7 @@ class CannotForecast(ValueError):
 
 
 @dataclass
-class Entry:
+class LiveStorage:
     """A live storage."""
 
     kind: Kind
@@ -49,7 +49,7 @@ class MemoryTracker(TorchDispatchMode):
         self.moment: Moment = "forward"
         self.total = self.peak = 0
         self.fullest: Moment = "forward"
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, LiveStorage] = {}
 
     def enter(self, tensors: Iterable[Tensor], kind: Kind) -> int:
         """Count tensors under a kind from now on, and return the bytes of their storages."""
@@ -114,7 +114,7 @@ class MemoryTracker(TorchDispatchMode):
             return
         key = id(storage)
         gone = weakref.ref(storage, partial(self._forget_storage, key))
-        self._entries[key] = Entry("others", 0, gone)
+        self._entries[key] = LiveStorage("others", 0, gone)
         self._update_size(storage)
 
     def _update_size(self, storage: torch.UntypedStorage) -> None:

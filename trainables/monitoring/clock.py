@@ -40,7 +40,7 @@ class Clock:
         on_gpu = device.type == "cuda"
         self.mark: Callable[[], Mark] = partial(_record_event, device) if on_gpu else Instant
         self._every = every
-        self._spans = {name: Span(self, name) for name in get_args(Phase)}
+        self._spans = {name: PhaseTimer(self, name) for name in get_args(Phase)}
         self._begun = 0  # updates since the last `collect`
         self._wait = 1  # updates until the next timed one
         self._sampled = False  # whether the current update is timed by phase
@@ -131,7 +131,7 @@ class Clock:
             self._spent[phase] = self._spent.get(phase, 0.0) + start.elapsed_time(end) / 1e3
 
 
-class Span:
+class PhaseTimer:
     """A reusable context that times a phase; created once, entered in each update."""
 
     __slots__ = ("_clock", "_phase", "_start")

@@ -21,7 +21,7 @@ from trainables.programs.arguments import TORCHRUNS, names, render
 from trainables.programs.exit_causes import CommandFailed
 from trainables.programs.rendezvous import RankEnv
 from trainables.programs.report_socket import ReportServer
-from trainables.programs.running import Peers, Run
+from trainables.programs.running import Peers, ProgramRun
 from trainables.programs.wandb_config import as_yaml
 from trainables.storage.checkpoint import SCRATCH
 from trainables.worker import Params, Worker
@@ -54,7 +54,9 @@ class Command:
         if self.launch == "node" and not rank_env.first_of_node:
             return
         several = len(rank_env.addresses if self.launch == "rank" else rank_env.nodes) > 1
-        run = Run(self.collect, self.grace_s, worker, peers if several else None, self.limited)
+        run = ProgramRun(
+            self.collect, self.grace_s, worker, peers if several else None, self.limited
+        )
         scratch = worker.checkpoints / SCRATCH
         checkpoint_dir = scratch / f"{worker.trial}-{worker.order}-given"
         config_dir = scratch / f"{worker.trial}-{worker.order}-config"

@@ -66,7 +66,7 @@ _Event = _OutputMetrics | ProcessReport | ProcessLeft | Ended | UnreadableMetric
 
 
 @dataclass
-class Run:
+class ProgramRun:
     """A run of the program of a command."""
 
     collect: str | None  # a pattern on standard output; None: hposvc.report
@@ -313,7 +313,7 @@ def _after(tail: str, message: str) -> str:
 class _Reader:
     """Find metrics in the output, and copy each step's checkpoint before the next step writes."""
 
-    run: Run
+    run: ProgramRun
     process: Process
     checkpoint_dir: Path
 

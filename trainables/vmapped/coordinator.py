@@ -24,7 +24,7 @@ from trainables.runtime.wire import (
     placed,
 )
 from trainables.stopping import SIGTERM_TEXT
-from trainables.vmapped.wire import ALL_ORDERS, Answer
+from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer
 
 
 @dataclass
@@ -100,9 +100,9 @@ class BatchCoordinator:
     def _answer(self, running: _RunningOrder) -> None:
         running.waits = False
         self._heard_at = time.monotonic()
-        self._send(Answer(running.order.id, not running.stop))
+        self._send(OrderAnswer(running.order.id, not running.stop))
 
-    def _send(self, message: Assignment | Answer | Leave) -> None:
+    def _send(self, message: Assignment | OrderAnswer | Leave) -> None:
         if self._rank is not None:
             with suppress(OSError):  # whoever watches the rank notices that it is gone
                 self._rank.send(message)

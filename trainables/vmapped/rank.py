@@ -37,7 +37,7 @@ from trainables.storage.checkpoint import CheckpointDamaged, Saved
 from trainables.task import Task
 from trainables.vmapped.batch import Batch, FinishedTrial
 from trainables.vmapped.refusals import Unbatchable
-from trainables.vmapped.wire import ALL_ORDERS, Answer
+from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer
 
 
 class OrderInbox:
@@ -100,7 +100,7 @@ class OrderInbox:
                 if isinstance(message, Leave):
                     self.why = message.why
                     self.notice.give()
-                elif not isinstance(message, Answer):
+                elif not isinstance(message, OrderAnswer):
                     self._answers[message.order.id] = queue.Queue()
                     self._orders.put(message.order)
                 elif message.order in self._answers:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class OrderAnswer(NamedTuple):
     """To the rank: whether an order goes on, as the answer to a milestone or as an early stop."""
 
     order: int

@@ -13,7 +13,7 @@ Values = tuple[float, ...]  # one for each metric, as reported
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrialStanding:
     """A trial's rank among its rivals at a step."""
 
     trial: str
@@ -50,7 +50,7 @@ class Rivals:
         if milestone:
             self.latest[trial] = (step, values)
 
-    def standing(self, trial: str, step: int, moving: bool) -> Standing | None:
+    def standing(self, trial: str, step: int, moving: bool) -> TrialStanding | None:
         """Return the standing of a trial at a step; None: it has not reported that step.
 
         Args:
@@ -67,7 +67,7 @@ class Rivals:
         rank = order.index(trial)
         shown = {*range(SHOWN_BEST), rank - 1, rank, rank + 1}
         rivals = [name for index, name in enumerate(order) if index in shown]
-        return Standing(
+        return TrialStanding(
             trial=trial,
             step=step,
             value=report[1],

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.audit.comparison import Standing, Values
+from hposvc.analysis.audit.comparison import TrialStanding, Values
 from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
 from searchers.values import Value, as_text
@@ -50,7 +50,7 @@ def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:
     return joined(why, ", ".join(predictions), ", ".join(others))
 
 
-def standing_text(standing: Standing | None) -> str:
+def standing_text(standing: TrialStanding | None) -> str:
     """Return a trial's rank and its nearest rivals; empty: it has no standing."""
     if standing is None:
         return ""
@@ -61,14 +61,14 @@ def standing_text(standing: Standing | None) -> str:
     return f"{rank} at step {standing.step} so far: {_shown_rivals(standing)}"
 
 
-def standing_after(standing: Standing | None, scheduler_text: str) -> str:
+def standing_after(standing: TrialStanding | None, scheduler_text: str) -> str:
     """Return a trial's standing, without the rank if the scheduler's text has it."""
     if standing is None or not RANK_PATTERN.search(scheduler_text):
         return standing_text(standing)
     return f"so far: {_shown_rivals(standing)}"
 
 
-def _shown_rivals(standing: Standing) -> str:
+def _shown_rivals(standing: TrialStanding) -> str:
     """Return the best rivals and the trial's neighbours; the trial itself is in brackets."""
     named = [f"{trial} {values(value)}" for trial, _, value in standing.rivals]
     is_trial = [trial == standing.trial for trial, _, _ in standing.rivals]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hposvc.analysis.audit import phrasing
-from hposvc.analysis.audit.comparison import Rivals, Standing
+from hposvc.analysis.audit.comparison import Rivals, TrialStanding
 from hposvc.analysis.audit.entry import Line
 from hposvc.analysis.audit.sweep_audit import asked
 from hposvc.events import (
@@ -315,7 +315,7 @@ class TrialAudit:
             self.next_reason = "it was opened again"
             self._write(event, trial, "reopened", f"it was {before.phase}", {"was": before.phase})
 
-    def _standing(self, step: int) -> Standing | None:
+    def _standing(self, step: int) -> TrialStanding | None:
         across_steps = trait(SCHEDULERS, self.state.spec.scheduler, "compares_across_steps")
         return self.rivals.standing(self.trial, step, across_steps)
 

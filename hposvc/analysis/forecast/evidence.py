@@ -75,7 +75,7 @@ class Evidence:
 
 
 @dataclass
-class _Run:
+class _EarlierOrder:
     """An order of an earlier sweep."""
 
     order: Order
@@ -92,8 +92,8 @@ class _Reading:
     """Times and failures of the orders so far."""
 
     spec: SweepSpec
-    runs: dict[int, _Run] = field(default_factory=dict)
-    under_way: dict[int, _Run] = field(default_factory=dict)
+    runs: dict[int, _EarlierOrder] = field(default_factory=dict)
+    under_way: dict[int, _EarlierOrder] = field(default_factory=dict)
     freed: list[float] = field(default_factory=list)  # when slots were, and no order came since
     pauses_s: list[float] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
@@ -133,7 +133,7 @@ class _Reading:
         if self.attached is not None:
             self.starts_s.append(event.time - self.attached)
             self.attached = None
-        run = _Run(event.order, event.time, cold=not self.freed)
+        run = _EarlierOrder(event.order, event.time, cold=not self.freed)
         self.runs[event.order.id] = self.under_way[event.order.id] = run
         if self.freed:
             self.pauses_s.append(event.time - self.freed.pop())
@@ -207,12 +207,12 @@ def join(parts: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _steps(run: _Run, report: tuple[float, int]) -> int:
+def _steps(run: _EarlierOrder, report: tuple[float, int]) -> int:
     """Return how many steps an order had done at a report."""
     return report[1] - run.order.first + 1
 
 
-def _trial_times(runs: Sequence[_Run], whole: bool) -> dict[str, float]:
+def _trial_times(runs: Sequence[_EarlierOrder], whole: bool) -> dict[str, float]:
     """Return the seconds per step of each trial; of whole trials, those of the completed orders.
 
     The first report of an order contains its start; it counts only for trials that show no other.

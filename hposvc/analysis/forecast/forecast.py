@@ -11,8 +11,8 @@ from scipy.special import ndtri
 from hposvc import spec as specs
 from hposvc.analysis.forecast import beliefs, simulation
 from hposvc.analysis.forecast.evidence import Evidence
-from hposvc.analysis.forecast.interval import SHARE, Interval
-from hposvc.analysis.forecast.simulation import LARGEST, Outcome
+from hposvc.analysis.forecast.interval import SHARE, ForecastInterval
+from hposvc.analysis.forecast.simulation import LARGEST, SimulatedSweep
 from hposvc.errors import SpecError
 from hposvc.spec import SweepSpec
 
@@ -24,11 +24,11 @@ SHOWN = 10  # steps that a forecast tells of
 
 
 @dataclass(frozen=True)
-class Rung:
+class ForecastRung:
     """A step at which trials end or are judged, and how many trials report it or a later one."""
 
     step: int
-    trials: Interval
+    trials: ForecastInterval
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,17 @@ class Saving:
 class Forecast:
     """The forecast cost of a sweep; without a source of times there are no times."""
 
-    trials: Interval
-    rungs: tuple[Rung, ...]
-    steps: Interval
-    failed: Interval
-    rank_hours: Interval | None
-    gpu_hours: Interval | None  # None: no source, or the trials use no GPU
-    cpu_hours: Interval | None
-    wall_s: Interval | None  # None: no source, or nobody knows how many trials run at once
-    disk: Interval | None  # bytes of checkpoints at most; None: nobody knows the size of one
+    trials: ForecastInterval
+    rungs: tuple[ForecastRung, ...]
+    steps: ForecastInterval
+    failed: ForecastInterval
+    rank_hours: ForecastInterval | None
+    gpu_hours: ForecastInterval | None  # None: no source, or the trials use no GPU
+    cpu_hours: ForecastInterval | None
+    wall_s: ForecastInterval | None  # None: no source, or nobody knows how many trials run at once
+    disk: (
+        ForecastInterval | None
+    )  # bytes of checkpoints at most; None: nobody knows the size of one
     slots: int
     sweeps: int  # simulated
 
@@ -75,14 +77,14 @@ def forecast(
     outcomes = _outcomes(spec, evidence, slots or 1, MANY)
     resources = spec.resources
 
-    def of(name: str) -> Interval:
+    def of(name: str) -> ForecastInterval:
         return interval([getattr(outcome, name) for outcome in outcomes])
 
     hours = None if evidence is None else of("rank_s").times(1 / 3600)
     gpus, cpus = resources.gpus_per_worker, resources.cpus_per_worker
     disk = None if checkpoint is None else of("disk").times(checkpoint)
     if disk is not None and (quota := spec.checkpoints.quota) is not None:
-        disk = Interval(*(min(size, float(quota)) for size in astuple(disk)))
+        disk = ForecastInterval(*(min(size, float(quota)) for size in astuple(disk)))
     return Forecast(
         trials=of("trials"),
         rungs=_rungs(outcomes),
@@ -98,7 +100,7 @@ def forecast(
     )
 
 
-def interval(values: Sequence[float]) -> Interval:
+def interval(values: Sequence[float]) -> ForecastInterval:
     """Return the expected value and the 80 % interval of drawn values.
 
     The interval is that of a log-normal distribution, which needs fewer draws than quantiles do,
@@ -106,15 +108,15 @@ def interval(values: Sequence[float]) -> Interval:
     """
     drawn = np.array(values, dtype=float)
     if drawn.min() == drawn.max():
-        return Interval(*(float(drawn[0]),) * 3)
+        return ForecastInterval(*(float(drawn[0]),) * 3)
     if drawn.min() <= 0:
         low, high = np.quantile(drawn, [(1 - SHARE) / 2, (1 + SHARE) / 2])
-        return Interval(float(drawn.mean()), float(low), float(high))
+        return ForecastInterval(float(drawn.mean()), float(low), float(high))
     logs = np.log(drawn)
     half = float(ndtri((1 + SHARE) / 2)) * float(logs.std(ddof=1 if len(logs) > 1 else 0))
     low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
     low, high = max(low, float(drawn.min())), min(high, float(drawn.max()))
-    return Interval(min(max(float(drawn.mean()), low), high), low, high)
+    return ForecastInterval(min(max(float(drawn.mean()), low), high), low, high)
 
 
 def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
@@ -141,13 +143,13 @@ def _outcomes(
     slots: int,
     draws: tuple[int, int, int],
     largest: int = LARGEST,
-) -> list[Outcome]:
+) -> list[SimulatedSweep]:
     """Return what simulated sweeps come to; the same worlds for each variant of a spec."""
     prepared = simulation.prepare(spec)
     if evidence is None:
         prepared = simulation.without_times(prepared)
     work, fewest, most = draws
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulatedSweep] = []
     sweeps = 1
     while len(outcomes) < sweeps:
         rng = np.random.default_rng([spec.seed, len(outcomes)])
@@ -158,19 +160,19 @@ def _outcomes(
     return outcomes
 
 
-def _rungs(outcomes: Sequence[Outcome]) -> tuple[Rung, ...]:
+def _rungs(outcomes: Sequence[SimulatedSweep]) -> tuple[ForecastRung, ...]:
     """Return the decided steps, at most ten of them, evenly spread on a logarithmic scale."""
     steps = sorted({step for outcome in outcomes for step in outcome.reached})
     if len(steps) > SHOWN:
         ends = np.geomspace(steps[0], steps[-1], SHOWN)
         steps = sorted({min(steps, key=lambda step: abs(step - end)) for end in ends})
     return tuple(
-        Rung(step, interval([outcome.reached.get(step, 0.0) for outcome in outcomes]))
+        ForecastRung(step, interval([outcome.reached.get(step, 0.0) for outcome in outcomes]))
         for step in steps
     )
 
 
-def _ratio(before: Sequence[Outcome], after: Sequence[Outcome], name: str) -> float:
+def _ratio(before: Sequence[SimulatedSweep], after: Sequence[SimulatedSweep], name: str) -> float:
     """Return the share that is left of a sum, over the same possible worlds."""
     total = sum(getattr(outcome, name) for outcome in before)
     return float(sum(getattr(outcome, name) for outcome in after) / total) if total else 1.0

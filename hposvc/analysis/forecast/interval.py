@@ -6,7 +6,7 @@ SHARE = 0.8  # of the truth that an interval is to hold
 
 
 @dataclass(frozen=True)
-class Interval:
+class ForecastInterval:
     """A forecast number: its expected value, and the ends of its 80 % interval."""
 
     expected: float
@@ -18,6 +18,6 @@ class Interval:
         slack = 1e-6 * max(abs(self.low), abs(self.high))
         return self.low - slack <= value <= self.high + slack
 
-    def times(self, factor: float) -> "Interval":
+    def times(self, factor: float) -> "ForecastInterval":
         """Return the interval in another unit."""
-        return Interval(self.expected * factor, self.low * factor, self.high * factor)
+        return ForecastInterval(self.expected * factor, self.low * factor, self.high * factor)

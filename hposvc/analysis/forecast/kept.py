@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.analysis.forecast.interval import SHARE, Interval
+from hposvc.analysis.forecast.interval import SHARE, ForecastInterval
 from hposvc.errors import StoreError
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
@@ -30,10 +30,10 @@ FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 
 
 @dataclass(frozen=True)
-class Figure:
+class PlanFigure:
     """A forecast number, and what it came to."""
 
-    forecast: Interval
+    forecast: ForecastInterval
     came_to: float
 
     @property
@@ -48,7 +48,7 @@ class Accuracy:
 
     made: float  # when the plan was, in seconds of the epoch
     source: str  # pilot, earlier or stated
-    figures: Mapping[str, Figure]  # those of FIGURES that were forecast
+    figures: Mapping[str, PlanFigure]  # those of FIGURES that were forecast
 
     def data(self) -> dict[str, Any]:
         """Return the accuracy for JSON."""
@@ -126,7 +126,7 @@ def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
     if state.spec.last_step is None:
         came_to["steps"] = float(sum(trial.returned for trial in trials))
     figures = {
-        name: Figure(Interval(**plan[name]), came_to[name])
+        name: PlanFigure(ForecastInterval(**plan[name]), came_to[name])
         for name in FIGURES
         if plan[name] is not None
     }

@@ -10,7 +10,7 @@ from hposvc import spec as specs
 from hposvc.analysis.forecast import kept, pilot
 from hposvc.analysis.forecast.evidence import Evidence, join, read
 from hposvc.analysis.forecast.forecast import Forecast, Saving, forecast, savings
-from hposvc.analysis.forecast.interval import Interval
+from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.simulation import UNTIMED
 from hposvc.analysis.memory import OwnMemory, own_memory
 from hposvc.api import OpenSweep
@@ -56,7 +56,7 @@ class Plan:
     savings: tuple[Saving, ...]
 
     @property
-    def money(self) -> Interval | None:
+    def money(self) -> ForecastInterval | None:
         """The cost of the workers' hours; None: the price is unknown, or the hours are."""
         hours, price = self.forecast.rank_hours, self.spec.money(3600)
         return None if hours is None or price is None else hours.times(price)

@@ -43,7 +43,7 @@ TOO_LONG = 200_000  # events of a simulated sweep that has no end in sight
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulatedSweep:
     """Costs and times of one simulated sweep."""
 
     trials: float
@@ -55,7 +55,7 @@ class Outcome:
     failed: float
     work: int  # events that were simulated
 
-    def plus(self, other: "Outcome", factor: float) -> "Outcome":
+    def plus(self, other: "SimulatedSweep", factor: float) -> "SimulatedSweep":
         """Return the outcome with a multiple of another added."""
         steps = sorted({*self.reached, *other.reached})
         return replace(
@@ -119,7 +119,7 @@ def without_times(spec: SweepSpec) -> SweepSpec:
     return replace(spec, trials=trials, budget=Budget())
 
 
-def simulate(spec: SweepSpec, world: World, slots: int, largest: int = LARGEST) -> Outcome:
+def simulate(spec: SweepSpec, world: World, slots: int, largest: int = LARGEST) -> SimulatedSweep:
     """Return what a sweep comes to in a possible world.
 
     Args:
@@ -139,7 +139,9 @@ def simulate(spec: SweepSpec, world: World, slots: int, largest: int = LARGEST) 
     return outcome.plus(later_half, _further(sweep, outcome, later_half, most))
 
 
-def _further(sweep: "_Sweep", outcome: Outcome, later_half: Outcome, most: int | None) -> float:
+def _further(
+    sweep: "_Sweep", outcome: SimulatedSweep, later_half: SimulatedSweep, most: int | None
+) -> float:
     """Return how many more halves like the later one the sweep has, by its trials and budget."""
     trials = sweep.spec.trials.max or 0
     resources, budget = sweep.spec.resources, sweep.spec.budget
@@ -175,8 +177,8 @@ class _Sweep:
     tops: Counter[str] = field(default_factory=Counter)  # the last step of each trial
     qualities: dict[str, tuple[float, ...]] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)  # which of the world's configurations
-    middle: Outcome | None = None  # when half of its trials had begun
-    full: Outcome | None = None  # when all had
+    middle: SimulatedSweep | None = None  # when half of its trials had begun
+    full: SimulatedSweep | None = None  # when all had
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -187,7 +189,7 @@ class _Sweep:
         self.every_step = spec.plateau is not None
         self.last = spec.last_step or 1
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulatedSweep:
         self.apply(Attached(0.0, "plan:0"))
         self.now = self.world.start_s
         self.fill()
@@ -197,10 +199,10 @@ class _Sweep:
             self.turn()
         return self.outcome(self.world.close_s)
 
-    def outcome(self, close_s: float = 0.0) -> Outcome:
+    def outcome(self, close_s: float = 0.0) -> SimulatedSweep:
         """Return what the sweep has come to by now."""
         tops = self.tops.values()
-        return Outcome(
+        return SimulatedSweep(
             float(len(self.state.trials)),
             {step: float(sum(top >= step for top in tops)) for step in sorted(self.decided_steps)},
             float(self.steps),

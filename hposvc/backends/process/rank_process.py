@@ -38,7 +38,7 @@ class SlotOfRank:
 
 
 @dataclass(frozen=True)
-class Position:
+class RankPosition:
     """The number of a rank in its group, and its place among the ranks of its node."""
 
     rank: int
@@ -47,7 +47,7 @@ class Position:
     owner_host: str | None = None  # where this node reaches the owner; None: on this node
 
     @classmethod
-    def from_slurm(cls, variables: Mapping[str, str]) -> "Position":
+    def from_slurm(cls, variables: Mapping[str, str]) -> "RankPosition":
         """Return the position that srun gave this process."""
         node, tasks = int(variables["SLURM_NODEID"]), variables["SLURM_STEP_TASKS_PER_NODE"]
         return cls(
@@ -58,12 +58,12 @@ class Position:
         )
 
 
-def position_of(numbers: Sequence[str], variables: Mapping[str, str]) -> Position:
+def position_of(numbers: Sequence[str], variables: Mapping[str, str]) -> RankPosition:
     """Return the position of a rank here, by its number and theirs; without, that given by srun."""
     if not numbers:
-        return Position.from_slurm(variables)
+        return RankPosition.from_slurm(variables)
     rank, ranks = map(int, numbers)
-    return Position(rank, rank, ranks)
+    return RankPosition(rank, rank, ranks)
 
 
 def tasks_per_node(text: str) -> list[int]:
@@ -75,7 +75,7 @@ def tasks_per_node(text: str) -> list[int]:
     return numbers
 
 
-def serve_rank(position: Position) -> None:
+def serve_rank(position: RankPosition) -> None:
     """Carry out orders until the owner of the slot is gone."""
     stream = _take_stdin()
     slot: SlotOfRank = pickle.load(stream)
@@ -92,7 +92,7 @@ def serve_rank(position: Position) -> None:
     Rank(position.rank, slot.config).serve(slot.call._replace(address=(host, port)))
 
 
-def own_devices(devices: Sequence[str], gpus: float, position: Position) -> Sequence[str]:
+def own_devices(devices: Sequence[str], gpus: float, position: RankPosition) -> Sequence[str]:
     """Return a rank's share of the devices that this node's ranks see.
 
     A rank that sees just what it needs keeps that: Slurm has bound it (`--gpus-per-task`).

@@ -31,7 +31,7 @@ RANK_SECONDS = "hposvc_rank_seconds_total"
 GPU_SECONDS = "hposvc_gpu_seconds_total"
 
 
-class Metrics:
+class RayMetrics:
     """Keeps the metrics of a running sweep up to date; a Watcher of the runner."""
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:

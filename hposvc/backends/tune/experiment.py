@@ -218,7 +218,7 @@ class SlotTrials(SearchAlgorithm):
         return Path(self._specification.storage.experiment_driver_staging_path)
 
 
-class Holder(TrialScheduler):
+class TrialHolder(TrialScheduler):
     """The trial scheduler that lets every trial keep its resources until its slot is released."""
 
     def __init__(self, trials: SlotTrials) -> None:
@@ -294,7 +294,7 @@ class Experiment:
                 SlotTrial,
                 name=self._name,
                 search_alg=self.trials,
-                scheduler=Holder(self.trials),
+                scheduler=TrialHolder(self.trials),
                 storage_path=str(self._folder),
                 checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
                 max_failures=0,

@@ -82,7 +82,7 @@ def scaling(
     check_picture(plot)
     speeds = worker_scaling.measure(
         read_spec(spec, sets),
-        worker_scaling.Plan(numbers(workers), updates, weak),
+        worker_scaling.ScalingPlan(numbers(workers), updates, weak),
         home_of(shared),
         address,
         lambda speed: note(cost.speed(speed)),

@@ -27,7 +27,7 @@ KEYS = (
 
 
 @dataclass
-class Conversion:
+class SpecConversion:
     """A spec in the making."""
 
     document: Document  # the other tool's
@@ -176,7 +176,7 @@ def tied(name: str, values: object) -> list[dict[str, object]] | None:
 
 
 def read_choice(
-    conversion: Conversion, name: str, values: object, *path: str | int
+    conversion: SpecConversion, name: str, values: object, *path: str | int
 ) -> dict[str, object]:
     """Return a parameter with the values that it can have; nothing if there are none."""
     if mappings := tied(name, values):
@@ -187,7 +187,7 @@ def read_choice(
 
 
 def drawn_normally(
-    conversion: Conversion,
+    conversion: SpecConversion,
     made: Mapping[str, Any],
     name: str,
     mean: float,
@@ -238,7 +238,7 @@ def is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def keep_plain(conversion: Conversion, values: object, *path: str | int) -> list[object]:
+def keep_plain(conversion: SpecConversion, values: object, *path: str | int) -> list[object]:
     """Return those of the values that a parameter can have, and note the others."""
     if not isinstance(values, list):
         conversion.lose(f"is {shown(values)}, no list of values", *path)

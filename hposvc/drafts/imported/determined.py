@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, read_choice
+from hposvc.drafts.imported.conversion import SpecConversion, choice, is_plain, read_choice
 from hposvc.drafts.imported.launchers import Started, without_launcher, without_launcher_in_shell
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
@@ -50,10 +50,10 @@ def recognises(data: Mapping[str, object]) -> bool:
     return isinstance(searcher, dict) and "metric" in searcher
 
 
-def convert(document: Document) -> Conversion:
+def convert(document: Document) -> SpecConversion:
     """Return the experiment in our words."""
     document = replace(document, data=_without_nulls(document.data))
-    made = Conversion(document)
+    made = SpecConversion(document)
     data, searcher = document.data, made.section("searcher")
     made.lose_others(data, KEYS)
     made.lose_others(searcher, SEARCH_KEYS, "searcher")
@@ -93,7 +93,7 @@ def _without_nulls(data: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read_domains(
-    made: Conversion,
+    made: SpecConversion,
     given: Mapping[str, object],
     found: dict[str, object],
     prefix: str,
@@ -129,7 +129,7 @@ def _misspelt_type(domain: Mapping[str, object]) -> str | None:
 
 
 def _domain(
-    made: Conversion, name: str, given: Mapping[str, Any], *path: str
+    made: SpecConversion, name: str, given: Mapping[str, Any], *path: str
 ) -> Mapping[str, object]:
     """Return a parameter with its domain; nothing if it can't be carried over."""
     grid = made.spec["search"] == "grid"
@@ -170,7 +170,9 @@ def _spread(low: float, high: float, count: int) -> list[float]:
     return [float(low + (high - low) * at / (count - 1)) for at in range(count)]
 
 
-def _put_trials(made: Conversion, searcher: Mapping[str, Any], domains: dict[str, object]) -> None:
+def _put_trials(
+    made: SpecConversion, searcher: Mapping[str, Any], domains: dict[str, object]
+) -> None:
     kind, limit = searcher.get("name"), searcher.get("max_trials")
     if kind == "single":
         limit = 1
@@ -182,7 +184,7 @@ def _put_trials(made: Conversion, searcher: Mapping[str, Any], domains: dict[str
     made.put_trials(limit, parallel, "searcher", "max_trials")
 
 
-def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
+def _put_length(made: SpecConversion, searcher: Mapping[str, Any]) -> None:
     length, unit = searcher.get("max_length"), "batches"
     if isinstance(length, dict) and len(length) == 1:
         ((unit, length),) = length.items()
@@ -220,7 +222,7 @@ def _mode(searcher: Mapping[str, Any]) -> dict[str, object]:
     return {"mode": "stop" if searcher["stop_once"] else "promote"}
 
 
-def _put_program(made: Conversion) -> None:
+def _put_program(made: SpecConversion) -> None:
     workers = _put_resources(made)
     entry = made.document.data.get("entrypoint")
     if isinstance(entry, str) and SHELL.search(entry.strip()):
@@ -243,7 +245,7 @@ def _put_program(made: Conversion) -> None:
     made.lose("parameters come as arguments; read --NAME=VALUE there", "entrypoint")
 
 
-def _put_shell(made: Conversion, text: str) -> None:
+def _put_shell(made: SpecConversion, text: str) -> None:
     """Set a command that a shell reads, as Determined has one read it."""
     text, done = without_launcher_in_shell(text)
     if done:
@@ -257,7 +259,7 @@ def _put_shell(made: Conversion, text: str) -> None:
     )
 
 
-def _put_resources(made: Conversion) -> int:
+def _put_resources(made: SpecConversion) -> int:
     """Set workers and variables, and return how many workers there are."""
     resources = made.section("resources")
     slots = resources.get("slots_per_trial", 1)

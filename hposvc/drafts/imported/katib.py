@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hposvc.drafts.imported.conversion import Conversion, choice, drawn_normally
+from hposvc.drafts.imported.conversion import SpecConversion, choice, drawn_normally
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, read_value
 from searchers.distributions import SIGMAS
@@ -40,7 +40,7 @@ def recognises(data: Mapping[str, object]) -> bool:
     return data.get("kind") in kinds and "kubeflow.org" in str(data.get("apiVersion"))
 
 
-def convert(document: Document) -> Conversion:
+def convert(document: Document) -> SpecConversion:
     """Return the experiment in our words.
 
     Raises:
@@ -52,7 +52,7 @@ def convert(document: Document) -> Conversion:
         message = "no release of Kubeflow's SDK defines this yet; import the Katib Experiment"
         problem = Problem(("kind",), f"{message} that its OptimizerClient makes", at_key=True)
         raise SpecError([document.place(problem)])
-    made = Conversion(document)
+    made = SpecConversion(document)
     spec: Mapping[str, Any] = made.section("spec")
     made.lose_others(document.data, ("apiVersion", "kind", "metadata", "spec"))
     made.lose_others(spec, KEYS, "spec")
@@ -86,7 +86,7 @@ def convert(document: Document) -> Conversion:
     return made
 
 
-def _domains(made: Conversion, parameters: list[Any]) -> Iterator[tuple[str, object]]:
+def _domains(made: SpecConversion, parameters: list[Any]) -> Iterator[tuple[str, object]]:
     for at, given in enumerate(parameters):
         path = ("spec", "parameters", at)
         try:
@@ -98,7 +98,7 @@ def _domains(made: Conversion, parameters: list[Any]) -> Iterator[tuple[str, obj
             made.lose(f"no range could be read ({error}); write it", *path)
 
 
-def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
+def _domain(made: SpecConversion, given: Mapping[str, Any], at: int) -> object:
     kind, space = given["parameterType"], given["feasibleSpace"]
     if kind == "categorical":
         return choice([*map(str, space["list"])])
@@ -127,7 +127,7 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
     return drawn_normally(made, made_range, shape, mean, width / (2 * SIGMAS), *path)
 
 
-def _put_command(made: Conversion) -> None:
+def _put_command(made: SpecConversion) -> None:
     template = made.section(*TEMPLATE)
     read_keys = ("primaryContainerName", "trialParameters", "trialSpec")
     made.lose_others(template, read_keys, *TEMPLATE)
@@ -141,7 +141,7 @@ def _put_command(made: Conversion) -> None:
     made.spec["collect"] = {"stdout": COLLECTED}
 
 
-def _references(made: Conversion) -> dict[str, str]:
+def _references(made: SpecConversion) -> dict[str, str]:
     """Return the parameter that each name in the template stands for."""
     where = (*TEMPLATE, "trialParameters")
     parameters = made.spec["parameters"]
@@ -157,7 +157,7 @@ def _references(made: Conversion) -> dict[str, str]:
     return references
 
 
-def _trainer_words(made: Conversion) -> Words:
+def _trainer_words(made: SpecConversion) -> Words:
     """Return the command of a TrainJob, which Kubeflow's OptimizerClient writes."""
     made.lose_others(made.section(*TRIAL), ("apiVersion", "kind", "spec"), *TRIAL)
     where = (*TRIAL, "spec")
@@ -167,7 +167,7 @@ def _trainer_words(made: Conversion) -> Words:
     return _words(made, made.section(*where), *where)
 
 
-def _container_words(made: Conversion) -> Words:
+def _container_words(made: SpecConversion) -> Words:
     """Return the command of the primary container of a Job."""
     made.lose_others(made.section(*TRIAL), ("apiVersion", "kind", "spec"), *TRIAL)
     pod = TRIAL
@@ -191,7 +191,7 @@ def _container_words(made: Conversion) -> Words:
     return words
 
 
-def _words(made: Conversion, container: Mapping[str, object], *path: str | int) -> Words:
+def _words(made: SpecConversion, container: Mapping[str, object], *path: str | int) -> Words:
     """Return each word of a command and its args, with its place."""
     return [
         (str(word), (*path, key, at))
@@ -201,7 +201,7 @@ def _words(made: Conversion, container: Mapping[str, object], *path: str | int) 
 
 
 def _with_our_names(
-    made: Conversion, word: str, references: Mapping[str, str], path: tuple[str | int, ...]
+    made: SpecConversion, word: str, references: Mapping[str, str], path: tuple[str | int, ...]
 ) -> str:
     """Return a word of the command with `${PARAMETER}` for `${trialParameters.NAME}`.
 

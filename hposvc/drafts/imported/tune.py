@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TypeGuard
 
-from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, read_choice
+from hposvc.drafts.imported.conversion import SpecConversion, choice, is_plain, read_choice
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.foreign_domains import declared
@@ -29,7 +29,7 @@ def recognises(path: Path) -> bool:
     return PLACE.fullmatch(str(path)) is not None
 
 
-def convert(path: Path) -> Conversion:
+def convert(path: Path) -> SpecConversion:
     """Return a space in our words; the file is run.
 
     Raises:
@@ -46,7 +46,7 @@ def convert(path: Path) -> Conversion:
     space = names[name]
     if not isinstance(space, Mapping):
         raise fail(f"{name} is {shown(space)}", fix="name the dict that is param_space", place=file)
-    made = Conversion(Document({}, file))
+    made = SpecConversion(Document({}, file))
     made.put_name(name)
     _put_trainable(made, file, names)
     made.put_metric(None, "minimize", "metric")
@@ -79,7 +79,7 @@ def _run(file: str) -> Mapping[str, object]:
         raise fail(message, fix="correct it: the file is run for its space", place=place) from error
 
 
-def _put_trainable(made: Conversion, file: str, names: Mapping[str, object]) -> None:
+def _put_trainable(made: SpecConversion, file: str, names: Mapping[str, object]) -> None:
     """Put the only function or class that Ray Tune could run, or say what to write."""
     places = [
         f"{file}:{name}" if value.__module__ == RUN_NAME else f"{value.__module__}:{value.__name__}"
@@ -104,7 +104,7 @@ def _is_trainable(value: object) -> TypeGuard[FunctionType | type]:
 
 
 def _read(
-    made: Conversion,
+    made: SpecConversion,
     space: Mapping[str, object],
     found: dict[str, object],
     prefix: str,
@@ -121,7 +121,9 @@ def _read(
             _add(made, f"{prefix}{name}", domain, found, *here)
 
 
-def _add(made: Conversion, name: str, domain: object, found: dict[str, object], *path: str) -> None:
+def _add(
+    made: SpecConversion, name: str, domain: object, found: dict[str, object], *path: str
+) -> None:
     try:
         given = declared(domain, *path)
     except SpecError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hposvc.drafts.imported.conversion import (
-    Conversion,
+    SpecConversion,
     choice,
     drawn_normally,
     is_plain,
@@ -53,9 +53,9 @@ def recognises(data: Mapping[str, object]) -> bool:
     return custom or (str(data.get("method")) in SEARCH and "parameters" in data)
 
 
-def convert(document: Document) -> Conversion:
+def convert(document: Document) -> SpecConversion:
     """Return the sweep in our words."""
-    made = Conversion(document)
+    made = SpecConversion(document)
     data = document.data
     made.lose_others(data, KEYS)
     made.put_name(data.get("name") or data.get("program"))
@@ -78,7 +78,7 @@ def convert(document: Document) -> Conversion:
     return made
 
 
-def _put_metrics(made: Conversion) -> None:
+def _put_metrics(made: SpecConversion) -> None:
     several = made.as_list(made.document.data.get("metrics"), "metrics")
     if not several:
         metric = made.section("metric")
@@ -97,7 +97,7 @@ def _put_metrics(made: Conversion) -> None:
         made.lose("is not carried over beside metrics; hposvc takes one or the other", "metric")
 
 
-def _lose_scheduler(made: Conversion) -> None:
+def _lose_scheduler(made: SpecConversion) -> None:
     """Name what a scheduler of the user's own is in hposvc."""
     given = made.section("scheduler")
     made.lose_others(given, ("engine", "source", "optimizer", "search_space"), "scheduler")
@@ -114,7 +114,7 @@ def _lose_scheduler(made: Conversion) -> None:
 class _Domains:
     """Reads parameters, nested ones by dotted names."""
 
-    def __init__(self, made: Conversion, grid: bool) -> None:
+    def __init__(self, made: SpecConversion, grid: bool) -> None:
         self.made, self.grid = made, grid
         self.found: dict[str, object] = {}
 
@@ -255,7 +255,7 @@ def _bounded(low: float, high: float, domain: Mapping[str, Any]) -> tuple[float,
     return low, high
 
 
-def _put_command(made: Conversion) -> None:
+def _put_command(made: SpecConversion) -> None:
     program = str(made.document.data.get("program") or "train.py")
     if "program" not in made.document.data:
         made.lose("no program is given; the command runs train.py", "program")
@@ -292,7 +292,7 @@ def _names(domains: Mapping[str, object]) -> Iterator[str]:
         yield from first if isinstance(first, dict) else [name]
 
 
-def _put_early_termination(made: Conversion) -> None:
+def _put_early_termination(made: SpecConversion) -> None:
     given: Mapping[str, Any] = made.section("early_terminate")
     if not given:
         return

@@ -20,7 +20,7 @@ from hposvc.errors import NotFound, SpecError
 from hposvc.events import Event
 from hposvc.journal.journal import SweepRow
 from hposvc.remote.server import reading
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import study
 from hposvc.spec.types import NAME
 from hposvc.state.sweep import SweepState
@@ -41,14 +41,14 @@ class _Study:
     """A sweep as a study; each look takes in what is new in its journal."""
 
     watched: api.Watched
-    kept: study.Trials
+    kept: study.StudyTrials
     frozen: dict[str, FrozenTrial] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)  # trials with new events
 
     @classmethod
-    def of(cls, source: api.Source, row: SweepRow) -> "_Study":
+    def of(cls, source: api.SweepSource, row: SweepRow) -> "_Study":
         spec = specs.thaw(row.spec)
-        return cls(api.Watched(source, row, SweepState(spec)), study.Trials(spec))
+        return cls(api.Watched(source, row, SweepState(spec)), study.StudyTrials(spec))
 
     @property
     def id(self) -> int:
@@ -93,7 +93,7 @@ class RecordedSweeps(BaseStorage):
     Each call sees what the journal has by then.
     """
 
-    def __init__(self, place: api.Sweeps | Server) -> None:
+    def __init__(self, place: api.Sweeps | ServedSweeps) -> None:
         self._place = place
         self._studies: dict[str, _Study] = {}  # by the sweep's id
         self._lock = threading.RLock()

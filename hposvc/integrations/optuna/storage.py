@@ -21,7 +21,7 @@ from hposvc.integrations.optuna.recorded_sweeps import (
     RecordedSweeps,
 )
 from hposvc.journal.studies import StudyLog
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.remote.server.studies import ServedStudyLog
 
 
@@ -77,7 +77,7 @@ class Storage(BaseStorage):
         self._own_studies: JournalStorage | None = None  # None: the server shows its sweeps alone
         log: _Log
         if isinstance(place, str) and place.startswith(("http://", "https://")):
-            server = Server.at(place, token)
+            server = ServedSweeps.at(place, token)
             self._own_sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
         else:
             sweeps = api.Sweeps.open(None if place is None else Path(place))

@@ -28,7 +28,7 @@ POLL_S = 0.5  # between two looks at an operation, or at logs
 
 
 @dataclass(frozen=True)
-class Server:
+class ServedSweeps:
     """A server, whose sweeps' journals are read as those of a home."""
 
     http: Http
@@ -36,7 +36,7 @@ class Server:
     wait_s: float = 0.0  # for how long a read waits for the first new event
 
     @classmethod
-    def at(cls, url: str, token: str | None = None, home: Path | None = None) -> "Server":
+    def at(cls, url: str, token: str | None = None, home: Path | None = None) -> "ServedSweeps":
         """Return the server at a URL.
 
         Args:

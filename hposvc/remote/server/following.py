@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from hposvc import api
-from hposvc.driver.loop import Listener
-from hposvc.errors import Left, OutOfReach
+from hposvc.driver.loop import MessageListener
+from hposvc.errors import LeftRunning, OutOfReach
 from hposvc.events import Event
-from hposvc.remote.server.connection import POLL_S, Server, to_queue
+from hposvc.remote.server.connection import POLL_S, ServedSweeps, to_queue
 from hposvc.state.sweep import SweepState
 
 WAIT_S = 1.0  # for how long the server waits for the next event of a sweep that is followed
@@ -29,7 +29,7 @@ def command_at(url: str, words: str) -> str:
 
 
 def show(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     watchers: Sequence[Any] = (),
     operation: str | None = None,
@@ -76,10 +76,12 @@ def show(
     except KeyboardInterrupt as error:
         command = command_at(server.http.name, f"status {sweep}")
         message = f"{sweep} goes on at {server.http.name}; look at it by: {command}"
-        raise Left(message) from error
+        raise LeftRunning(message) from error
 
 
-def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatched) -> api.Record:
+def await_rest(
+    server: ServedSweeps, sweep: str, watching: api.Watching = api.unwatched
+) -> api.Record:
     """Wait until a sweep has ended or is paused, like `client.await_rest`."""
     with watching(sweep) as watchers:
         operations = server.http.get("operations", {"sweep": sweep})["operations"]
@@ -89,18 +91,20 @@ def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatche
         return show(server, sweep, watchers, *begun[:1])
 
 
-def _say_queue(server: Server, sweep: str, state: SweepState, watchers: Sequence[Any]) -> None:
+def _say_queue(
+    server: ServedSweeps, sweep: str, state: SweepState, watchers: Sequence[Any]
+) -> None:
     """Have those watchers that show messages say what a sweep waits for before its first driver."""
     if state.driven or state.finished:
         return
     queue = to_queue(server.status(sweep)["driver_queue"])
     text = "" if queue is None else queue.describe()
     for watcher in watchers:
-        if isinstance(watcher, Listener):
+        if isinstance(watcher, MessageListener):
             watcher.say(text)
 
 
-def _check_driven(server: Server, sweep: str) -> None:
+def _check_driven(server: ServedSweeps, sweep: str) -> None:
     if server.facts(sweep)["driver"] != "alive":
         message = f"{sweep} is INTERRUPTED: no driver is at work, and the server starts none"
         command = command_at(server.http.name, f"resume {sweep}")

@@ -8,11 +8,14 @@ from hposvc import api
 from hposvc.analysis import reproduction
 from hposvc.errors import Denied, NotFound, OutOfReach
 from hposvc.operations.doctor import Check
-from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, Server, place
+from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps, place
 
 
 def ls(
-    server: Server, project: str | None = None, tag: str | None = None, since: float | None = None
+    server: ServedSweeps,
+    project: str | None = None,
+    tag: str | None = None,
+    since: float | None = None,
 ) -> list[dict[str, Any]]:
     """List all sweeps, newest first, like `api.ls`."""
     listed: list[dict[str, Any]] = []
@@ -26,14 +29,14 @@ def ls(
             return [{key: row[key] for key in row if key != "owner"} for row in listed]
 
 
-def events(server: Server, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
+def events(server: ServedSweeps, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
     """Return a sweep's events after a number as data, like `event_log.events`."""
     pages = list(server.pages(sweep, since, wait_s))
     return {**pages[-1], "events": [event for page in pages for event in page["events"]]}
 
 
 def feed(
-    server: Server, since: str | None = None, wait_s: float = MAX_WAIT_S
+    server: ServedSweeps, since: str | None = None, wait_s: float = MAX_WAIT_S
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of all sweeps, as the server has them, for ever.
 
@@ -51,17 +54,21 @@ def feed(
         since = page["next"]
 
 
-def compare_again(server: Server, record: api.Record) -> reproduction.Comparison | None:
+def compare_again(
+    server: ServedSweeps, record: api.Record
+) -> reproduction.ReproductionResult | None:
     """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
     if reproduction.trial_of(record.row) is None:
         return None
     with suppress(NotFound):
         data = server.http.get(place(record.row.id, "repro"))
-        return reproduction.Comparison(**{**data, "doubts": tuple(data["doubts"])})
+        return reproduction.ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
     return None
 
 
-def examine(server: Server, deep: bool = False, address: str | None = None) -> Iterator[Check]:
+def examine(
+    server: ServedSweeps, deep: bool = False, address: str | None = None
+) -> Iterator[Check]:
     """Yield checks of the way to the server, like `doctor.examine`."""
     try:
         server.http.get("/readyz")

@@ -10,13 +10,13 @@ from hposvc.events import NOTHING, RENEWALS, Attached, Event, Requested, Verb
 from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
-from hposvc.remote.server.connection import Server, place
+from hposvc.remote.server.connection import ServedSweeps, place
 from hposvc.spec import SweepSpec, registry
 from hposvc.state.trial import OVER
 
 
 def steer(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     verb: Verb,
     trial: str | None = None,
@@ -41,7 +41,7 @@ def steer(
 
 
 def extend(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     trials: int | None = None,
     set: Mapping[str, object] = NOTHING,
@@ -54,7 +54,7 @@ def extend(
 
 
 def retry(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     trial: str | None = None,
     address: str | None = None,
@@ -65,7 +65,7 @@ def retry(
 
 
 def resume(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     accept_code: bool = False,
     address: str | None = None,
@@ -89,7 +89,7 @@ def resume(
 
 
 def run_or_resume(
-    server: Server,
+    server: ServedSweeps,
     spec: SweepSpec,
     identifier: str,
     address: str | None = None,
@@ -111,7 +111,7 @@ def run_or_resume(
 
 
 def remove(
-    server: Server, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
+    server: ServedSweeps, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
 ) -> Removed:
     """Delete a sweep, like `delete.remove`."""
     name = server.status(sweep)["sweep"]
@@ -121,7 +121,7 @@ def remove(
 
 
 def promote(
-    server: Server, sweep: str, model: str, alias: str = "champion", gate: float = 0.0
+    server: ServedSweeps, sweep: str, model: str, alias: str = "champion", gate: float = 0.0
 ) -> Any:
     """Register the best trial's checkpoint in MLflow, like `mlflow.promote`."""
     body = {"model": model, "alias": alias, "gate": gate}
@@ -130,7 +130,7 @@ def promote(
 
 
 def _renew(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     verb: Verb,
     trial: str | None,
@@ -145,7 +145,7 @@ def _renew(
         return following.show(server, receipt.sweep, watchers, None, before["seq"], _renews)
 
 
-def _secrets(server: Server, status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _secrets(server: ServedSweeps, status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return this machine's values of a sweep's secrets, as a body has them.
 
     A sweep of others, whose code would get them, gets none.
@@ -156,7 +156,7 @@ def _secrets(server: Server, status: Mapping[str, Any]) -> dict[str, dict[str, s
     return {"secrets": variables} if variables else {}
 
 
-def _receipt(server: Server, answer: Mapping[str, Any]) -> RequestReceipt:
+def _receipt(server: ServedSweeps, answer: Mapping[str, Any]) -> RequestReceipt:
     return RequestReceipt(**(answer.get("receipt") or server.result(answer)))
 
 

@@ -17,7 +17,7 @@ from hposvc.analysis.reproduction import Trained
 from hposvc.errors import SpecError, fail
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
 from hposvc.remote.server import following, reading
-from hposvc.remote.server.connection import Server, place
+from hposvc.remote.server.connection import ServedSweeps, place
 from hposvc.spec import Environment, SweepSpec
 from hposvc.spec.environment import read_secrets
 from hposvc.spec.parsing import overrides
@@ -46,7 +46,7 @@ class Accepted:
 
 
 def submit(
-    server: Server,
+    server: ServedSweeps,
     spec: SweepSpec,
     identifier: str | None = None,
     new: bool = False,
@@ -79,7 +79,10 @@ def submit(
 
 
 def send(
-    server: Server, body: Mapping[str, object], identifier: str | None = None, new: bool = False
+    server: ServedSweeps,
+    body: Mapping[str, object],
+    identifier: str | None = None,
+    new: bool = False,
 ) -> Accepted:
     """Send a sweep as the API takes it; however often the request arrives, it is made once."""
     wish: dict[str, object] = {"new": new} if identifier is None else {"id": identifier}
@@ -88,7 +91,7 @@ def send(
 
 
 def run(
-    server: Server,
+    server: ServedSweeps,
     spec: SweepSpec,
     identifier: str | None = None,
     address: str | None = None,
@@ -105,7 +108,7 @@ def run(
 
 
 def fork(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     set: Mapping[str, object],
     identifier: str | None = None,
@@ -123,7 +126,7 @@ def fork(
 
 
 def reproduce(
-    server: Server,
+    server: ServedSweeps,
     sweep: str,
     trial: str,
     accept_code: bool = False,

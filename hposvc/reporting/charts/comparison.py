@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hposvc.analysis.comparison import LEVEL, Comparison, Interval, Run
+from hposvc.analysis.comparison import LEVEL, Comparison, Interval, SweepRun
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.svg import (
     INK,
@@ -88,7 +88,7 @@ def _valued(point: Interval, metric: Metric, scaled: bool) -> Interval:
     return Interval(-point.value, low, None if point.low is None else -point.low)
 
 
-def _sweep(run: Run, metric: Metric) -> dict[str, Any]:
+def _sweep(run: SweepRun, metric: Metric) -> dict[str, Any]:
     return {
         "sweep": run.sweep,
         "group": run.group,

@@ -8,7 +8,7 @@ from typing import Any
 from hposvc.analysis.amounts import count
 from hposvc.analysis.audit.trial_audit import PAST_TENSE, SOLO_REASONS
 from hposvc.reporting.chart import Chart
-from hposvc.reporting.history import Decision, History
+from hposvc.reporting.history import DrawnDecision, History
 from hposvc.reporting.svg import (
     BAD,
     BEST,
@@ -19,7 +19,7 @@ from hposvc.reporting.svg import (
     SERIES,
     Frame,
     Linear,
-    Log,
+    LogScale,
     Picture,
     Scale,
     fitted,
@@ -105,7 +105,7 @@ def _rungs(history: History) -> list[int]:
     return sorted(steps) if len(steps) <= MOST_RUNGS else []
 
 
-def _compares(decision: Decision) -> bool:
+def _compares(decision: DrawnDecision) -> bool:
     return decision.reason not in SOLO_REASONS and decision.verdict != "park"
 
 
@@ -218,7 +218,7 @@ def _steps_scale(data: Mapping[str, Any], frame: Frame) -> Scale:
     last = max(row["step"][-1] for row in data["trials"])
     rungs = data["rungs"]
     if len(rungs) > 1 and first > 0 and rungs[-1] / rungs[0] >= 4 and last / first >= 9:
-        return Log(first / 1.15, last, frame.left, frame.right, tuple({*rungs, last}))
+        return LogScale(first / 1.15, last, frame.left, frame.right, tuple({*rungs, last}))
     return Linear(min(first, last - 1), last, frame.left, frame.right)
 
 
@@ -297,7 +297,7 @@ def _draw_curve(
     part: list[tuple[float, float]] = []
     pieces = []
     for step, value in zip(row["step"], row["value"], strict=True):
-        if value is None or not math.isfinite(value) or (isinstance(y, Log) and value <= 0):
+        if value is None or not math.isfinite(value) or (isinstance(y, LogScale) and value <= 0):
             pieces.append(part)
             part = []
         else:

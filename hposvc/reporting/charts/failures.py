@@ -8,7 +8,7 @@ from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.causes import DIVERGED, LOST, MEANINGS
 from hposvc.events import OWN
 from hposvc.reporting.chart import Chart
-from hposvc.reporting.history import Failure, History
+from hposvc.reporting.history import History, OrderFailure
 from hposvc.reporting.svg import BAD, FAINT, INK, MUTED, Frame, Linear, Picture, fitted, text_width
 
 MOST_EVENTS = 2000  # in the data, the newest
@@ -40,24 +40,26 @@ def build(history: History) -> Chart | None:
     return Chart("failures", "Failures by cause", _message(causes, len(history.spans)), data)
 
 
-def _failures(history: History) -> list[Failure]:
+def _failures(history: History) -> list[OrderFailure]:
     """Return all failures: reported ones, orders of dead drivers, and metrics that diverged."""
     rows = list(history.failures)
     for span in history.spans.values():
         if span.how == LOST and span.end is not None:
             cost = history.cost((span.end - span.start) * span.workers)
             message = "the driver was lost, and its orders with it"
-            rows.append(Failure(span.trial, span.first - 1, span.end, LOST, message, True, cost))
+            rows.append(
+                OrderFailure(span.trial, span.first - 1, span.end, LOST, message, True, cost)
+            )
     diverged = {row.trial for row in history.failures if row.cause == DIVERGED}
     for trial in history.state.trials.values():
         if trial.diverged and trial.id not in diverged and history.readings.get(trial.id):
             last = history.readings[trial.id][-1]
             message = f"{trial.metric.name} is not finite at step {last.step}"
-            rows.append(Failure(trial.id, last.step, last.time, DIVERGED, message))
+            rows.append(OrderFailure(trial.id, last.step, last.time, DIVERGED, message))
     return sorted(rows, key=lambda row: row.time)
 
 
-def _cause(cause: str, rows: list[Failure]) -> dict[str, Any]:
+def _cause(cause: str, rows: list[OrderFailure]) -> dict[str, Any]:
     """Return the figures of one cause, and its most frequent message."""
     message, times = Counter(row.message for row in rows).most_common(1)[0]
     retried = sum(row.again for row in rows)

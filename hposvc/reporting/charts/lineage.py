@@ -14,7 +14,7 @@ from hposvc.reporting.svg import (
     MUTED,
     Frame,
     Linear,
-    Log,
+    LogScale,
     Picture,
     Scale,
     fitted,
@@ -212,7 +212,7 @@ def _draw_schedule(
     wide = min(values) > 0 and max(values) / min(values) > 20
     y: Scale
     if wide:
-        y = Log.around(values, frame.bottom, frame.top)
+        y = LogScale.around(values, frame.bottom, frame.top)
     else:
         y = Linear.around(values, frame.bottom, frame.top, 4)
     x = Linear(0.0, float(last), frame.left, frame.right)

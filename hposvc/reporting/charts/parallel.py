@@ -25,7 +25,7 @@ from hposvc.reporting.svg import (
     PAPER,
     SERIES,
     Frame,
-    Log,
+    LogScale,
     Picture,
     fitted,
     robust,
@@ -80,7 +80,7 @@ def build(history: History) -> Chart | None:
 def _measured(name: str, values: Sequence[float | None], goal: str) -> dict[str, Any]:
     """Return the axis of a metric, or of steps."""
     scale = robust(values, 0.0, 1.0, goal)
-    kind = "log" if isinstance(scale, Log) else "linear"
+    kind = "log" if isinstance(scale, LogScale) else "linear"
     return {"name": name, "scale": kind, "low": scale.low, "high": scale.high, "categories": []}
 
 

@@ -24,7 +24,7 @@ from hposvc.reporting.svg import (
     SERIES,
     Frame,
     Linear,
-    Log,
+    LogScale,
     Mark,
     Picture,
     fitted,
@@ -186,7 +186,7 @@ def _draw_panel(
             _draw_model(picture, x, y, curve, parameter, 1.0 if metric["learnt"] else 0.4)
 
 
-def _scale(metric: Mapping[str, Any], complete: Sequence[bool], frame: Frame) -> Linear | Log:
+def _scale(metric: Mapping[str, Any], complete: Sequence[bool], frame: Frame) -> Linear | LogScale:
     """Return the scale of a metric, which all of its panels share."""
     values = [
         value for value, is_complete in zip(metric["value"], complete, strict=True) if is_complete
@@ -199,7 +199,7 @@ def _scale(metric: Mapping[str, Any], complete: Sequence[bool], frame: Frame) ->
         for side in (-1, 1)
     ]
     scale = robust(values, frame.bottom, frame.top, metric["goal"])
-    if isinstance(scale, Log) or not ends:
+    if isinstance(scale, LogScale) or not ends:
         return scale
     low, high = min(scale.low, min(ends)), max(scale.high, max(ends))
     return Linear.around([low, high], frame.bottom, frame.top)
@@ -222,7 +222,7 @@ def _draw_trials(
     rows = zip(data["trial"], data["params"][name], metric["value"], data["complete"], strict=True)
     best, dots = None, []
     for row, (trial, value, level, complete) in enumerate(rows):
-        if value is None or level is None or (isinstance(y, Log) and level <= 0):
+        if value is None or level is None or (isinstance(y, LogScale) and level <= 0):
             continue
         at = x.place(value)
         if not isinstance(value, float):
@@ -250,7 +250,7 @@ def _draw_model(
     faint: float,
 ) -> None:
     """Draw the mean along a parameter, with a deviation to each side."""
-    colour, floor = SERIES[0], y.low if isinstance(y, Log) else -float("inf")
+    colour, floor = SERIES[0], y.low if isinstance(y, LogScale) else -float("inf")
     points = [
         (
             x.place(at),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hposvc.analysis.amounts import cost_text, count
 from hposvc.reporting.chart import Chart
-from hposvc.reporting.history import History, Span
+from hposvc.reporting.history import History, SlotSpan
 from hposvc.reporting.svg import (
     BAD,
     BEST,
@@ -86,7 +86,7 @@ def build(history: History) -> Chart | None:
     return Chart("timeline", "Slots over time", _message(data), data)
 
 
-def _is_baseline(history: History, span: Span) -> bool:
+def _is_baseline(history: History, span: SlotSpan) -> bool:
     """Return whether an order is of the baseline: of its trial, or of one of its replicates."""
     replicates = history.state.replicates
     if span.replicate:
@@ -94,17 +94,17 @@ def _is_baseline(history: History, span: Span) -> bool:
     return span.trial == replicates.baseline_trial
 
 
-def _name(span: Span) -> str:
+def _name(span: SlotSpan) -> str:
     return f"{span.trial}.{span.replicate}" if span.replicate else span.trial
 
 
-def _end(span: Span, now: float) -> float:
+def _end(span: SlotSpan, now: float) -> float:
     return now if span.end is None else span.end
 
 
 def _shares(
-    spans: list[Span], start: float, end: float, bins: int
-) -> Iterator[tuple[Span, int, float]]:
+    spans: list[SlotSpan], start: float, end: float, bins: int
+) -> Iterator[tuple[SlotSpan, int, float]]:
     """Yield the share of each bin of the time that each order fills."""
     width = (end - start) / bins
     for span in spans:
@@ -113,7 +113,7 @@ def _shares(
             yield span, place, max(0.0, min(last, place + 1) - max(first, place))
 
 
-def _busy(spans: list[Span], start: float, end: float, lanes: int) -> list[float]:
+def _busy(spans: list[SlotSpan], start: float, end: float, lanes: int) -> list[float]:
     """Return the share of the slots at work in each bin of the time."""
     busy = [0.0] * BINS
     for _, place, share in _shares(spans, start, end, BINS):
@@ -121,7 +121,7 @@ def _busy(spans: list[Span], start: float, end: float, lanes: int) -> list[float
     return [min(1.0, share) for share in busy]
 
 
-def _density(spans: list[Span], start: float, end: float, lanes: int) -> list[list[float]]:
+def _density(spans: list[SlotSpan], start: float, end: float, lanes: int) -> list[list[float]]:
     """Return the share of each bin that the lanes of each row had work."""
     per_row = -(-lanes // MOST_ROWS)
     rows = [[0.0] * BINS for _ in range(-(-lanes // per_row))]
@@ -132,7 +132,7 @@ def _density(spans: list[Span], start: float, end: float, lanes: int) -> list[li
 
 def _idle(history: History, start: float, end: float, lanes: int) -> Idle:
     """Return the seconds that slots had no order, by what they awaited."""
-    by_lane: dict[int, list[Span]] = defaultdict(list)
+    by_lane: dict[int, list[SlotSpan]] = defaultdict(list)
     for span in history.spans.values():
         by_lane[span.lane].append(span)
     seconds: Idle = defaultdict(float)
@@ -146,7 +146,7 @@ def _idle(history: History, start: float, end: float, lanes: int) -> Idle:
     return seconds
 
 
-def _reason(history: History, span: Span) -> str:
+def _reason(history: History, span: SlotSpan) -> str:
     """Return what a slot awaited before an order that is not its first."""
     if span.again:
         return "retry"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from hposvc.analysis.amounts import cost_text
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.charts import draw
-from hposvc.reporting.comparable import Entry
+from hposvc.reporting.comparable import ComparedSweep
 from hposvc.reporting.comparison import side_by_side
 from hposvc.server.access import Caller, Principal
 from hposvc.server.pages import pictures
@@ -58,7 +58,7 @@ def compare(
             history = histories[column["id"]]
             column["cost"] = cost_text(history.cost(history.rank_s), history.cost_unit)
         phases = {column["id"]: column["status"]["state"] for column in columns}
-        entries = [Entry(row, histories[row.id], phases[row.id]) for row in rows]
+        entries = [ComparedSweep(row, histories[row.id], phases[row.id]) for row in rows]
         comparison, refusal = side_by_side(entries) if len(entries) > 1 else (None, "")
         if comparison is not None:  # it has one line for each sweep, with intervals for groups
             pictures_of = {"cost": draw(comparison.chart), "trials": pictures_of["trials"]}

@@ -6,7 +6,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from hposvc.server.pages.rendering import page, wants_page
-from hposvc.server.problems import Answer
+from hposvc.server.problems import ErrorResponse
 
 LOGIN = "/login"
 TITLES = {
@@ -19,7 +19,7 @@ TITLES = {
 }
 
 
-def respond(request: Request, answered: Answer) -> Response:
+def respond(request: Request, answered: ErrorResponse) -> Response:
     """Return the response to a request that failed: a page, the way to the login, or JSON."""
     if not wants_page(request):
         return answered.response()

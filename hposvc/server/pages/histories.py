@@ -34,7 +34,7 @@ FITTED, FITS_S = ("importance", "slices", "contours"), 60.0
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnChart:
     """A chart as it was at an event."""
 
     seq: int
@@ -53,7 +53,7 @@ class Fitted:
 
 
 @dataclass
-class Entry:
+class KeptHistory:
     """A sweep's history, with the charts that were made of it."""
 
     row: SweepRow
@@ -61,7 +61,7 @@ class Entry:
     fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     history: History | None = None  # None: not read yet
     seq: int = 0
-    drawn: dict[str, Drawn] = field(default_factory=dict)
+    drawn: dict[str, DrawnChart] = field(default_factory=dict)
     fitted: Fitted | None = None
     judged: tuple[int, list[Finding]] | None = None  # by the number of the event behind the answers
 
@@ -75,7 +75,7 @@ class Entry:
 class ReadHistory:
     """A history that is being read. It must not change meanwhile, so its lock is held."""
 
-    entry: Entry
+    entry: KeptHistory
     history: History
 
     def judge(self) -> list[Finding]:
@@ -87,7 +87,7 @@ class ReadHistory:
             entry.judged = (seq, verdict(entry.row.id, self.history.state, answers))
         return entry.judged[1]
 
-    def draw(self, kind: str) -> Drawn:
+    def draw(self, kind: str) -> DrawnChart:
         """Return a chart, made lately: one that takes long to make may be a little old."""
         entry, begun = self.entry, time.monotonic()
         drawn = entry.drawn.get(kind)
@@ -99,7 +99,7 @@ class ReadHistory:
         svg = "" if chart is None else charts.draw(chart)
         ended = time.monotonic()
         rest = 0.0 if kind in FITTED else REST * (ended - begun)
-        entry.drawn[kind] = Drawn(seq, chart, svg, ended + rest)
+        entry.drawn[kind] = DrawnChart(seq, chart, svg, ended + rest)
         return entry.drawn[kind]
 
 
@@ -109,7 +109,7 @@ class Histories:
     def __init__(self, sweeps: api.Sweeps, most_events: int = MOST_EVENTS) -> None:
         self.sweeps, self.most_events = sweeps, most_events
         self._lock = Lock()
-        self._entries: OrderedDict[str, Entry] = OrderedDict()  # the last one was read last
+        self._entries: OrderedDict[str, KeptHistory] = OrderedDict()  # the last one was read last
 
     @contextmanager
     def open(self, row: SweepRow) -> Iterator[ReadHistory]:
@@ -135,7 +135,7 @@ class Histories:
         async with entry.fitting:
             await run_in_threadpool(self._fit, entry)
 
-    def _fit(self, entry: Entry) -> None:
+    def _fit(self, entry: KeptHistory) -> None:
         with entry.lock:
             history, fitted = self._look(entry), entry.fitted
             seq, rests = entry.seq, not history.state.finished
@@ -153,7 +153,7 @@ class Histories:
         with self._lock:
             return sum(entry.weight for entry in self._entries.values())
 
-    def _look(self, entry: Entry) -> History:
+    def _look(self, entry: KeptHistory) -> History:
         """Apply the journal's new events."""
         history = entry.history
         entry.history = None  # until all events were applied in full
@@ -167,12 +167,12 @@ class Histories:
         entry.history = history
         return history
 
-    def _entry(self, row: SweepRow) -> Entry:
+    def _entry(self, row: SweepRow) -> KeptHistory:
         with self._lock:
             entry = self._entries.get(row.id)
             # A sweep that was deleted may have left its id to another one.
             if entry is None or (entry.row.created, entry.row.spec) != (row.created, row.spec):
-                entry = self._entries[row.id] = Entry(row)
+                entry = self._entries[row.id] = KeptHistory(row)
             self._entries.move_to_end(row.id)
             return entry
 

@@ -15,7 +15,7 @@ from hposvc.reporting.svg import (
     TICKS,
     Frame,
     Linear,
-    Log,
+    LogScale,
     Mark,
     Picture,
     Scale,
@@ -182,7 +182,7 @@ def side_by_side(histories: Mapping[str, History], against: str) -> str:
 
 def _place(frame: Frame, x: Scale, y: Scale, at: float, value: float) -> tuple[float, float]:
     """Return a point's place in a frame; one beyond the scale lies on the frame's edge."""
-    low = y.low if isinstance(y, Log) else -math.inf
+    low = y.low if isinstance(y, LogScale) else -math.inf
     return x(at), min(max(y(max(value, low)), frame.top), frame.bottom)
 
 

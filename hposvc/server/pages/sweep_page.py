@@ -19,7 +19,7 @@ from hposvc.reporting.charts import KINDS
 from hposvc.server.access import Principal, Reader
 from hposvc.server.models import Answer
 from hposvc.server.pages import actions
-from hposvc.server.pages.histories import FITTED, Drawn
+from hposvc.server.pages.histories import FITTED, DrawnChart
 from hposvc.server.pages.rendering import page
 from hposvc.server.routes.sweeps import SweepId, best_trials, owners_of, visible_queue
 from hposvc.server.service import Service, Serving
@@ -147,13 +147,13 @@ async def _charts(
 
 async def _drawn(
     service: Service, caller: Principal, sweep: str, kinds: list[str]
-) -> tuple[SweepRow, list[Drawn]]:
+) -> tuple[SweepRow, list[DrawnChart]]:
     """Return charts of a sweep; a request that waits for models to be fitted holds no thread."""
     row = await run_in_threadpool(service.find, caller, sweep)
     if not set(FITTED).isdisjoint(kinds):
         await service.histories.fit(row)
 
-    def draw() -> list[Drawn]:
+    def draw() -> list[DrawnChart]:
         with service.histories.open(row) as history:
             return [history.draw(kind) for kind in kinds]
 

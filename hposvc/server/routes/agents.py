@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from hposvc.events import Cause
 from hposvc.journal import agents
-from hposvc.journal.agents import AgentOrder, Row, State
+from hposvc.journal.agents import AgentOrder, OrderRow, OrderState
 from hposvc.journal.home import find
 from hposvc.server import agent_orders
 from hposvc.server.access import Agent as AgentCaller
@@ -39,7 +39,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Saved(_Body):
+class SavedBody(_Body):
     """A checkpoint of hposvc's own runtime, in the sweep's folder of checkpoints or its store."""
 
     step: Annotated[int, Strict(), Field(ge=0)]
@@ -52,10 +52,10 @@ class Saved(_Body):
         return checkpoint.Saved(**self.model_dump())
 
 
-Checkpoint = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | Saved
+Checkpoint = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | SavedBody
 
 
-class Ask(_Body):
+class AskBody(_Body):
     """A wish for trials; a client that asks again gets the trials that it has, up to `n` in all."""
 
     client_id: Client
@@ -63,7 +63,7 @@ class Ask(_Body):
     host: Annotated[str, Field(max_length=250, pattern=r"^[\w\-.:/@ ]*$")] = ""  # shown to people
 
 
-class Report(_Body):
+class ReportBody(_Body):
     """The metrics of a step; the same step may be sent again, with the checkpoint or without."""
 
     client_id: Client
@@ -77,7 +77,7 @@ class Report(_Body):
     order: int | None = None  # null: the client's order of this trial
 
 
-class Data(_Body):
+class DataBody(_Body):
     """A data set that a trial uses."""
 
     name: Annotated[str, Field(min_length=1, max_length=500)]
@@ -94,7 +94,7 @@ class Place(_Body):
     node: Annotated[str, Field(max_length=500)] = ""
 
 
-class Suggestion(_Body):
+class SuggestionBody(_Body):
     """A parameter that the sweep lacks, and whose value was decided while its trial runs."""
 
     name: Annotated[str, Field(min_length=1, max_length=250)]
@@ -106,14 +106,14 @@ class Keep(_Body):
     """A checkpoint without a report, or what is known of a trial; from hposvc's runtime."""
 
     client_id: Client
-    checkpoint: Saved | None = None
-    data: Annotated[list[Data], Field(max_length=100)] | None = None
+    checkpoint: SavedBody | None = None
+    data: Annotated[list[DataBody], Field(max_length=100)] | None = None
     placed: Place | None = None
-    suggested: Suggestion | None = None
+    suggested: SuggestionBody | None = None
     order: int | None = None
 
 
-class Beat(_Body):
+class BeatBody(_Body):
     """A sign of life."""
 
     client_id: Client
@@ -138,7 +138,7 @@ class Tell(_Body):
     order: int | None = None
 
 
-class Answer(BaseModel):
+class ReportAnswer(BaseModel):
     """Answer to a report: what the client is to do with its trial.
 
     `stop`: let go of it and tell `done`; `checkpoint`: save one, and send the step again with it.
@@ -147,7 +147,7 @@ class Answer(BaseModel):
     verdict: Verdict
 
 
-class Renewed(Answer):
+class Renewed(ReportAnswer):
     """The answer to a heartbeat."""
 
     lease_s: float
@@ -169,7 +169,7 @@ class Holding(BaseModel):
     since: float  # seconds of the epoch
 
 
-class Agent(BaseModel):
+class AgentRow(BaseModel):
     """A client, and what it has."""
 
     client_id: str
@@ -178,10 +178,10 @@ class Agent(BaseModel):
     trials: list[Holding]
 
 
-class Agents(BaseModel):
+class AgentList(BaseModel):
     """All clients of a sweep that were heard of lately."""
 
-    agents: list[Agent]
+    agents: list[AgentRow]
     waiting: int  # trials that clients asked for and did not get yet
     open: list[str]  # trials that wait for a client
 
@@ -219,16 +219,16 @@ Trial = Annotated[str, Path(alias="t", description="As t0007.", max_length=80, p
 
 @router.post("/sweeps/{id}/ask")
 async def ask(
-    caller: AgentCaller, service: Serving, sweep: Sweep, body: Ask, response: Response
+    caller: AgentCaller, service: Serving, sweep: Sweep, body: AskBody, response: Response
 ) -> list[AgentOrder]:
     """Take trials by lease; nothing now: an empty list, and Retry-After."""
     exchange, deadline = service.exchange, time.monotonic() + WAIT_S
 
-    def take(connection: Connection) -> tuple[list[Row], list[Row], bool]:
+    def take(connection: Connection) -> tuple[list[OrderRow], list[OrderRow], bool]:
         held, new = agents.lease(connection, sweep, body.client_id, body.host, body.n)
         return held, new, not (held or new) and agents.is_over(connection, sweep)
 
-    def sees(state: State) -> bool | None:
+    def sees(state: OrderState) -> bool | None:
         """Return whether an order is open, of which every waiting client sees another one."""
         return True if state.over or (state.open and state.open.pop()) else None
 
@@ -246,8 +246,8 @@ async def ask(
 
 @router.post("/sweeps/{id}/trials/{t}/report")
 async def report(
-    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Report
-) -> Answer:
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: ReportBody
+) -> ReportAnswer:
     """Report a step; at a milestone the answer comes once the sweep has decided."""
     exchange = service.exchange
     metrics = {
@@ -256,15 +256,15 @@ async def report(
     }
 
     given = body.checkpoint
-    saved = given.to_saved() if isinstance(given, Saved) else given
+    saved = given.to_saved() if isinstance(given, SavedBody) else given
 
-    def record(connection: Connection) -> tuple[Row, Verdict | None]:
+    def record(connection: Connection) -> tuple[OrderRow, Verdict | None]:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
         return row, agent_orders.report(
             connection, sweep, row, body.step, metrics, body.left_out, saved
         )
 
-    def sees(state: State) -> tuple[Verdict | None] | None:
+    def sees(state: OrderState) -> tuple[Verdict | None] | None:
         """Return the answer once there is one; without a verdict, the lease is lost."""
         now = state.orders.get(row.id)
         if now is None or now.client != body.client_id:
@@ -274,7 +274,7 @@ async def report(
 
     row, verdict = await exchange.change(record)
     if verdict is not None:
-        return Answer(verdict=verdict)
+        return ReportAnswer(verdict=verdict)
     patience_s = min(DECISION_S, row.body.lease_s / 2)
     answer = await exchange.wait(sweep, sees, patience_s, row.id)
     if answer is None:
@@ -283,13 +283,13 @@ async def report(
     [verdict] = answer
     if verdict is None:
         raise agent_orders.lost(body.client_id, trial)
-    return Answer(verdict=verdict)
+    return ReportAnswer(verdict=verdict)
 
 
 @router.post("/sweeps/{id}/trials/{t}/keep")
 async def keep(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Keep
-) -> Answer:
+) -> ReportAnswer:
     """Record a checkpoint between reports, or what is known of a trial: for our runtime."""
     saved = None if body.checkpoint is None else body.checkpoint.to_saved()
     data = None if body.data is None else [data_set.model_dump() for data_set in body.data]
@@ -301,12 +301,12 @@ async def keep(
         agent_orders.keep(connection, sweep, row, saved, data, placed, suggested)
         return "continue" if row.told is None else "stop"
 
-    return Answer(verdict=await service.exchange.change(record))
+    return ReportAnswer(verdict=await service.exchange.change(record))
 
 
 @router.post("/sweeps/{id}/trials/{t}/heartbeat")
 async def heartbeat(
-    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Beat
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: BeatBody
 ) -> Renewed:
     """Show that the client lives, and learn whether the trial goes on."""
 
@@ -334,7 +334,7 @@ async def tell(
 
 
 @router.get("/sweeps/{id}/agents")
-async def list_agents(caller: ReaderOrAgent, service: Serving, sweep: Sweep) -> Agents:
+async def list_agents(caller: ReaderOrAgent, service: Serving, sweep: Sweep) -> AgentList:
     """List the clients of a sweep, and what each has."""
     state, clients = await run_in_threadpool(service.exchange.look_at, sweep)
     held: dict[str, list[Holding]] = {}
@@ -343,9 +343,9 @@ async def list_agents(caller: ReaderOrAgent, service: Serving, sweep: Sweep) -> 
             have = Holding(trial=row.trial, order=row.id, step=row.step, since=row.since or 0.0)
             held.setdefault(row.client, []).append(have)
     recent = time.time() - RECENT_S
-    return Agents(
+    return AgentList(
         agents=[
-            Agent(
+            AgentRow(
                 client_id=client.client,
                 host=client.host,
                 seen=client.seen,

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from hposvc.errors import fail
 from hposvc.journal import feed as journal_feed
-from hposvc.journal.feed import BEGIN, Position
+from hposvc.journal.feed import BEGIN, FeedPosition
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.server import models
@@ -145,7 +145,7 @@ async def _follow_sweep(
 
 
 async def _follow_all(
-    service: Service, caller: Principal, position: Position
+    service: Service, caller: Principal, position: FeedPosition
 ) -> AsyncGenerator[bytes, None]:
     async with service.feed.listening(None) as listener:
         while not service.feed.closing:
@@ -159,10 +159,10 @@ async def _follow_all(
 
 
 def _read(
-    service: Service, caller: Principal, position: Position, limit: int
-) -> tuple[list[tuple[Position, EncodedEvent]], Position]:
+    service: Service, caller: Principal, position: FeedPosition, limit: int
+) -> tuple[list[tuple[FeedPosition, EncodedEvent]], FeedPosition]:
     """Return what follows a position, as far as the caller may see it, and how far that is."""
-    events: list[tuple[Position, EncodedEvent]] = []
+    events: list[tuple[FeedPosition, EncodedEvent]] = []
     visible: dict[str, bool] = {}
     for row in journal_feed.read(service.sweeps.journal.store, position, limit):
         if row.sweep not in visible:
@@ -171,7 +171,7 @@ def _read(
         if visible[row.sweep]:
             since = position.seq if position[:2] == row[:2] else row.since
             page = service.feed.page_of(row, since)
-            new = [(Position(row.xid, row.id, event.seq), event) for event in page.events]
+            new = [(FeedPosition(row.xid, row.id, event.seq), event) for event in page.events]
             events += new[: limit - len(events)]
             if len(events) == limit or (new and new[-1][0] != row.end):
                 return events, events[-1][0]
@@ -198,7 +198,7 @@ def _is_over(service: Service, row: SweepRow, since: int, follow: bool = False) 
         return driver != "alive"
 
 
-def _position(service: Service, since: str | None) -> Position:
+def _position(service: Service, since: str | None) -> FeedPosition:
     if since is None:
         return BEGIN
     if since == "now":
@@ -206,7 +206,7 @@ def _position(service: Service, since: str | None) -> Position:
     xid, number, seq = from_cursor(since, int, int, int, parameter="since")
     if not all(0 <= part <= LAST for part in (xid, number, seq)):
         raise fail("is of another list", "since")
-    return Position(xid, number, seq)
+    return FeedPosition(xid, number, seq)
 
 
 def _number(last_event_id: str) -> int:

@@ -23,7 +23,7 @@ from hposvc.server.service import Service, Serving
 router = APIRouter(tags=["maintenance"])
 
 
-class Collect(Body):
+class CollectBody(Body):
     """Request to delete what nobody needs."""
 
     dry_run: bool = Field(default=False, description="Delete and compress nothing.")
@@ -34,7 +34,7 @@ class Collect(Body):
     )
 
 
-class Notify(Body):
+class NotifyBody(Body):
     """Request to send a sweep's notifications."""
 
     secrets: dict[str, Secret] = Field(
@@ -62,26 +62,28 @@ def repair_mlflow(caller: Steerer, service: Serving, sweep: SweepId) -> Operatio
 
 @router.post("/sweeps/{id}/gc", status_code=202)
 def collect_garbage_of_sweep(
-    caller: Steerer, service: Serving, sweep: SweepId, body: Collect | None = None
+    caller: Steerer, service: Serving, sweep: SweepId, body: CollectBody | None = None
 ) -> OperationBody:
     """Delete checkpoints that a sweep does not need, unless a driver is at work on it."""
-    return _collect(service, caller, service.find(caller, sweep).id, body or Collect())
+    return _collect(service, caller, service.find(caller, sweep).id, body or CollectBody())
 
 
 @router.post("/gc", status_code=202)
-def collect_garbage(caller: Admin, service: Serving, body: Collect | None = None) -> OperationBody:
+def collect_garbage(
+    caller: Admin, service: Serving, body: CollectBody | None = None
+) -> OperationBody:
     """Delete what no sweep needs, of all sweeps and of none."""
-    return _collect(service, caller, None, body or Collect())
+    return _collect(service, caller, None, body or CollectBody())
 
 
 @router.post("/sweeps/{id}/notify", status_code=202)
 def send_notifications(
-    caller: Steerer, service: Serving, sweep: SweepId, body: Notify | None = None
+    caller: Steerer, service: Serving, sweep: SweepId, body: NotifyBody | None = None
 ) -> OperationBody:
     """Send the notifications of a sweep that were not delivered, also those given up."""
     row = service.find(caller, sweep)
     spec = specs.thaw(row.spec)
-    given = reveal((body or Notify()).secrets)
+    given = reveal((body or NotifyBody()).secrets)
     if unknown := given.keys() - spec.environment.secrets.keys():
         raise fail(f"has {', '.join(sorted(unknown))}, which the spec does not name", "secrets")
     rules = service.config.notify.environment
@@ -95,7 +97,7 @@ def send_notifications(
 
 
 def _collect(
-    service: Service, caller: Principal, sweep: str | None, asked: Collect
+    service: Service, caller: Principal, sweep: str | None, asked: CollectBody
 ) -> OperationBody:
     def work() -> Mapping[str, Any]:
         freed = gc.collect(service.sweeps, sweep, asked.dry_run, asked.compact, asked.logs)

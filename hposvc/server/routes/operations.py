@@ -14,7 +14,7 @@ from hposvc.server.service import Service, Serving
 router = APIRouter(tags=["operations"])
 
 
-class Operations(BaseModel):
+class OperationList(BaseModel):
     """A list of operations, newest first."""
 
     operations: list["OperationBody"]
@@ -45,12 +45,12 @@ def list_operations(
     caller: ReaderOrSubmitter,
     service: Serving,
     sweep: Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")] = None,
-) -> Operations:
+) -> OperationList:
     """List the newest operations, of one sweep or of all."""
     newest = service.operations.newest(sweep)
     names = {operation.sweep for operation in newest if operation.sweep is not None}
     seen = {name for name in names if _sees(service, caller, name)}
-    return Operations(
+    return OperationList(
         operations=[
             OperationBody.of(operation)
             for operation in newest

@@ -28,7 +28,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Stop(Body):
+class StopBody(Body):
     """How to stop a sweep."""
 
     drain: bool = Field(
@@ -88,7 +88,7 @@ def pause_sweep(caller: Steerer, service: Serving, sweep: SweepId) -> Steered:
 
 @router.post("/sweeps/{id}/stop", status_code=202)
 def stop_sweep(
-    caller: Steerer, service: Serving, sweep: SweepId, body: Stop | None = None
+    caller: Steerer, service: Serving, sweep: SweepId, body: StopBody | None = None
 ) -> Steered:
     """Stop a sweep at the next reports; running trials keep their last checkpoints."""
     return _steer(service, caller, sweep, "drain" if body and body.drain else "stop")

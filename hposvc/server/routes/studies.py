@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from hposvc.errors import shown
-from hposvc.journal.studies import KeyTaken, Request, StudyLog
+from hposvc.journal.studies import KeyTaken, StudyLog, StudyRequest
 from hposvc.server.access import StudyReader, StudyWriter
 from hposvc.server.problems import ApiError
 from hposvc.server.routes.events import LAST
@@ -96,7 +96,7 @@ def append_records(
     """Append records to Optuna's studies; the same request again appends nothing."""
     records = _parse(body.records)
     try:
-        first = _log(service).append(records, Request(caller.name, idempotency_key))
+        first = _log(service).append(records, StudyRequest(caller.name, idempotency_key))
     except KeyTaken:
         message = f"Idempotency-Key {idempotency_key} was sent with other records"
         raise ApiError(409, "id_taken", message, fix="send a new key") from None

@@ -17,7 +17,7 @@ from hposvc.server.models import Accepted
 from hposvc.server.problems import ApiError
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
-from hposvc.server.submissions import Request
+from hposvc.server.submissions import SubmissionRequest
 
 router = APIRouter(tags=["sweeps"])
 
@@ -119,7 +119,7 @@ def submit_sweep(
     if body.files is not None and body.archive is not None:
         message = "files: is given, and so is archive; leave one of them out"
         raise ApiError(400, "bad_request", message, key="files")
-    request = Request(
+    request = SubmissionRequest(
         body.spec,
         body.id,
         body.files,
@@ -144,7 +144,7 @@ def fork_sweep(
     """Submit a new sweep with the spec of another, from whose trials it learns."""
     asked = body or ForkBody()
     row = service.find(caller, sweep)
-    request = Request({}, asked.id, secrets=reveal(asked.secrets), key=idempotency_key)
+    request = SubmissionRequest({}, asked.id, secrets=reveal(asked.secrets), key=idempotency_key)
     submission = submissions.fork(service, caller, row, asked.set, request)
     return _accepted(service, submission, response)
 

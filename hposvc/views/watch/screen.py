@@ -35,7 +35,7 @@ from hposvc.views.result import describe_receipt
 from hposvc.views.watch import details, steering
 from hposvc.views.watch.board import ORDERS, STATES, Board
 from hposvc.views.watch.header import best_so_far, header
-from hposvc.views.watch.steering import Choice, Question
+from hposvc.views.watch.steering import SteeringChoice, SteeringQuestion
 
 LOOK_S = 0.5  # between two looks at the journal
 MOST = 5000  # events applied between two frames
@@ -65,7 +65,7 @@ q                  leave; the sweep goes on
 KEYS = "↑↓ trial  ←→ view  / filter  f state  o order  p s k e r steer  ? help  q quit"
 
 
-class TrialTable(ScrollView, can_focus=True):
+class TrialRows(ScrollView, can_focus=True):
     """The table of trials: as long as there are trials, drawn as far as it is on the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -153,12 +153,12 @@ class TrialTable(ScrollView, can_focus=True):
         return strip.apply_style(self.rich_style)
 
 
-class Ask(ModalScreen[Choice | None]):
+class AskScreen(ModalScreen[SteeringChoice | None]):
     """A question before a request is sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: SteeringQuestion) -> None:
         super().__init__()
         self.question = question
 
@@ -220,7 +220,7 @@ class WatchApp(App[None]):
     .wide #trial { border-left: solid ansi_bright_black; }
     .zoomed #trials { display: none; }
     .zoomed #trial { height: 100%; width: 100%; border: none; }
-    Ask, Help { align: center middle; }
+    AskScreen, Help { align: center middle; }
     .box { width: auto; max-width: 78; height: auto; padding: 0 1; }
     .box { border: solid ansi_bright_black; }
     .box Static { width: auto; max-width: 74; }
@@ -248,7 +248,7 @@ class WatchApp(App[None]):
         self.sweep = watched.row.id
         self.driver: DriverState = "alive"
         self.board = Board(watched.state)
-        self.table = TrialTable(self.board)
+        self.table = TrialRows(self.board)
         self.view = details.VIEWS[0]
         self.note = ""  # why the journal can't be read; empty: it can
         self._said, self._said_at = "", 0.0
@@ -406,7 +406,7 @@ class WatchApp(App[None]):
                 return details.configuration(state, name)
         return details.log(self._log_text, LOG_LINES)
 
-    @on(TrialTable.Chosen)
+    @on(TrialRows.Chosen)
     def show_trial(self) -> None:
         """Show another trial."""
         self._audit, self._lines, self._log_text = None, None, None
@@ -522,15 +522,15 @@ class WatchApp(App[None]):
         if not asked.choices and not asked.number:
             self.say(asked.title)
             return
-        self.push_screen(Ask(asked), self._send)
+        self.push_screen(AskScreen(asked), self._send)
 
-    def _send(self, choice: Choice | None) -> None:
+    def _send(self, choice: SteeringChoice | None) -> None:
         if choice is not None:
             self.say(f"sending: {choice.verb} {choice.trial or self.sweep} …")
             self._request(choice)
 
     @work(thread=True, group="steer", exit_on_error=False)
-    def _request(self, choice: Choice) -> None:
+    def _request(self, choice: SteeringChoice) -> None:
         try:
             receipt = self.steer(choice.verb, choice.trial, choice.changes)
             answer = describe_receipt(receipt, choice.verb, choice.trial, self.starts_drivers)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hposvc.analysis.comparison import Run, compare
+from hposvc.analysis.comparison import SweepRun, compare
 
 LOSSES = st.lists(st.integers(-(10**6), 10**6).map(float), min_size=3, max_size=8)
 
@@ -17,7 +17,7 @@ LOSSES = st.lists(st.integers(-(10**6), 10**6).map(float), min_size=3, max_size=
 def runs_of(group, losses, first_seed=0, task="t"):
     """Return a run for each loss, which is found at half of its cost; 10 before."""
     return [
-        Run(f"{group}-{task}-{seed}", group, task, seed, [1.0, 2.0], [loss + 10, loss], 4.0)
+        SweepRun(f"{group}-{task}-{seed}", group, task, seed, [1.0, 2.0], [loss + 10, loss], 4.0)
         for seed, loss in enumerate(losses, first_seed)
     ]
 
@@ -130,8 +130,8 @@ def test_a_group_counts_as_better_at_a_higher_level_among_many():
 
 
 def test_values_are_taken_at_the_cost_that_all_have_spent():
-    long = Run("a-0", "a", "t", 0, [1.0, 9.0], [5.0, 1.0], 10.0)
-    short = Run("b-0", "b", "t", 0, [1.0, 3.0], [7.0, 4.0], 4.0)
+    long = SweepRun("a-0", "a", "t", 0, [1.0, 9.0], [5.0, 1.0], 10.0)
+    short = SweepRun("b-0", "b", "t", 0, [1.0, 3.0], [7.0, 4.0], 4.0)
     answer = compare([long, short])
     assert answer.budgets == {"t": 4.0}
     first, second = answer.standings
@@ -144,9 +144,9 @@ def test_values_are_taken_at_the_cost_that_all_have_spent():
 
 
 def test_the_time_to_target_is_what_all_runs_spent_by_the_number_that_got_there():
-    fast = [Run(f"a-{n}", "a", "t", n, [1.0], [0.0], 8.0) for n in range(3)]
-    slow = [Run(f"b-{n}", "b", "t", n, [1.0, 4.0], [9.0, 0.0], 8.0) for n in range(2)]
-    never = Run("b-2", "b", "t", 2, [1.0], [9.0], 8.0)
+    fast = [SweepRun(f"a-{n}", "a", "t", n, [1.0], [0.0], 8.0) for n in range(3)]
+    slow = [SweepRun(f"b-{n}", "b", "t", n, [1.0, 4.0], [9.0, 0.0], 8.0) for n in range(2)]
+    never = SweepRun("b-2", "b", "t", 2, [1.0], [9.0], 8.0)
     first, second = compare([*fast, *slow, never]).standings
     assert first.target_cost == pytest.approx(1.0)
     assert second.target_cost == pytest.approx((4 + 4 + 8) / 2)

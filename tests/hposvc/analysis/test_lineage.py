@@ -12,7 +12,7 @@ from hposvc.analysis.lineage import (
     winner_lineage,
 )
 from hposvc.backends.backend import Setting
-from hposvc.backends.local import Local
+from hposvc.backends.local import LocalBackend
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
 from hposvc.journal.database import Store
@@ -88,7 +88,7 @@ def train(spec, folder):
     return Runner(
         folder.name,
         make_controller(spec),
-        Local(Setting(folder.name, spec, folder, folder)),
+        LocalBackend(Setting(folder.name, spec, folder, folder)),
         SyncProposer(spec, spec.searcher()),
         journal,
         Lease(journal.store, folder.name),

@@ -3,7 +3,7 @@
 from simulated_sweeps import make_spec
 
 from hposvc.analysis.model_size import Names, points
-from hposvc.analysis.scaling_law import Point
+from hposvc.analysis.scaling_law import ScalePoint
 
 TRIAL = {"trial": "t0001", "state": "COMPLETED", "value": 1.5, "step": 3}
 TRIAL |= {"params": {"width": 64}, "metrics": {"tokens": 1e6, "loss": 1.5}}
@@ -12,9 +12,9 @@ TRIAL |= {"params": {"width": 64}, "metrics": {"tokens": 1e6, "loss": 1.5}}
 def test_trials_say_their_sizes_as_metrics_or_parameters():
     others = [{**TRIAL, "state": "STOPPED"}, {**TRIAL, "value": None}]
     result = points(make_spec(), [TRIAL, *others], Names("width", "tokens"))
-    assert result == [Point(64.0, 1e6, 1.5)]
+    assert result == [ScalePoint(64.0, 1e6, 1.5)]
 
 
 def test_samples_of_a_last_batch_that_is_dropped_do_not_count():
     spec = make_spec(fidelity=None, engine="local", trainable="small:Dropping")
-    assert points(spec, [TRIAL], Names("width")) == [Point(64.0, 3 * 16.0, 1.5)]
+    assert points(spec, [TRIAL], Names("width")) == [ScalePoint(64.0, 3 * 16.0, 1.5)]

@@ -8,7 +8,7 @@ from simulated_sweeps import CALLS, Lab, make_several, make_spec
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import reproduction
-from hposvc.backends.local import Local
+from hposvc.backends.local import LocalBackend
 from hposvc.backends.simulate import Simulation
 from hposvc.errors import NotFound, SpecError
 from hposvc.spec.stopping import Budget, Stop
@@ -45,7 +45,7 @@ def sweeps(tmp_path, monkeypatch):
 def run(sweeps, spec, name="s"):
     """Run a sweep as a driver does, but without MLflow."""
     row = api.create(sweeps, spec, name)
-    backend = Simulation if spec.engine.type == "simulate" else Local
+    backend = Simulation if spec.engine.type == "simulate" else LocalBackend
     lab = Lab(sweeps.journal, sweeps.home.path / name)
     return lab.run(specs.restore(row.spec), name, backend)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.analysis.scaling_law import Law, Point, TooFew, check, fit, frontier
+from hposvc.analysis.scaling_law import Law, ScalePoint, TooFew, check, fit, frontier
 
 # Hoffmann et al. (2022), appendix D.3.
 CHINCHILLA = Law(floor=1.69, a=406.4, alpha=0.34, b=410.7, beta=0.28)
@@ -13,10 +13,10 @@ NOISE = 0.003  # of log losses
 SIZES, AMOUNTS = np.geomspace(4e7, 1.6e10, 6), np.geomspace(1e9, 4e11, 5)
 
 
-def seen(law: Law, seed: int) -> list[Point]:
+def seen(law: Law, seed: int) -> list[ScalePoint]:
     rng = np.random.default_rng(seed)
     return [
-        Point(weights, samples, law.loss(weights, samples) * np.exp(rng.normal(0, NOISE)))
+        ScalePoint(weights, samples, law.loss(weights, samples) * np.exp(rng.normal(0, NOISE)))
         for weights in SIZES
         for samples in AMOUNTS
     ]
@@ -50,7 +50,7 @@ def test_intervals_hold_the_truth_nearly_always():
 
 def test_without_noise_the_coefficients_come_back():
     exact = [
-        Point(weights, samples, CHINCHILLA.loss(weights, samples))
+        ScalePoint(weights, samples, CHINCHILLA.loss(weights, samples))
         for weights in SIZES
         for samples in AMOUNTS
     ]
@@ -64,7 +64,9 @@ def test_a_size_that_does_not_vary_is_left_out(kept):
     law = Law(2.0, 100.0, 0.4, 0.0, 0.0)
     sizes = np.geomspace(1e3, 1e6, 6)
     other = {"weights": "samples", "samples": "weights"}[kept]
-    given_points = [Point(**{kept: size, other: 7.0}, loss=law.loss(size, 1.0)) for size in sizes]
+    given_points = [
+        ScalePoint(**{kept: size, other: 7.0}, loss=law.loss(size, 1.0)) for size in sizes
+    ]
     fitted = fit(given_points, resamples=2).law
     exponent = fitted.alpha if kept == "weights" else fitted.beta
     assert exponent == pytest.approx(0.4, rel=1e-3)
@@ -82,17 +84,22 @@ def test_the_optimum_spends_the_budget_and_no_neighbour_is_better():
 
 
 def test_the_frontier_has_the_best_finite_loss_of_equal_sizes():
-    many = [Point(1, 1, 2.0), Point(1, 1, 1.5), Point(2, 1, float("nan")), Point(3, 1, -1.0)]
-    assert frontier(many) == [Point(1, 1, 1.5)]
+    many = [
+        ScalePoint(1, 1, 2.0),
+        ScalePoint(1, 1, 1.5),
+        ScalePoint(2, 1, float("nan")),
+        ScalePoint(3, 1, -1.0),
+    ]
+    assert frontier(many) == [ScalePoint(1, 1, 1.5)]
 
 
 @pytest.mark.parametrize(
     ("given_points", "reason"),
     [
         ([], "0 points"),
-        ([Point(1, 1, 1.0), Point(2, 1, 0.9)], "needs 3 different values"),
-        ([Point(size, 1, 1 / size) for size in (1, 2, 3)], "needs 4 or more"),
-        ([Point(size, size, 1 / size) for size in (1, 2, 3, 4, 5)], "needs 6 or more"),
+        ([ScalePoint(1, 1, 1.0), ScalePoint(2, 1, 0.9)], "needs 3 different values"),
+        ([ScalePoint(size, 1, 1 / size) for size in (1, 2, 3)], "needs 4 or more"),
+        ([ScalePoint(size, size, 1 / size) for size in (1, 2, 3, 4, 5)], "needs 6 or more"),
     ],
 )
 def test_too_few_points_are_refused_with_the_reason(given_points, reason):
@@ -105,7 +112,7 @@ def test_too_few_points_are_refused_with_the_reason(given_points, reason):
 def test_noise_widens_intervals_and_breaks_nothing(seed):
     rng = np.random.default_rng(seed)
     noisy = [
-        Point(n, d, (1.7 + 400 / n**0.34 + 410 / d**0.28) * rng.normal(1, 0.05))
+        ScalePoint(n, d, (1.7 + 400 / n**0.34 + 410 / d**0.28) * rng.normal(1, 0.05))
         for n in (1e8, 1e9, 1e10)
         for d in (1e9, 1e10, 1e11)
     ]

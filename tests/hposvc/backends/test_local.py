@@ -9,7 +9,7 @@ import pytest
 from simulated_sweeps import make_controller, make_spec
 
 from hposvc.backends.backend import Setting
-from hposvc.backends.local import Local
+from hposvc.backends.local import LocalBackend
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import BackgroundProposer
 from hposvc.errors import Interrupted
@@ -94,7 +94,7 @@ def engine(tmp_path, module):
 
     def make(function="train", **sections):
         spec = make_spec(engine="local", trainable=f"{module}:{function}", **sections)
-        backends.append(Local(Setting("s", spec, tmp_path / "sweep", tmp_path)))
+        backends.append(LocalBackend(Setting("s", spec, tmp_path / "sweep", tmp_path)))
         return backends[-1]
 
     yield make
@@ -127,7 +127,7 @@ def test_an_order_says_where_it_runs(engine):
 
 def test_no_cluster_is_asked_even_if_there_is_one(tmp_path, module):
     spec = make_spec(engine="local", trainable=f"{module}:train")
-    Local(Setting("s", spec, tmp_path / "sweep", tmp_path, "127.0.0.1:1")).close()
+    LocalBackend(Setting("s", spec, tmp_path / "sweep", tmp_path, "127.0.0.1:1")).close()
 
 
 def test_the_trainable_waits_until_its_report_was_taken(engine, module):
@@ -189,7 +189,9 @@ def drive(journal, folder, spec, interrupted=lambda: False):
     runner = Runner(
         sweep="s",
         controller=controller,
-        backend=Local(Setting("s", spec, folder / "sweep", folder, clock=controller.state.now)),
+        backend=LocalBackend(
+            Setting("s", spec, folder / "sweep", folder, clock=controller.state.now)
+        ),
         proposer=BackgroundProposer(spec, spec.searcher()),
         journal=journal,
         lease=Lease(journal.store, "s"),
@@ -288,7 +290,7 @@ def test_programs_run_at_once_each_with_variables_of_its_own(tmp_path):
         trials={"max": 2, "parallel": 2},
         parameters={"lr": {"min": 0.0, "max": 1.0}},
     )
-    local = Local(Setting("s", spec, tmp_path / "sweep", tmp_path))
+    local = LocalBackend(Setting("s", spec, tmp_path / "sweep", tmp_path))
     try:
         assert (local.slots(), local.capacity()) == (2, 2)
         for number, trial in ((1, "t0001"), (2, "t0002")):

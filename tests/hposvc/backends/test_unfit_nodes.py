@@ -51,7 +51,7 @@ def number():
 class Terminal:
     """A user's terminal, with a cluster of two workers; the second has hardly any disk space."""
 
-    def __init__(self, folder: Path, cluster: local.Local) -> None:
+    def __init__(self, folder: Path, cluster: local.LocalCluster) -> None:
         self.folder, self.home = folder, folder / "home"
         variables = {key: value for key, value in os.environ.items() if key not in KEPT}
         home = {"HPOSVC_HOME": str(self.home), "PYTHONPATH": str(ROOT)}

@@ -3,7 +3,7 @@ from pathlib import Path
 import click
 from simulated_sweeps import at_desk
 
-from hposvc.analysis.reproduction import Comparison, Trained
+from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.api import Record
 from hposvc.cli.exit_codes import exit_code
 from hposvc.cli.foreground import conclude_trained
@@ -32,7 +32,7 @@ def test_a_resumed_reproduction_that_trackers_lack_exits_as_any_sweep_does():
     desk.report(desk.start(), 1, 0.5)
     row = SweepRow("two", "two", "demo", 0.0, {}, {})
     what = ("one", "t0001", "two", "loss", "equal", "no step differs")
-    compared = Comparison(*what, *(1, None, 1, 0.5, 0.5, 0.0, None, ()))
+    compared = ReproductionResult(*what, *(1, None, 1, 0.5, 0.5, 0.0, None, ()))
 
     def code(behind, had_ended):
         record = Record(row, desk.state, {}, "none", behind)

@@ -8,7 +8,7 @@ from reference_page import codes, rows, section
 from hposvc.server import problems
 from hposvc.server.archives import Limits
 from hposvc.server.models import Accepted
-from hposvc.server.routes.maintenance import Collect, Notify
+from hposvc.server.routes.maintenance import CollectBody, NotifyBody
 from hposvc.server.routes.operations import OperationBody
 from hposvc.server.routes.submit import ForkBody, ReproBody, SubmitBody
 
@@ -23,7 +23,7 @@ def table(*heads):
 def test_bodies_are_on_the_page():
     assert set(table("body", "meaning")) == set(SubmitBody.model_fields)
     assert set(table("key", "value")) == set(OperationBody.model_fields)
-    for body in (Accepted, ForkBody, ReproBody, Collect, Notify):
+    for body in (Accepted, ForkBody, ReproBody, CollectBody, NotifyBody):
         assert "{" + ",".join(f'"{name}"' for name in body.model_fields) + "}" in PAGE
 
 

@@ -15,7 +15,7 @@ from hposvc import errors
 from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
-from hposvc.analysis.worker_scaling import Speed
+from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.cli.main import commands
 from hposvc.operations.doctor import Check
 from hposvc.operations.garbage import Garbage
@@ -27,7 +27,7 @@ from hposvc.spec.registry import SCHEDULERS, resolve
 from hposvc.state import summary
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
-from hposvc.tracking.comparison import Comparison, Difference
+from hposvc.tracking.comparison import Difference, MlflowComparison
 from hposvc.tracking.promotion import Promotion
 from searchers.methods import METHODS, load
 from searchers.optimizer import Optimizer, create
@@ -184,13 +184,13 @@ def test_the_page_has_the_fields_of_json_documents_that_classes_write():
         "doctor": Check,
         "promote": Promotion,
         "notify": Sent,
-        "doctor ID": Comparison,
+        "doctor ID": MlflowComparison,
     }
     added = {"gc": {"freed"}, "doctor ID": {"agrees"}}
     for verb, cls in classes.items():
         assert names_of(cls) | added.get(verb, set()) == braced(cells[verb]), verb
     assert names_of(Difference) == braced(cells["doctor ID"], 1)
-    assert Speed(1, 8, 8).plain().keys() == braced(cells["scaling"])
+    assert ScalingSpeed(1, 8, 8).plain().keys() == braced(cells["scaling"])
     refused = StrategyForecast(Variant("ddp", Training(strategy="ddp"), 2), None).plain(None)
     assert names_of(Forecast) | refused.keys() == braced(cells["memory"], 1)
     assert names_of(Law) == braced(cells["laws"], 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hposvc import spec as specs
 from hposvc.drafts.draft import draft, propose
 from hposvc.drafts.ranges import first_range
-from hposvc.drafts.source import Argument, Program
+from hposvc.drafts.source import Argument, SourceProgram
 from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import read_text
 
@@ -46,7 +46,7 @@ def arguments(draw):
 @given(st.lists(arguments(), min_size=1, max_size=6, unique_by=lambda each: each.name))
 @settings(max_examples=60, deadline=None)
 def test_a_draft_is_a_spec(found):
-    program = Program((*found, Argument("epochs", "int", 9)), ("val/acc", "loss"))
+    program = SourceProgram((*found, Argument("epochs", "int", 9)), ("val/acc", "loss"))
     for target in ("train.py", "my_module:Net"):
         if all(first_range(each) is None for each in found):
             with pytest.raises(SpecError, match="nothing to search was found"):
@@ -72,7 +72,7 @@ def test_a_range_holds_the_value_of_today_where_it_is_around_it(name, default):
 
 
 def test_what_a_list_of_arguments_cannot_write_is_left_out():
-    program = Program(
+    program = SourceProgram(
         (
             Argument("lr", "float", 0.1),
             Argument("ema", "bool", False, (), "on"),
@@ -92,7 +92,7 @@ def test_the_page_shows_what_is_written(monkeypatch):
 
 
 def test_what_the_code_needs_and_the_spec_lacks_is_said():
-    program = Program(
+    program = SourceProgram(
         (
             Argument("lr", "float", 0.1),
             Argument("width", "text", required=True),
@@ -128,7 +128,7 @@ def test_a_script_of_ranks_is_started_once_for_each_rank(tmp_path):
 
 
 def test_a_metric_that_was_not_found_has_a_pattern_that_ends_at_punctuation():
-    program = Program((Argument("lr", "float", 0.1),))
+    program = SourceProgram((Argument("lr", "float", 0.1),))
     text = propose("train.py", program).text(schema=False)
     pattern = read_text(text, "spec").data["collect"]["stdout"]
     for line, value in (

@@ -6,7 +6,7 @@ import time
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc.driver.proposals import BackgroundProposer, Exhausted, SyncProposer, propose
+from hposvc.driver.proposals import BackgroundProposer, SearchExhausted, SyncProposer, propose
 from hposvc.errors import PlugInFailed
 from searchers.random_search import Random
 from searchers.searcher import Observation, Proposal
@@ -66,7 +66,7 @@ def test_no_proposal_comes_twice_and_the_end_is_told(ahead, method):
     taken = collect(proposer, 18)
     assert len({tuple(proposal.params.items()) for proposal in taken}) == 18
     proposer.look_ahead(lambda: pending(taken), 12, 0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(SearchExhausted):
         await_proposal(proposer)
 
 

@@ -16,7 +16,7 @@ from hposvc.backends import agents as backends
 from hposvc.backends.agents import Agents
 from hposvc.backends.backend import Setting
 from hposvc.events import Ended, Failed, Reported
-from hposvc.journal.agents import AgentMailbox, Turn
+from hposvc.journal.agents import AgentMailbox, MailboxTurn
 from hposvc.journal.database import AGENT_ORDERS, Store
 from hposvc.journal.journal import Journal
 from hposvc.server.problems import ApiError
@@ -380,7 +380,7 @@ def test_a_report_and_the_end_of_its_lease_exclude_each_other(store, clock):
     def reap(number):
         lease = desk.driver._orders[number].lease
         failed = Failed(0.0, number, f"t{number:04d}", "infra", "gone")
-        AgentMailbox(store, "s").write(Turn(ended=[(lease, failed)]))
+        AgentMailbox(store, "s").write(MailboxTurn(ended=[(lease, failed)]))
 
     for work in works:
         threads = [

@@ -15,7 +15,7 @@ from hposvc.cli.main import main
 from hposvc.errors import Fenced, StoreError
 from hposvc.events import Ended, Finished, Reported, Requested, UnknownEvent, from_json
 from hposvc.journal import compression
-from hposvc.journal.compression import Damaged, Row, pack
+from hposvc.journal.compression import Damaged, EventRow, pack
 from hposvc.journal.database import EVENTS, Store
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
@@ -144,9 +144,9 @@ def test_a_damaged_pack_is_said_and_never_read_as_less(journal, body):
 @pytest.mark.parametrize(
     "rows",
     [
-        [Row(1, "ended", 1.0, "{}"), Row(3, "ended", 1.0, "{}")],
-        [Row(1, "ended", 1.0, '{"a":\n1}')],
-        [Row(1, "ended", float("nan"), "{}")],
+        [EventRow(1, "ended", 1.0, "{}"), EventRow(3, "ended", 1.0, "{}")],
+        [EventRow(1, "ended", 1.0, '{"a":\n1}')],
+        [EventRow(1, "ended", float("nan"), "{}")],
     ],
 )
 def test_what_would_not_come_back_is_not_packed(rows):
@@ -155,7 +155,7 @@ def test_what_would_not_come_back_is_not_packed(rows):
 
 
 def test_a_version_that_knows_no_packs_takes_no_packed_sweep_for_an_empty_one():
-    row = pack([Row(1, "ended", 1.0, "{}")]).rows[0]
+    row = pack([EventRow(1, "ended", 1.0, "{}")]).rows[0]
     with pytest.raises(UnknownEvent, match="install the one that wrote this journal"):
         from_json(row.kind, row.time, row.body)
 

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hposvc.journal.database import Store
-from hposvc.journal.studies import KeyTaken, Request, StudyLog
+from hposvc.journal.studies import KeyTaken, StudyLog, StudyRequest
 
 
 def test_of_requests_that_come_twice_at_once_each_is_written_once_in_one_piece(database):
     logs = [StudyLog(Store(database)) for _ in range(4)]
-    requests = [(Request("ann", f"{n // 2}"), [{"n": n // 2, "part": p} for p in range(3)])
+    requests = [(StudyRequest("ann", f"{n // 2}"), [{"n": n // 2, "part": p} for p in range(3)])
                 for n in range(40)]  # fmt: skip
 
     def send(at):
@@ -25,10 +25,10 @@ def test_of_requests_that_come_twice_at_once_each_is_written_once_in_one_piece(d
     for (_, records), first in zip(requests, firsts, strict=True):
         assert written[first : first + 3] == records
     assert len(written) == 60
-    assert logs[0].append([{"n": 0, "part": 0}], Request("bob", "0")) == 60  # a key of his own
+    assert logs[0].append([{"n": 0, "part": 0}], StudyRequest("bob", "0")) == 60  # a key of his own
     for other in ([{"n": 0, "part": 0}], [*requests[0][1], {}]):
         with pytest.raises(KeyTaken):
-            logs[1].append(other, Request("ann", "0"))
+            logs[1].append(other, StudyRequest("ann", "0"))
     assert len(logs[1].read(0)) == 61
 
 

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hposvc.reporting.svg import Linear, Log, Picture, round_step
+from hposvc.reporting.svg import Linear, LogScale, Picture, round_step
 
 FINITE = st.floats(-1e12, 1e12)
 
@@ -21,7 +21,7 @@ def test_a_linear_scale_holds_all_values_and_has_some_ticks_inside(values):
 @given(st.lists(st.floats(1e-12, 1e12), min_size=1))
 @example([math.nextafter(1e12, 0), 1e12])
 def test_a_logarithmic_scale_holds_all_values_and_has_some_ticks_inside(values):
-    scale = Log.around(values, 0.0, 100.0)
+    scale = LogScale.around(values, 0.0, 100.0)
     assert all(-1e-6 <= scale(value) <= 100 + 1e-6 for value in values)
     assert len(scale.ticks) >= 2
     assert all(-1e-3 <= tick.at <= 100.1 for tick in scale.ticks)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from moving_optimum import reached
 from pbt_reference import Slots
 
-from hposvc.schedulers.pb2 import MAX_OUTCOMES, MAX_PENDING, Interval, Outcome, Pb2, Select
+from hposvc.schedulers.pb2 import (
+    MAX_OUTCOMES,
+    MAX_PENDING,
+    IntervalOutcome,
+    Pb2,
+    Select,
+    TrainingInterval,
+)
 from hposvc.schedulers.pbt import Pbt
 from hposvc.schedulers.scheduler import Advance, Closed, Ordered, Paused, Plan, Report, SearchDone
 from searchers.space import Space
@@ -109,10 +116,12 @@ def selections(draw):
     def interval():
         params = SPACE.sample(rng)
         values = {name: params[name] for name in MUTATE if name in params}
-        return Interval(draw(st.integers(0, 50)), values, draw(st.one_of(st.none(), loss)))
+        return TrainingInterval(draw(st.integers(0, 50)), values, draw(st.one_of(st.none(), loss)))
 
     ended = tuple(
-        Outcome(past := interval(), past.start + 2, draw(st.one_of(loss, st.just(math.inf))))
+        IntervalOutcome(
+            past := interval(), past.start + 2, draw(st.one_of(loss, st.just(math.inf)))
+        )
         for _ in range(draw(st.integers(0, 8)))
     )
     pending = tuple(interval() for _ in range(draw(st.integers(0, 3))))
@@ -137,7 +146,8 @@ def test_whatever_was_told_the_values_are_within_the_bounds_of_mutate(selection,
 def outcomes_of(gains, start=4):
     """Return outcomes of intervals of two steps, with the given gain for each x."""
     return tuple(
-        Outcome(Interval(start, {"x": x}, 1.0), start + 2, 1.0 - gain) for x, gain in gains.items()
+        IntervalOutcome(TrainingInterval(start, {"x": x}, 1.0), start + 2, 1.0 - gain)
+        for x, gain in gains.items()
     )
 
 
@@ -170,7 +180,7 @@ def test_it_does_not_choose_what_others_try_now():
     """Nothing is known at both ends of the range; the second member goes to the other end."""
     outcomes = outcomes_of(dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 0.1))
     first = choose(outcomes)
-    second = choose(outcomes, [Interval(6, {"x": first}, 1.0)])
+    second = choose(outcomes, [TrainingInterval(6, {"x": first}, 1.0)])
     assert abs(first - second) > 0.5
 
 
@@ -198,10 +208,10 @@ def test_a_copy_begins_from_the_loss_of_its_donor():
     change = scheduler.next().change
     assert (change.donor, change.clock, change.loss) == ("t1", 2, 1.0)
     scheduler.apply(Ordered("t5", 8, {"lr": 0.7}, parent="t1"))
-    assert scheduler.intervals["t5"] == Interval(2, {"lr": 0.7}, 1.0)
+    assert scheduler.intervals["t5"] == TrainingInterval(2, {"lr": 0.7}, 1.0)
     scheduler.apply(Report("t5", 4, 0.75))
-    assert scheduler.outcomes[-1] == Outcome(Interval(2, {"lr": 0.7}, 1.0), 4, 0.75)
-    assert scheduler.intervals["t5"] == Interval(4, {"lr": 0.7}, 0.75)
+    assert scheduler.outcomes[-1] == IntervalOutcome(TrainingInterval(2, {"lr": 0.7}, 1.0), 4, 0.75)
+    assert scheduler.intervals["t5"] == TrainingInterval(4, {"lr": 0.7}, 0.75)
 
 
 def test_what_it_remembers_is_bounded():

@@ -8,7 +8,7 @@ from simulated_sweeps import Lab, fold, make_spec
 from hposvc import spec as specs
 from hposvc.events import Event
 from hposvc.journal.journal import SweepRow
-from hposvc.tracking.projection import Entry, Projection
+from hposvc.tracking.projection import Projection, RunContent
 
 PBT = {"type": "pbt", "interval": 2, "quantile": 0.4, "mutate": {"lr": 2, "wide": {}}}
 PARAMETERS = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, "wide": {"values": [True, None]}}
@@ -24,17 +24,17 @@ def copied(tmp_path_factory) -> tuple[SweepRow, list[Event]]:
     return SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {}), lab.events()
 
 
-def entries_of(row: SweepRow, events: Sequence[Event], cuts: set[int]) -> dict[str, Entry]:
+def entries_of(row: SweepRow, events: Sequence[Event], cuts: set[int]) -> dict[str, RunContent]:
     """Return everything sent to each run, taken from the projection in portions."""
     projection, entries = Projection(row, specs.load(row.spec)), {}
     for index, event in enumerate(events):
         projection.apply(event)
         if index in cuts or index == len(events) - 1:
             for name, entry in projection.take_entries().items():
-                before = entries.get(name, Entry())
+                before = entries.get(name, RunContent())
                 points = [*before.points, *entry.points]
                 params, tags = {**before.params, **entry.params}, {**before.tags, **entry.tags}
-                entries[name] = Entry(params, tags, points)
+                entries[name] = RunContent(params, tags, points)
     return entries
 
 

@@ -21,7 +21,7 @@ from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.recorder_process import Recorder
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 
 BOTH = {"tracking": {"send_to": ["mlflow", "json_lines"]}}
 ALONE = {"tracking": {"send_to": ["json_lines"]}}
@@ -29,7 +29,7 @@ ALONE = {"tracking": {"send_to": ["json_lines"]}}
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: JsonLines(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: JsonLines(SinkSetting(home, journal, row, spec)))
 
 
 def file_of(home: Home, row: SweepRow) -> Path:
@@ -129,7 +129,7 @@ def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked)
     assert not follow(outbox(home, row, journal), reading, give_up_s=0.0)
     spec = specs.restore(row.spec)
     tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-    sink = MLflowSink(Setting(home, journal, row, spec), tracker)
+    sink = MLflowSink(SinkSetting(home, journal, row, spec), tracker)
     assert follow(Outbox(row, spec, journal, lambda: sink), reading)
     os.close(reading)
     assert journal.cursor(row.id, "json_lines") == 0

@@ -13,13 +13,17 @@ from mlflow.data import get_source
 
 from hposvc.journal.home import Home
 from hposvc.tracking.mlflow_client import Tracker
-from hposvc.tracking.projection import Entry, Point
+from hposvc.tracking.projection import MetricPoint, RunContent
 from trainables.dataset import DataSet
 
-ENTRY = Entry(
+ENTRY = RunContent(
     {"lr": "0.001", "batch": "64"},
     {"hposvc.state": "COMPLETED"},
-    [Point("loss", 0.5, 1_000, 1), Point("loss", math.nan, 2_000, 2), Point("acc", 0.1, 1_000, 1)],
+    [
+        MetricPoint("loss", 0.5, 1_000, 1),
+        MetricPoint("loss", math.nan, 2_000, 2),
+        MetricPoint("acc", 0.1, 1_000, 1),
+    ],
     "FINISHED",
     3_000,
     inputs=(
@@ -94,8 +98,8 @@ def test_data_sets_are_inputs_of_the_run_once_and_mlflow_knows_where_they_are(tr
 
 def test_more_than_a_call_of_mlflow_takes_arrives(tracker: Tracker, tracked):
     params = {f"p{number}": "x" * 6000 for number in range(230)}
-    points = [Point("loss", 1 / step, step, step) for step in range(1, 2_501)]
-    tracker.send(create(tracker), Entry(params, {}, points))
+    points = [MetricPoint("loss", 1 / step, step, step) for step in range(1, 2_501)]
+    tracker.send(create(tracker), RunContent(params, {}, points))
     recorded = tracker.runs()["t0001"][0]
     assert recorded.data.params == params
     assert len(tracked.points(recorded)) == 2_500

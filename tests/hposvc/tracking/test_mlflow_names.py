@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric_name
 
 from hposvc.tracking.mlflow_names import legal_entry, legal_name
-from hposvc.tracking.projection import Entry, Point
+from hposvc.tracking.projection import MetricPoint, RunContent
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_two_names_never_become_one(names: list[str]):
 
 
 def test_an_entry_gets_legal_names_and_params_as_short_text():
-    points = [Point("acc@1", 0.5, 1_000, 1)]
+    points = [MetricPoint("acc@1", 0.5, 1_000, 1)]
     tags = {"hposvc.description": "a valley", "team@home": "vision"}
-    entry = legal_entry(Entry({"lr@0": 1e-3, "wide": None, "text": "x" * 9000}, tags, points))
+    entry = legal_entry(RunContent({"lr@0": 1e-3, "wide": None, "text": "x" * 9000}, tags, points))
     assert entry.params == {"lr_0-f3563a": "0.001", "wide": "None", "text": "x" * 6000}
     assert entry.tags == {"mlflow.note.content": "a valley", "team_home-54598f": "vision"}
-    assert entry.points == [Point("acc_1-f3563a", 0.5, 1_000, 1)]
+    assert entry.points == [MetricPoint("acc_1-f3563a", 0.5, 1_000, 1)]

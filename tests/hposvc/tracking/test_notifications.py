@@ -17,11 +17,11 @@ from hposvc.journal.journal import SweepRow
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import notifications, recorder_process, webhook
 from hposvc.tracking.addresses import ALLOWED
-from hposvc.tracking.notifications import Notifier, Sender, follow
+from hposvc.tracking.notifications import NotificationSender, Notifier, follow
 from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.webhook import NotSent
 
-SENDER = Sender({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
+SENDER = NotificationSender({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
 SLOW = {
     "engine": {"type": "simulate", "curve": "simulated_sweeps:slow"},
     "tracking": {"send_to": ["json_lines"]},
@@ -208,7 +208,7 @@ def test_a_receiver_that_fails_hangs_and_answers_gets_every_moment(sweep, monkey
 def test_a_secret_address_of_apprise_comes_from_its_variable(sweep):
     with receiver() as room:
         ran = sweep({"apprise": "${HOOK}"})
-        sender = Sender({"HOOK": room.url.replace("http:", "json:")})
+        sender = NotificationSender({"HOOK": room.url.replace("http:", "json:")})
         notifier_of(ran, sender.send, Clock()).turn()
     (body,) = room.bodies
     assert body["title"].startswith("[hposvc] s: COMPLETED")

@@ -12,7 +12,7 @@ from hposvc.journal.home import RECORDER
 from hposvc.remote import archive
 from hposvc.spec.sinks import SINKS, sink_key, sink_type
 from hposvc.tracking.outbox import Outbox, follow
-from hposvc.tracking.sink import Setting, Sink, recorder_lock
+from hposvc.tracking.sink import Sink, SinkSetting, recorder_lock
 
 OWN = "/home/me/my sinks/mine.py:A_sink_with_quite_a_long_name"
 
@@ -62,7 +62,7 @@ def test_a_fault_of_a_sink_is_told_with_its_line_and_nothing_is_lost(
 ):
     row, journal = simulated()
     spec = specs.restore(row.spec)
-    sink = Listing(Setting(home, journal, row, spec))
+    sink = Listing(SinkSetting(home, journal, row, spec))
     outbox = Outbox(row, spec, journal, lambda: sink, key=sink_key("mine.py:Listing"))
     assert not follow(outbox, gone, give_up_s=0.0)
     assert re.search(r"ConnectionError: nobody there \(.*test_own_sinks\.py:\d+\)", caplog.text)
@@ -77,7 +77,7 @@ def test_a_sink_that_cannot_be_made_is_told_with_its_line_and_made_later(
     simulated, home, gone, caplog
 ):
     row, journal = simulated()
-    setting = Setting(home, journal, row, specs.restore(row.spec))
+    setting = SinkSetting(home, journal, row, specs.restore(row.spec))
     makes = iter([lambda setting: setting.no_such, Listing])
     key = sink_key("mine.py:Listing")
     outbox = Outbox(row, setting.spec, journal, lambda: next(makes)(setting), key=key)
@@ -101,7 +101,7 @@ class Ending(Listing):
 
 def test_a_sink_that_never_ends_is_given_up_with_all_it_was_sent(simulated, home, gone, caplog):
     row, journal = simulated()
-    setting = Setting(home, journal, row, specs.restore(row.spec))
+    setting = SinkSetting(home, journal, row, specs.restore(row.spec))
     outbox = Outbox(row, setting.spec, journal, lambda: Ending(setting), key="Ending")
     assert not follow(outbox, gone, give_up_s=0.5, close=outbox.close)
     assert re.search(r"ConnectionError: no end \(.*test_own_sinks\.py:\d+\)", caplog.text)

@@ -25,7 +25,7 @@ from hposvc.events import (
     Requested,
 )
 from hposvc.journal.journal import SweepRow
-from hposvc.tracking.projection import PARENT, Entry, Point, Projection
+from hposvc.tracking.projection import PARENT, MetricPoint, Projection, RunContent
 from trainables.dataset import DataSet
 from trainables.order import Order
 
@@ -57,7 +57,7 @@ def reported(time: float, number: int, trial: str, step: int, loss: float) -> Re
     return Reported(time, number, trial, step, {"val loss": loss})
 
 
-def entries_of(events: Sequence[Event]) -> dict[str, Entry]:
+def entries_of(events: Sequence[Event]) -> dict[str, RunContent]:
     fold = projection()
     for event in events:
         fold.apply(event)
@@ -106,12 +106,12 @@ def test_each_run_ends_as_its_trial_did():
 
 def test_points_carry_our_steps_and_the_time_of_the_report():
     assert entries_of(STORY)["t0001"].points == [
-        Point("objective", 0.9, 1_003_000, 1),
-        Point("val loss", 0.9, 1_003_000, 1),
-        Point("objective", 0.7, 1_004_000, 2),
-        Point("val loss", 0.7, 1_004_000, 2),
-        Point("objective", 0.6, 1_005_000, 3),
-        Point("val loss", 0.6, 1_005_000, 3),
+        MetricPoint("objective", 0.9, 1_003_000, 1),
+        MetricPoint("val loss", 0.9, 1_003_000, 1),
+        MetricPoint("objective", 0.7, 1_004_000, 2),
+        MetricPoint("val loss", 0.7, 1_004_000, 2),
+        MetricPoint("objective", 0.6, 1_005_000, 3),
+        MetricPoint("val loss", 0.6, 1_005_000, 3),
     ]
 
 
@@ -140,10 +140,10 @@ def test_nan_is_a_point_and_ends_the_trial_as_diverged():
 def test_the_best_value_is_a_point_each_time_that_a_trial_ends():
     points = entries_of(STORY)[PARENT].points
     assert [point for point in points if point.name == "best/val loss"] == [
-        Point("best/val loss", 0.7, 1_004_500, 1),
-        Point("best/val loss", 0.6, 1_005_100, 2),
-        Point("best/val loss", 0.3, 1_006_000, 3),
-        Point("best/val loss", 0.3, 1_006_600, 4),
+        MetricPoint("best/val loss", 0.7, 1_004_500, 1),
+        MetricPoint("best/val loss", 0.6, 1_005_100, 2),
+        MetricPoint("best/val loss", 0.3, 1_006_000, 3),
+        MetricPoint("best/val loss", 0.3, 1_006_600, 4),
     ]
 
 
@@ -188,9 +188,9 @@ def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once
         "minimize, maximize",
     )
     assert parent.points == [
-        Point("best/val loss", 0.5, 1_005_000, 3),
-        Point("best/speed", 4.0, 1_005_000, 3),
-        Point("hypervolume", pytest.approx(0.1 * 3.0), 1_005_000, 3),
+        MetricPoint("best/val loss", 0.5, 1_005_000, 3),
+        MetricPoint("best/speed", 4.0, 1_005_000, 3),
+        MetricPoint("hypervolume", pytest.approx(0.1 * 3.0), 1_005_000, 3),
     ]
 
 

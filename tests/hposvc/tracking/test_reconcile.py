@@ -13,10 +13,10 @@ from hposvc.events import Described, Proposed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease
-from hposvc.tracking.comparison import Comparison
+from hposvc.tracking.comparison import MlflowComparison
 from hposvc.tracking.diff import compare_points
 from hposvc.tracking.mlflow_client import Tracker, TrackerError, held_data
-from hposvc.tracking.projection import Entry, Point
+from hposvc.tracking.projection import MetricPoint, RunContent
 from hposvc.tracking.reconcile import Reconciler
 from trainables.dataset import DataSet
 
@@ -49,7 +49,7 @@ def tell(home: Home, row: SweepRow, journal: Journal) -> None:
     send_all(mlflow_outbox(home, row, journal))
 
 
-def seen(found: Comparison) -> set[tuple[str, str, str]]:
+def seen(found: MlflowComparison) -> set[tuple[str, str, str]]:
     return {
         (difference.run, difference.what, difference.remedy) for difference in found.differences
     }
@@ -67,11 +67,15 @@ def test_infinity_is_the_largest_number_that_mlflow_holds(tracked, home: Home):
     tracker = Tracker(home, home.tracking_uri, "valleys", "s-1")
     tracker.open()
     tags = {"hposvc.sweep": "s-1", "hposvc.trial": "t0001", "hposvc.state": "RUNNING"}
-    points = [Point("loss", -math.inf, 1, 1), Point("loss", math.inf, 2, 2)]
-    tracker.send(tracker.create("t0001", 1, tags), Entry(points=points))
+    points = [MetricPoint("loss", -math.inf, 1, 1), MetricPoint("loss", math.inf, 2, 2)]
+    tracker.send(tracker.create("t0001", 1, tags), RunContent(points=points))
     stored = tracker.points(tracker.runs()["t0001"][0], "loss")
     assert (
-        list(compare_points("t0001", "loss", stored, Entry(points=points), Entry(points=points)))
+        list(
+            compare_points(
+                "t0001", "loss", stored, RunContent(points=points), RunContent(points=points)
+            )
+        )
         == []
     )
 
@@ -174,9 +178,10 @@ def test_a_lost_data_set_is_told_again_and_the_user_s_own_stays(home: Home, trac
     logged = held_data(tracked.runs(row.id)["t0001"])
     assert logged == {("sums", "0a1b"), ("sums", "2c3d"), ("theirs", "9f")}
     tracker = reconciler.tracker
-    assert tracker.has_others(tracked.runs(row.id)["t0001"], Entry(inputs=data))
+    assert tracker.has_others(tracked.runs(row.id)["t0001"], RunContent(inputs=data))
     assert not tracker.has_others(
-        tracked.runs(row.id)["t0001"], Entry(inputs=(*data, DataSet("theirs", "training", 1, "9f")))
+        tracked.runs(row.id)["t0001"],
+        RunContent(inputs=(*data, DataSet("theirs", "training", 1, "9f"))),
     )
 
 

@@ -24,7 +24,7 @@ from hposvc.spec.sinks import SINKS
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.recorder_process import Recorder
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 
 # Where each writes in a sweep's folder; Trackio has databases of its own elsewhere.
 FILES = {
@@ -57,7 +57,7 @@ class Records:
     def outbox(self) -> Outbox:
         spec = specs.restore(self.row.spec)
         sink = registry.resolve(SINKS[self.name].sink)
-        setting = Setting(self.home, self.journal, self.row, spec)
+        setting = SinkSetting(self.home, self.journal, self.row, spec)
         return Outbox(self.row, spec, self.journal, lambda: sink(setting))
 
     def paths(self) -> list[Path]:

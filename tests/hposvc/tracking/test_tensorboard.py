@@ -14,7 +14,7 @@ from hposvc.events import Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 from hposvc.tracking.tensorboard import FILE, TensorBoard
 
 ALONE = {"tracking": {"send_to": ["tensorboard"]}}
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tensorboard.md"
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: TensorBoard(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: TensorBoard(SinkSetting(home, journal, row, spec)))
 
 
 def folder_of(home: Home, row: SweepRow) -> Path:

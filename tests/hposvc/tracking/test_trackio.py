@@ -28,7 +28,7 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec.sinks import SINKS, SinkType
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.recorder_process import Recorder
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 
 trackio = pytest.importorskip("trackio")
 from trackio.sqlite_storage import SQLiteStorage  # noqa: E402
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: Trackio(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: Trackio(SinkSetting(home, journal, row, spec)))
 
 
 def runs_of(sweep: str) -> dict[str, Any]:
@@ -186,7 +186,9 @@ def test_a_sweep_with_the_id_of_a_removed_one_has_runs_of_its_own(stored, home: 
     journal = again.journal()
     assert journal.create(later)
     add(journal, later, Attached(later.created, "here:1"))
-    send_all(Outbox(later, spec, journal, lambda: Trackio(Setting(again, journal, later, spec))))
+    send_all(
+        Outbox(later, spec, journal, lambda: Trackio(SinkSetting(again, journal, later, spec)))
+    )
     names = [run.name for run in trackio.Api().runs(row.id)]
     assert names.count("sweep") == 2
 

@@ -26,7 +26,7 @@ from hposvc.events import (
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.sink import Setting
+from hposvc.tracking.sink import SinkSetting
 
 pytest.importorskip("wandb")
 from wandb.proto.wandb_internal_pb2 import Record
@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "wandb.md"
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: WandB(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: WandB(SinkSetting(home, journal, row, spec)))
 
 
 @dataclass

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from hposvc import spec as specs
 from hposvc.analysis.audit import Line
-from hposvc.analysis.reproduction import Comparison
+from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.views.audit import compared, timeline
 
 
@@ -45,7 +45,7 @@ def test_a_verdict_shows_all_digits_and_the_share_of_the_spread():
             "trials": {"max": 1},
         }
     )
-    comparison = Comparison(
+    comparison = ReproductionResult(
         *("s", "t0003", "s-repro-t0003", "loss", "different"),
         "it differs by more than 0.001 of itself",
         *(4, 2, 4, 0.5, 0.62500000000001, 0.12500000000001, 0.25, ("a doubt",)),

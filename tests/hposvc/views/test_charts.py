@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from hposvc.analysis.worker_scaling import Speed
+from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.views import charts
 
 SVG = "{http://www.w3.org/2000/svg}svg"
@@ -10,9 +10,9 @@ SVG = "{http://www.w3.org/2000/svg}svg"
 
 def test_speeds_are_drawn_though_a_number_of_workers_failed(tmp_path):
     speeds = [
-        Speed(1, 64, 64, samples_per_s=100.0, efficiency=1.0),
-        Speed(2, 64, 32, samples_per_s=180.0, efficiency=0.9),
-        Speed(4, 64, 16, failure="no such GPU"),
+        ScalingSpeed(1, 64, 64, samples_per_s=100.0, efficiency=1.0),
+        ScalingSpeed(2, 64, 32, samples_per_s=180.0, efficiency=0.9),
+        ScalingSpeed(4, 64, 16, failure="no such GPU"),
     ]
     charts.scaling(speeds, tmp_path / "speed.svg")
     assert ElementTree.parse(tmp_path / "speed.svg").getroot().tag == SVG

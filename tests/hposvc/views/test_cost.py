@@ -3,7 +3,7 @@
 import pytest
 from printed import text_of
 
-from hposvc.analysis.worker_scaling import Speed
+from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.views import cost
 
 
@@ -16,7 +16,10 @@ def test_a_size_has_a_unit_and_three_digits(count, text):
 
 
 def test_a_failed_number_of_workers_is_told_below_the_table():
-    speeds = [Speed(1, 64, 64, samples_per_s=120.0, efficiency=1.0), Speed(2, 64, 32, failure="no")]
+    speeds = [
+        ScalingSpeed(1, 64, 64, samples_per_s=120.0, efficiency=1.0),
+        ScalingSpeed(2, 64, 32, failure="no"),
+    ]
     table, *failures = cost.scaling(speeds)
     assert "100.0%" in text_of(table)
     assert failures == ["2 workers: no"]

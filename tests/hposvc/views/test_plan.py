@@ -6,22 +6,25 @@ from rich.console import Console
 from simulated_sweeps import make_spec
 
 from hposvc.analysis.forecast.evidence import Evidence
-from hposvc.analysis.forecast.forecast import Forecast, Rung, Saving
-from hposvc.analysis.forecast.interval import Interval
+from hposvc.analysis.forecast.forecast import Forecast, ForecastRung, Saving
+from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.plan import Plan
 from hposvc.views import plan as views
 
-HOURS = Interval(2.6, 1.88, 3.42)
+HOURS = ForecastInterval(2.6, 1.88, 3.42)
 MADE = Forecast(
-    trials=Interval(12, 12, 12),
-    rungs=(Rung(1, Interval(11.6, 10, 12)), Rung(9, Interval(4, 4, 4))),
-    steps=Interval(60, 40, 80),
-    failed=Interval(0.4, 0, 1),
+    trials=ForecastInterval(12, 12, 12),
+    rungs=(
+        ForecastRung(1, ForecastInterval(11.6, 10, 12)),
+        ForecastRung(9, ForecastInterval(4, 4, 4)),
+    ),
+    steps=ForecastInterval(60, 40, 80),
+    failed=ForecastInterval(0.4, 0, 1),
     rank_hours=HOURS,
     gpu_hours=HOURS,
     cpu_hours=HOURS,
-    wall_s=Interval(3600, 1800, 7200),
-    disk=Interval(3e6, 2e6, 4e6),
+    wall_s=ForecastInterval(3600, 1800, 7200),
+    disk=ForecastInterval(3e6, 2e6, 4e6),
     slots=4,
     sweeps=60,
 )

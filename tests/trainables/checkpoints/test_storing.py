@@ -6,7 +6,7 @@ from pickle import UnpicklingError
 import pytest
 import torch
 
-from trainables.checkpoints.snapshot import Snapshot
+from trainables.checkpoints.snapshot import CheckpointSnapshot
 from trainables.checkpoints.storing import FILE, read, write
 
 
@@ -18,7 +18,7 @@ TENSORS = {"model.weight": torch.arange(6.0).view(2, 3), "model.count": torch.te
 
 
 def test_what_is_written_comes_back(tmp_path):
-    write(Snapshot(TENSORS, {"step": 3, "names": ["a", "b"]}), tmp_path)
+    write(CheckpointSnapshot(TENSORS, {"step": 3, "names": ["a", "b"]}), tmp_path)
     source = read(tmp_path)
     assert source.values == {"step": 3, "names": ["a", "b"]}
     assert source.tensors.keys() == TENSORS.keys()
@@ -26,7 +26,7 @@ def test_what_is_written_comes_back(tmp_path):
 
 
 def test_values_stay_in_use_when_the_file_is_gone(tmp_path):
-    write(Snapshot({}, {"buffer": torch.ones(4)}), tmp_path)
+    write(CheckpointSnapshot({}, {"buffer": torch.ones(4)}), tmp_path)
     source = read(tmp_path)
     (tmp_path / FILE).unlink()
     assert source.values["buffer"].sum() == 4
@@ -39,7 +39,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_an_object_that_could_not_be_read_again_is_refused_before_it_is_written(tmp_path):
     with pytest.raises(ValueError, match="no checkpoint can give back"):
-        write(Snapshot({}, {"own": Own()}), tmp_path)
+        write(CheckpointSnapshot({}, {"own": Own()}), tmp_path)
     assert not (tmp_path / FILE).exists()
 
 

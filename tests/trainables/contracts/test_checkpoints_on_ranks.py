@@ -18,7 +18,7 @@ from torch import nn
 from trainables import Saved, Training, Worker
 from trainables.checkpoints import storing
 from trainables.checkpoints.exporting import export
-from trainables.checkpoints.snapshot import Snapshot, take
+from trainables.checkpoints.snapshot import CheckpointSnapshot, take
 from trainables.storage import checkpoint
 from trainables.storage.checkpoint import CheckpointDamaged, Period
 from trainables.trainer.fit import prepare
@@ -195,13 +195,13 @@ def read_back(rank: int, saved: Saved) -> tuple[int, bool]:
         hashed.append(path)
         return sha256(path)
 
-    def fill(self: Snapshot, targets: dict[str, torch.Tensor]) -> None:
+    def fill(self: CheckpointSnapshot, targets: dict[str, torch.Tensor]) -> None:
         mapped.append(storing.FILE in Path("/proc/self/maps").read_text())
         original(self, targets)
 
     mapped: list[bool] = []
-    checkpoint._sha256, original = count, Snapshot.fill
-    Snapshot.fill = fill  # type: ignore[method-assign]
+    checkpoint._sha256, original = count, CheckpointSnapshot.fill
+    CheckpointSnapshot.fill = fill  # type: ignore[method-assign]
     worker = replace(Worker.alone(training=Training("ddp", ema=0.9)), rank=rank, world_size=2)
     restored(worker, saved)
     return len(hashed), mapped[0]

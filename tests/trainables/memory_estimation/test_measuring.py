@@ -12,7 +12,7 @@ from torch import nn
 from trainables import Data, Task, Tensors, Training
 from trainables.load import resolve
 from trainables.memory_estimation.forecast import Variant, make_forecast
-from trainables.memory_estimation.measuring import MeasurementFailed, Trial, measure
+from trainables.memory_estimation.measuring import MeasuredTrial, MeasurementFailed, measure
 
 CLOSE = 0.1
 
@@ -83,14 +83,18 @@ class Broken(TinyTask):
 def test_a_forecast_is_within_a_tenth_of_what_updates_take(strategy, task):
     training, ranks = Training(strategy=strategy), 1 if strategy == "single" else 2
     forecast = make_forecast(task, task.load_data(), Variant("", training, ranks), gpu=False)
-    assert forecast.peak == pytest.approx(measure(Trial(task, training, ranks, False)), rel=CLOSE)
+    assert forecast.peak == pytest.approx(
+        measure(MeasuredTrial(task, training, ranks, False)), rel=CLOSE
+    )
 
 
 @pytest.mark.full
 def test_a_forecast_of_trials_at_once_is_within_a_tenth_of_what_their_updates_take():
     task, training = Layers(width=512, layers=8, batch=64), Training(trials_per_process=8)
     forecast = make_forecast(task, task.load_data(), Variant("", training, 1), gpu=False)
-    assert forecast.peak == pytest.approx(measure(Trial(task, training, 1, False)), rel=CLOSE)
+    assert forecast.peak == pytest.approx(
+        measure(MeasuredTrial(task, training, 1, False)), rel=CLOSE
+    )
 
 
 @pytest.mark.gpu
@@ -100,7 +104,9 @@ def test_a_forecast_of_trials_at_once_is_within_a_tenth_of_what_their_updates_ta
 def test_a_forecast_is_within_a_tenth_of_what_a_gpu_gave(task, precision):
     training = Training(precision=precision)
     forecast = make_forecast(task, task.load_data(), Variant("", training, 1), gpu=True)
-    assert forecast.peak == pytest.approx(measure(Trial(task, training, 1, True)), rel=CLOSE)
+    assert forecast.peak == pytest.approx(
+        measure(MeasuredTrial(task, training, 1, True)), rel=CLOSE
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Talking(Layers):
 @pytest.mark.full
 def test_a_rank_that_says_much_and_fails_is_the_one_that_is_named():
     with pytest.raises(MeasurementFailed, match=r"^rank 1: RuntimeError: enough said"):
-        measure(Trial(Talking(layers=2, width=64), Training(strategy="ddp"), 2, False))
+        measure(MeasuredTrial(Talking(layers=2, width=64), Training(strategy="ddp"), 2, False))
 
 
 @pytest.mark.full
@@ -125,4 +131,4 @@ def test_a_process_with_a_task_of_a_file_that_breaks_off_says_why(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     task = resolve(f"{tmp_path / 'broken.py'}:Broken")
     with pytest.raises(MeasurementFailed, match="no loss today"):
-        measure(Trial(task(), Training(), 1, False))
+        measure(MeasuredTrial(task(), Training(), 1, False))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.monitoring.clock import Clock, Span
+from trainables.monitoring.clock import Clock, PhaseTimer
 
 CPU = torch.device("cpu")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -25,7 +25,7 @@ def timed(clock: Clock, updates: int) -> list[int]:
     for number in range(updates):
         clock.next_update()
         with (part := clock.phase("forward")):
-            numbers += [number] * isinstance(part, Span)
+            numbers += [number] * isinstance(part, PhaseTimer)
     return numbers
 
 

@@ -21,7 +21,7 @@ from trainables.runtime.wire import (
 )
 from trainables.storage.checkpoint import Saved
 from trainables.vmapped.coordinator import BatchCoordinator
-from trainables.vmapped.wire import ALL_ORDERS, Answer
+from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer
 
 WAIT_S = 20
 
@@ -73,9 +73,9 @@ def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboa
             assert slot.next() == report(number, step)
         assert not rank.poll(0.1)  # both wait for a decision, which the first report did not
         slot.leader.decide(2, "stop")
-        assert rank.recv() == Answer(2, False)
+        assert rank.recv() == OrderAnswer(2, False)
         slot.leader.decide(1, "continue")
-        assert rank.recv() == Answer(1, True)
+        assert rank.recv() == OrderAnswer(1, True)
 
 
 def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
@@ -103,7 +103,7 @@ def test_a_stop_is_told_at_once(switchboard):
         slot.leader.carry_out(order(1))
         rank.recv()
         slot.leader.decide(1, "stop")
-        assert rank.recv() == Answer(1, False)
+        assert rank.recv() == OrderAnswer(1, False)
         slot.leader.decide(7, "stop")  # an order that it never had
 
 
@@ -140,10 +140,10 @@ def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, tol
             assert slot.next() == PreemptionStarted(ALL_ORDERS, "Ray drains node a")
         if told != "by its machine":
             assert rank.recv() == Leave("Ray drains node a")  # first: no epoch begins meanwhile
-        assert rank.recv() == Answer(1, True)
+        assert rank.recv() == OrderAnswer(1, True)
         rank.send(report(2, 1))  # it came to its milestone meanwhile
         assert isinstance(slot.next(), Report)
-        assert rank.recv() == Answer(2, True)
+        assert rank.recv() == OrderAnswer(2, True)
         slot.leader.leave("once more")
         rank.send(Outcome(1, "preempt", ""))
         assert slot.next().kind == "preempt"

@@ -2,7 +2,12 @@
 
 import pytest
 
-from hposvc.backends.process.rank_process import Position, own_devices, position_of, tasks_per_node
+from hposvc.backends.process.rank_process import (
+    RankPosition,
+    own_devices,
+    position_of,
+    tasks_per_node,
+)
 from hposvc.errors import OutOfReach
 
 STEP = {
@@ -19,11 +24,11 @@ def test_slurm_shortens_the_tasks_of_nodes():
 
 
 def test_srun_says_which_rank_this_is_and_where_the_agent_is():
-    assert position_of([], STEP) == Position(5, 1, 3, "10.0.0.1")
+    assert position_of([], STEP) == RankPosition(5, 1, 3, "10.0.0.1")
 
 
 def test_ranks_of_this_machine_are_numbered_by_the_agent():
-    assert position_of(["1", "2"], {}) == Position(1, 1, 2)
+    assert position_of(["1", "2"], {}) == RankPosition(1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +42,9 @@ def test_ranks_of_this_machine_are_numbered_by_the_agent():
     ],
 )
 def test_each_rank_has_its_share_of_the_visible_devices(devices, gpus, local_rank, local_size, own):
-    assert own_devices([*devices], gpus, Position(0, local_rank, local_size)) == [*own]
+    assert own_devices([*devices], gpus, RankPosition(0, local_rank, local_size)) == [*own]
 
 
 def test_too_few_devices_are_refused_with_the_number_to_ask_for():
     with pytest.raises(OutOfReach, match=r"3 ranks on this node, and 2 devices .* ask Slurm for 3"):
-        own_devices(["0", "1"], 1, Position(0, 0, 3))
+        own_devices(["0", "1"], 1, RankPosition(0, 0, 3))

@@ -4,7 +4,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.backends.ray import prometheus
-from hposvc.backends.ray.prometheus import ORDERS, SLOTS, TRIALS, Metrics
+from hposvc.backends.ray.prometheus import ORDERS, SLOTS, TRIALS, RayMetrics
 
 
 class Recorded:
@@ -40,7 +40,7 @@ def test_trials_slots_and_orders_are_those_of_the_state(values):
     desk = at_desk()
     desk.start()
     desk.start()
-    metrics = Metrics("s", desk.state.spec)
+    metrics = RayMetrics("s", desk.state.spec)
     for _ in range(2):  # a total that did not grow adds nothing
         metrics.turn(desk.state, [])
         assert (values[TRIALS, "RUNNING"], values[TRIALS, "FAILED"]) == (2, 0)
@@ -50,5 +50,5 @@ def test_trials_slots_and_orders_are_those_of_the_state(values):
 def test_nothing_is_exported_where_no_ray_is(values, monkeypatch):
     monkeypatch.setattr(prometheus.ray, "is_initialized", lambda: False)
     desk = at_desk()
-    Metrics("s", desk.state.spec).turn(desk.state, [])
+    RayMetrics("s", desk.state.spec).turn(desk.state, [])
     assert values == {}

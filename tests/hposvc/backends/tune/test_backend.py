@@ -13,7 +13,7 @@ from invariants import check
 from cluster import launch
 from hposvc import Sweep, api
 from hposvc import spec as specs
-from hposvc.backends.tune.experiment import Holder
+from hposvc.backends.tune.experiment import TrialHolder
 from hposvc.errors import OutOfReach
 from hposvc.events import Ended
 
@@ -126,7 +126,7 @@ def test_two_slots_work_side_by_side(home, tmp_path):
 
 def test_an_error_of_tune_ends_the_sweep(home, tmp_path, monkeypatch):
     """Otherwise it would wait for ever for slots."""
-    monkeypatch.setattr(Holder, "choose_trial_to_run", lambda *_: 1 / 0)
+    monkeypatch.setattr(TrialHolder, "choose_trial_to_run", lambda *_: 1 / 0)
     bench = Bench.of("tune", 1, tmp_path, home)
     try:
         with pytest.raises(ZeroDivisionError):

@@ -7,13 +7,13 @@ from fastapi.testclient import TestClient
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.errors import Left
+from hposvc.errors import LeftRunning
 from hposvc.journal import supervision
 from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
 from hposvc.remote.http import Http
 from hposvc.remote.server import following
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
 
@@ -31,7 +31,7 @@ def server(tmp_path):
     Lease(sweeps.journal.store, "first").acquire()
     app = create_app(Service(sweeps))
     with TestClient(app, URL) as client:
-        yield Server(Http(URL, None, client), Home.of(tmp_path / "client", {}))
+        yield ServedSweeps(Http(URL, None, client), Home.of(tmp_path / "client", {}))
 
 
 class Leaves:
@@ -49,7 +49,7 @@ class Leaves:
 
 def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(server):
     listener = Leaves()
-    with pytest.raises(Left):
+    with pytest.raises(LeftRunning):
         following.show(server, "third", [listener])
     pattern = r"waiting for a driver since \d\d:\d\d:\d\d, behind first, second"
     assert re.fullmatch(pattern, listener.text)

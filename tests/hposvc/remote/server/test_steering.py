@@ -6,7 +6,7 @@ import httpx
 
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.remote.server.steering import extend, retry, steer
 
 SECRETS = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE", "FILED": "file:/proc/self/comm"}
@@ -29,7 +29,7 @@ def steered(tmp_path, owner, seen):
         return httpx.Response(200, json=answers[path])
 
     sent = httpx.Client(base_url="http://here", transport=httpx.MockTransport(answer))
-    return Server(Http("http://here", None, sent), Home.of(tmp_path / "home", {}))
+    return ServedSweeps(Http("http://here", None, sent), Home.of(tmp_path / "home", {}))
 
 
 def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, monkeypatch):

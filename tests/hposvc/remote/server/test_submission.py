@@ -10,7 +10,7 @@ from hposvc import api
 from hposvc.errors import SpecError
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
-from hposvc.remote.server.connection import Server
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.remote.server.submission import fork, submit
 
 
@@ -23,7 +23,7 @@ def sending(tmp_path, seen, **facts):
         return httpx.Response(202, json=accepted)
 
     sent = httpx.Client(base_url="http://here", transport=httpx.MockTransport(accept))
-    return Server(Http("http://here", None, sent), Home.of(tmp_path / "home", {}))
+    return ServedSweeps(Http("http://here", None, sent), Home.of(tmp_path / "home", {}))
 
 
 def test_the_next_step_names_the_server_unless_the_shell_does(tmp_path, monkeypatch):

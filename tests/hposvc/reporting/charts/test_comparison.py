@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hposvc.analysis.comparison import Run, compare
+from hposvc.analysis.comparison import SweepRun, compare
 from hposvc.reporting.charts import comparison, draw
 from hposvc.spec import Metric
 
@@ -13,7 +13,7 @@ ACCURACY = Metric("accuracy", "maximize")
 
 def of(group, task="t", seeds=3, sign=1.0):
     return [
-        Run(
+        SweepRun(
             *(f"{group}-{task}-{seed}", group, task, seed),
             *([1.0, 3.0], [0.5, -0.7 - seed / 100 * sign], 6.0 + seed),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from charted_sweeps import ODD, ORDINARY
 
-from hposvc.analysis.comparison import Run, compare
+from hposvc.analysis.comparison import SweepRun, compare
 from hposvc.reporting.charts import KINDS, charts, comparison, draw
 from hposvc.spec import Metric
 
@@ -45,7 +45,7 @@ def test_the_page_documents_each_key_and_no_other(history_of, kind):
 
 def test_the_page_documents_each_key_of_a_comparison():
     runs = [
-        Run(f"{group}-{seed}", group, "task", seed, [1.0, 2.0], [3.0, seed], 4.0)
+        SweepRun(f"{group}-{seed}", group, "task", seed, [1.0, 2.0], [3.0, seed], 4.0)
         for group in "ab"
         for seed in range(3)
     ]

@@ -10,7 +10,7 @@ from hposvc import spec as specs
 from hposvc.journal import submitted_secrets
 from hposvc.journal.journal import SweepRow
 from hposvc.server.app import create_app
-from hposvc.server.config import Config, Notify
+from hposvc.server.config import Config, NotifyRules
 from hposvc.server.service import Service
 from hposvc.tracking.addresses import ALLOWED
 
@@ -115,7 +115,10 @@ def test_a_secret_that_the_sweep_no_longer_has_may_come_with_the_request(
 
 def test_notifications_reach_no_more_than_the_operator_allows(sweeps, tmp_path, monkeypatch):
     monkeypatch.setenv(ALLOWED, "127.0.0.1")
-    with receiver() as room, serving(sweeps, Config(notify=Notify(hosts=("a.example",)))) as server:
+    with (
+        receiver() as room,
+        serving(sweeps, Config(notify=NotifyRules(hosts=("a.example",)))) as server,
+    ):
         record(sweeps, tmp_path, notify=[{"webhook": room.url}])
         (refused,) = result(server, server.post("sweeps/s/notify"), "notify")["results"]
         assert not refused["sent"]
