@@ -625,8 +625,8 @@ def _record(
 
 
 def _list_logs(folder: Path, trial: str) -> list[Log]:
-    found = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
-    files = [file for file in found if LOG.fullmatch(file.name)]
+    matching = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
+    files = [file for file in matching if LOG.fullmatch(file.name)]
     files = [file for file in files if stat.S_ISREG(file.lstat().st_mode)]
     numbers = {file: file.stem.partition("-") for file in files}
     logs = [Log(trial, int(order), int(rank), file) for file, (order, _, rank) in numbers.items()]

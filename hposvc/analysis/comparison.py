@@ -200,9 +200,10 @@ class Comparison:
     def finals(self) -> dict[str, float]:
         """The loss of each sweep at equal cost; of one without a value, the worst of its task."""
         losses = {run.sweep: run.at(self.budgets[run.task]) for run in self.runs}
-        known = [run for run in self.runs if losses[run.sweep] < math.inf]
+        finite = [run for run in self.runs if losses[run.sweep] < math.inf]
         worst = {
-            task: max(losses[run.sweep] for run in known if run.task == task) for task in self.tasks
+            task: max(losses[run.sweep] for run in finite if run.task == task)
+            for task in self.tasks
         }
         return {run.sweep: min(losses[run.sweep], worst[run.task]) for run in self.runs}
 
@@ -482,13 +483,13 @@ def compare_bests(states: Mapping[str, SweepState]) -> list[BestConfiguration] |
         states: of the sweeps by their ids.
     """
     judged = {sweep: judge(state) for sweep, state in states.items()}
-    measured = all(each.measured for each in judged.values())
+    measured = all(judgement.measured for judgement in judged.values())
     rng = np.random.default_rng(0)
     bests: list[BestConfiguration] = []
     first_D: Array | None = None
-    for sweep, each in judged.items():
-        loss_D = _draws_of_best(each)
-        if each.best is None or isinstance(loss_D, str):
+    for sweep, judgement in judged.items():
+        loss_D = _draws_of_best(judgement)
+        if judgement.best is None or isinstance(loss_D, str):
             return f"{loss_D} in {sweep}"
         loss_D, chance = rng.permutation(loss_D), None  # all draws come from the same numbers
         if first_D is None:
@@ -496,9 +497,9 @@ def compare_bests(states: Mapping[str, SweepState]) -> list[BestConfiguration] |
         else:
             chance = float((loss_D < first_D).mean() + (loss_D == first_D).mean() / 2)
             chance = chance if measured else min(max(chance, 1 - GUESSED), GUESSED)
-        again = len(each.runs.get(each.first(each.best.id), ())[1:])
+        again = len(judgement.runs.get(judgement.first(judgement.best.id), ())[1:])
         mean = float(loss_D.mean())
-        bests.append(BestConfiguration(sweep, each.best.id, again, mean, chance, measured))
+        bests.append(BestConfiguration(sweep, judgement.best.id, again, mean, chance, measured))
     return bests
 
 

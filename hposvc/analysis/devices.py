@@ -100,22 +100,22 @@ def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:
     hours: defaultdict[str, float] = defaultdict(float)
     for row in rows:
         hours[row.device] += row.hours
-    known = sorted((device for device in hours if device), key=lambda name: -hours[name])
-    if len(known) < 2:
+    measured = sorted((device for device in hours if device), key=lambda name: -hours[name])
+    if len(measured) < 2:
         return None
-    reference, *others = known
-    found = {device: speed(rows, device, reference) for device in others}
-    speeds = tuple(one for one in found.values() if one is not None)
-    unmeasured = [device for device, one in found.items() if one is None]
+    reference, *others = measured
+    speeds_by_device = {device: speed(rows, device, reference) for device in others}
+    speeds = tuple(pace for pace in speeds_by_device.values() if pace is not None)
+    unmeasured = [device for device, pace in speeds_by_device.items() if pace is None]
     unknown = hours[""] / (sum(hours.values()) or 1.0)
     problem = _problem(unmeasured, unknown)
     if problem:
         return Normalised(reference, None, None, None, speeds, problem)
     own = hours[reference] + hours[""]
     # An hour of a model that takes twice as long is half an hour of the reference.
-    total = own + sum(hours[one.device] / one.times for one in speeds)
-    low = own + sum(hours[one.device] / one.high for one in speeds)
-    high = own + sum(hours[one.device] / one.low for one in speeds)
+    total = own + sum(hours[pace.device] / pace.times for pace in speeds)
+    low = own + sum(hours[pace.device] / pace.high for pace in speeds)
+    high = own + sum(hours[pace.device] / pace.low for pace in speeds)
     return Normalised(reference, total, low, high, speeds, "")
 
 
@@ -124,17 +124,17 @@ def describe(sweeps: Sequence[SweepState]) -> str:
     rows = trials_on_devices(sweeps)
     if (cost := normalised(rows)) is None:
         return ""
-    known = [row for row in rows if row.device]
-    (most, _), *others = Counter(row.device for row in known).most_common()
-    total = len({(row.sweep, row.trial) for row in known})
+    rows_with_device = [row for row in rows if row.device]
+    (most, _), *others = Counter(row.device for row in rows_with_device).most_common()
+    total = len({(row.sweep, row.trial) for row in rows_with_device})
     what = "trials and replicates" if any(row.replicate for row in rows) else "trials"
     parts = [f"{count} of {total} {what} ran on {device}" for device, count in others]
     text = f"{', '.join(parts)}, the others on {most}: their seconds are not comparable"
     unit = "GPU-hours" if sweeps[0].spec.resources.gpus_per_worker else "worker-hours"
-    for one in cost.speeds:
+    for pace in cost.speeds:
         text += (
-            f"; a step on {one.device} takes {one.times:.2f} times as long as on "
-            f"{cost.reference} ({one.low:.2f} to {one.high:.2f})"
+            f"; a step on {pace.device} takes {pace.times:.2f} times as long as on "
+            f"{cost.reference} ({pace.low:.2f} to {pace.high:.2f})"
         )
     if cost.hours is None:
         text += f"; {cost.problem}"
@@ -145,7 +145,7 @@ def describe(sweeps: Sequence[SweepState]) -> str:
         )
     metrics = {metric.name for state in sweeps for metric in state.spec.objectives}
     timed = sorted(name for name in metrics if any(word in name for word in TIMED))
-    if timed and any(abs(one.times - 1) > UNLIKE for one in cost.speeds):
+    if timed and any(abs(pace.times - 1) > UNLIKE for pace in cost.speeds):
         text += f"; {', '.join(timed)} measures the device too: compare only trials on one model"
     return f"{text}."
 
@@ -154,8 +154,8 @@ def _log_paces(
     rows: Sequence[TrialOnDevice], sweep: int, device: str
 ) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     paces = [row.pace for row in rows if (row.sweep, row.device) == (sweep, device)]
-    known = [pace for pace in paces if pace is not None]
-    return np.log(known[:: max(1, -(-len(known) // MOST_PACES))])
+    measured = [pace for pace in paces if pace is not None]
+    return np.log(measured[:: max(1, -(-len(measured) // MOST_PACES))])
 
 
 def _problem(unmeasured: Sequence[str], unknown: float) -> str:

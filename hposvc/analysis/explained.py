@@ -252,13 +252,13 @@ def _centred_ranks(values: Sequence[float]) -> Array:
 
 def _importance(whole: "Explanation") -> tuple[Share, ...]:
     ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    found = []
+    shares = []
     for name, (main_S, total_S) in whole.importance_draws().items():
         low, high = map(float, np.quantile(total_S, ends))
         total = float(total_S.mean())
         # The estimate of a small share alone is the rougher one: by itself it may exceed both.
-        found.append(Share(name, min(float(main_S.mean()), total), total, low, high))
-    return tuple(sorted(found, key=lambda share: -share.total))
+        shares.append(Share(name, min(float(main_S.mean()), total), total, low, high))
+    return tuple(sorted(shares, key=lambda share: -share.total))
 
 
 def _pairs(whole: "Explanation", importance: Sequence[Share]) -> tuple[Pair, ...]:
@@ -269,14 +269,14 @@ def _pairs(whole: "Explanation", importance: Sequence[Share]) -> tuple[Pair, ...
     shares = {
         pair: min(1.0, sum(main[name] for name in pair) + together[pair]) for pair in together
     }
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for pair in sorted(shares, key=lambda pair: (-shares[pair], sum(place[name] for name in pair))):
-        if len(found) == PAIRS:
+        if len(pairs) == PAIRS:
             break
         names = sorted(pair, key=place.__getitem__)
         try:
             over = whole.dependence(*names, resolution=CONTOUR_POINTS)
         except ValueError:  # never active together
             continue
-        found.append(Pair(shares[pair], together[pair], over))
-    return tuple(found)
+        pairs.append(Pair(shares[pair], together[pair], over))
+    return tuple(pairs)

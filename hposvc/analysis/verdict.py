@@ -344,8 +344,8 @@ def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
     sentence = "; ".join(map(_shares, learnt))
     metrics = {
         answer.metric: {
-            each.name: {"share": each.total, "low": each.low, "high": each.high}
-            for each in answer.importance
+            share.name: {"share": share.total, "low": share.low, "high": share.high}
+            for share in answer.importance
         }
         for answer in learnt
     }

@@ -40,7 +40,7 @@ def _warn(title: str, sentence: str, **data: object) -> Finding:
 
 def ends_of_range(best: TrialState, state: SweepState) -> list[tuple[str, str, float]]:
     """Return (parameter, low or high, value) of values at an end of their range."""
-    found = []
+    warnings = []
     for name in state.spec.space.searched:
         domain, value = state.spec.space[name], best.reported_params.get(name)
         if not isinstance(domain, Float | Int) or not isinstance(value, int | float):
@@ -50,10 +50,10 @@ def ends_of_range(best: TrialState, state: SweepState) -> list[tuple[str, str, f
             continue  # of so few values each lies at an end, or next to one
         place = domain.to_unit(value)
         if value == domain.low or (not whole and place <= EDGE):
-            found.append((name, "low", float(value)))
+            warnings.append((name, "low", float(value)))
         elif value == domain.high or (not whole and place >= 1 - EDGE):
-            found.append((name, "high", float(value)))
-    return found
+            warnings.append((name, "high", float(value)))
+    return warnings
 
 
 def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Iterator[Finding]:

@@ -211,20 +211,19 @@ class Compared:
         first, *others = self.figures.standings
         loss = self.metric.loss
         parts = []
-        for each in sorted(others, key=lambda each: each.verdict == "open"):
-            if each.better is None:
+        for standing in sorted(others, key=lambda standing: standing.verdict == "open"):
+            if standing.better is None:
                 continue
-            stands = f"{each.name} and {first.name} can't be told apart"
-            if each.verdict != "open":
-                stands = f"{each.name} is {each.verdict} than {first.name}"
-            elif not 1 - PROBABLY <= each.better <= PROBABLY:
-                word = "better" if each.better > PROBABLY else "worse"
-                stands = f"{each.name} is probably {word} than {first.name}, but not surely"
-            part = f"{stands} (probability of being better: {share(each.better)})"
+            stands = f"{standing.name} and {first.name} can't be told apart"
+            if standing.verdict != "open":
+                stands = f"{standing.name} is {standing.verdict} than {first.name}"
+            elif not 1 - PROBABLY <= standing.better <= PROBABLY:
+                word = "better" if standing.better > PROBABLY else "worse"
+                stands = f"{standing.name} is probably {word} than {first.name}, but not surely"
+            part = f"{stands} (probability of being better: {share(standing.better)})"
             if not self._several:
-                part += (
-                    f": {number(loss(each.loss.value))} against {number(loss(first.loss.value))}"
-                )
+                values = (number(loss(group.loss.value)) for group in (standing, first))
+                part += f": {' against '.join(values)}"
             parts.append(part)
         basis = {
             "seed": f"{self.figures.pairs} pairs of equal seeds",
@@ -233,7 +232,7 @@ class Compared:
         }[self.figures.pairing]
         where = "of each task" if self._several else self.equal_cost
         sentences = [f"At equal cost ({where}; {basis}), {'; '.join(parts)}."]
-        if few := " and ".join(each.name for each in others if each.better is None):
+        if few := " and ".join(standing.name for standing in others if standing.better is None):
             sentences.append(
                 f"One sweep of {few} can't tell skill from luck: run more, with other seeds."
             )
@@ -248,15 +247,15 @@ class Compared:
             worst = "the worst value at equal cost" if self.alone else what
             what = f"{self.metric.name} {number(self.metric.loss(target))}, {worst}"
         parts = []
-        for each in others:
-            if not math.isfinite(each.target_cost):
-                parts.append(f"{each.name} did not get there")
+        for standing in others:
+            if not math.isfinite(standing.target_cost):
+                parts.append(f"{standing.name} did not get there")
             elif not math.isfinite(first.target_cost):
-                parts.append(f"{each.name} got there and {first.name} did not")
+                parts.append(f"{standing.name} got there and {first.name} did not")
             else:
-                needs = _with_ends(each.cost_ratio)
-                parts.append(f"{each.name} needs {needs} times what {first.name} needs")
-        has_interval = any(each.cost_ratio.low is not None for each in others)
+                needs = _with_ends(standing.cost_ratio)
+                parts.append(f"{standing.name} needs {needs} times what {first.name} needs")
+        has_interval = any(standing.cost_ratio.low is not None for standing in others)
         sure = f" ({LEVEL * 100:.0f} % sure)" if has_interval else ""
         return f"To reach {what}, {'; '.join(parts)}{sure}."
 
@@ -271,7 +270,9 @@ class Compared:
         """Say how many sweeps would tell groups apart that can't be told apart."""
         first, *others = self.figures.standings
         needs = {
-            each.name: self.figures.needed(each.name) for each in others if each.verdict == "open"
+            standing.name: self.figures.needed(standing.name)
+            for standing in others
+            if standing.verdict == "open"
         }
         parts = [
             f"{name} from {first.name} would take "
@@ -288,12 +289,16 @@ class Compared:
     def _standing_alone(self) -> str:
         """Say what one sweep of each can't tell."""
         loss = self.metric.loss
-        ordered = sorted(self.figures.standings, key=lambda each: each.loss.value)
+        ordered = sorted(self.figures.standings, key=lambda standing: standing.loss.value)
         values = [
-            each.name if self._several else f"{each.name} {number(loss(each.loss.value))}"
-            for each in ordered
+            standing.name
+            if self._several
+            else f"{standing.name} {number(loss(standing.loss.value))}"
+            for standing in ordered
         ]
-        best = [each.name for each in ordered if each.loss.value == ordered[0].loss.value]
+        best = [
+            standing.name for standing in ordered if standing.loss.value == ordered[0].loss.value
+        ]
         seen = f"{best[0]} is ahead"
         if len(best) == len(ordered):
             seen = "they are equal"

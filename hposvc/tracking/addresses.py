@@ -44,14 +44,14 @@ class Allowed:
 
     def permits(self, host: str, address: str) -> bool:
         """Return whether a host may be reached at an address that it was resolved to."""
-        found = _effective(address)
-        if host.lower().rstrip(".") in self.hosts or any(found in net for net in self.networks):
+        effective = _effective(address)
+        if host.lower().rstrip(".") in self.hosts or any(effective in net for net in self.networks):
             return True
-        if found.is_multicast or found in METADATA:
+        if effective.is_multicast or effective in METADATA:
             return False
-        if self.private and any(found in network for network in PRIVATE_NETWORKS):
+        if self.private and any(effective in network for network in PRIVATE_NETWORKS):
             return True
-        return self.public and found.is_global
+        return self.public and effective.is_global
 
     def __str__(self) -> str:
         kinds = {"public addresses": self.public, "private addresses": self.private}

@@ -115,14 +115,14 @@ def _certificates() -> ssl.SSLContext:
 def _judge(answer: httpx.Response, received: bytes) -> str:
     """Return an answer for people, if the receiver took the message."""
     text = plain(received.decode("utf-8", "replace"), SHOWN)
-    said = f"HTTP {answer.status_code}{f': {text}' if text else ''}"
+    answered = f"HTTP {answer.status_code}{f': {text}' if text else ''}"
     if answer.is_success:
-        return said
+        return answered
     if answer.is_redirect:
         reason = f"HTTP {answer.status_code} leads elsewhere; give the address that it leads to"
         raise NotSent(reason, again=False)
     again = answer.status_code >= 500 or answer.status_code in TRY_AGAIN
-    raise NotSent(said, again, _wait_s(answer.headers.get("Retry-After", "")))
+    raise NotSent(answered, again, _wait_s(answer.headers.get("Retry-After", "")))
 
 
 def _wait_s(text: str) -> float:

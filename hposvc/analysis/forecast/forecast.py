@@ -122,7 +122,7 @@ def interval(values: Sequence[float]) -> ForecastInterval:
 def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
     """Return the changes that make a sweep cheaper or shorter, the most effective first."""
     before = _outcomes(spec, evidence, slots or 1, FEW, SMALL)
-    found = []
+    savings = []
     for change, values in _changes(spec):
         try:
             changed = specs.load(specs.dump(spec), values)
@@ -132,8 +132,8 @@ def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> li
         assert isinstance(at_once, int)
         after = _outcomes(changed, evidence, at_once, FEW, SMALL)
         shares = [_ratio(before, after, name) for name in ("steps", "rank_s", "wall_s")]
-        found.append(Saving(change, values, *shares))
-    worth = [saving for saving in found if min(saving.steps, saving.hours, saving.wall) < 0.95]
+        savings.append(Saving(change, values, *shares))
+    worth = [saving for saving in savings if min(saving.steps, saving.hours, saving.wall) < 0.95]
     return sorted(worth, key=lambda saving: (saving.hours, saving.wall))
 
 

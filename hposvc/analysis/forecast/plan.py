@@ -117,12 +117,12 @@ def plan(
     if checkpoint is None and memory is not None:
         checkpoint = memory.checkpoint
     made = forecast(spec, evidence, slots, checkpoint)
-    found = savings(spec, evidence, slots)
+    cuts = savings(spec, evidence, slots)
     if evidence is None:  # without times, a change of the wall time is unknown
-        found = [saving for saving in found if saving.steps < 0.95]
+        cuts = [saving for saving in cuts if saving.steps < 0.95]
     unknown = _unknown(spec, evidence, slots, checkpoint, question)
     answer = Plan(
-        spec, made, evidence, tuple(notes), tuple(unknown), memory, checkpoint, tuple(found)
+        spec, made, evidence, tuple(notes), tuple(unknown), memory, checkpoint, tuple(cuts)
     )
     kept.keep(home, spec, answer.data(), time.time())
     return answer
@@ -161,22 +161,22 @@ def _earlier(
 
     Of those that were not named, sweeps that ran with other resources count only if all did.
     """
-    found: list[_Source] = []
+    sources: list[_Source] = []
     for name in named or earlier.alike():
         source = _read(spec, name, earlier)
         if source is not None:
-            found.append(source)
+            sources.append(source)
         elif named:
             message = f"names {name}, of which no trial got anywhere; name another sweep"
             raise fail(message, "--from")
-        if len(found) == MOST and not named:
+        if len(sources) == MOST and not named:
             break
-    alike = [source for source in found if not source[0].other_setup]
+    alike = [source for source in sources if not source[0].other_setup]
     if not named:
-        found = alike or found
-    if not found:
+        sources = alike or sources
+    if not sources:
         return None, _slots(spec, None), []
-    evidence, slots, notes = zip(*found, strict=True)
+    evidence, slots, notes = zip(*sources, strict=True)
     known = (at_once for at_once in slots if at_once is not None)
     return join(evidence), next(known, None), [note for each in notes for note in each]
 

@@ -341,8 +341,8 @@ def _logs(
 ) -> Response:
     row = service.find(caller, sweep)
     with service.folded.open(row) as folded:
-        found = api.logs(service.sweeps, folded.record(best_trials), trial, rank)
-    logs = [log for log in found if order in (None, log.order)]
+        files = api.logs(service.sweeps, folded.record(best_trials), trial, rank)
+    logs = [log for log in files if order in (None, log.order)]
     most = min(tail, MAX_LOGS // max(1, len(logs)))  # bytes of each
     entries = [log.part(most, offset) for log in logs]
     return tagged(request, models.Logs.model_validate({"logs": entries}))

@@ -304,11 +304,11 @@ class WatchApp(App[None]):
 
     def _take(self, new: list[tuple[int, Event]], driver: DriverState, note: str) -> None:
         """Apply new events, and draw what they changed."""
-        told: list[Event] = []
-        self.watched.apply(new, told.append)
+        events: list[Event] = []
+        self.watched.apply(new, events.append)
         self.note, self.driver = note, driver
-        touched = self.board.take(told, driver)
-        if touched or told:
+        touched = self.board.take(events, driver)
+        if touched or events:
             before = self.board.names
             self.board.arrange()
             if before == self.board.names:

@@ -16,9 +16,9 @@ from simulated_sweeps import make_spec
 from steering_texts import HIDES, STEERS, steering
 
 import hposvc
+from hposvc import api
 from hposvc.journal.home import Home
 from hposvc.remote.http import TOKEN, TOKEN_FILE
-from hposvc.remote.server import reading
 from hposvc.tracking.mlflow_client import tracker_of
 
 HILLS = r"""
@@ -169,7 +169,7 @@ def test_what_mlflow_lacks_is_found_and_repaired_with_a_server(place, recorded):
 
 
 def test_logs_of_any_length_are_shown_and_followed(recorded, place, monkeypatch):
-    monkeypatch.setattr(reading, "LOG_BYTES", 1000)
+    monkeypatch.setattr(api, "LOG_BYTES", 1000)
     log = place.home / "sweeps" / "torn" / "logs" / "t0001" / "1-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"größer {number}\n" for number in range(1000)))
@@ -246,7 +246,7 @@ def test_a_submit_goes_to_the_server_and_only_once(place, verbs, monkeypatch):
 def test_what_a_server_can_not_do_is_refused(verbs, place):
     answer = verbs("run", place.write(), "--debug", server=True)
     assert (answer.code, "--debug" in answer.err) == (2, True)
-    answer = verbs("status", "mine", "--address", "http://head:8265", server=True)
+    answer = verbs("resume", "mine", "--address", "head:6379", server=True)
     assert (answer.code, "--address is of Ray" in answer.err) == (2, True)
 
 
