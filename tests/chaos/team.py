@@ -325,7 +325,7 @@ def _drives(process: psutil.Process) -> bool:
     """Whether this process holds a sweep's lease."""
     with suppress(psutil.Error):
         words = process.cmdline()
-        return "hposvc" in words and "drive" in words
+        return "hposvc" in words and "supervised" in words
     return False
 
 
