@@ -1,4 +1,4 @@
-"""What a job finds in its cluster's store: its secret payload, and where the dashboard is."""
+"""Content of a cluster's store for a job: its secret payload, and where the dashboard is."""
 
 import os
 

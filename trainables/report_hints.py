@@ -1,4 +1,4 @@
-"""What to add to code that reported nothing, in the words of the library that it trains with."""
+"""Hints for code that reported nothing, in the words of the library that it trains with."""
 
 import ast
 import sys

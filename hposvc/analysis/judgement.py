@@ -276,7 +276,7 @@ def _population(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the values of a sweep with one metric show. Losses: lower is better."""
+    """Judgement of the values of a sweep with one metric. Losses: lower is better."""
 
     state: SweepState
     best: TrialState | None

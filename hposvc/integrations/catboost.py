@@ -16,7 +16,7 @@ Model = TypeVar("Model", bound=CatBoost)
 
 
 class _Round(Protocol):
-    """What CatBoost tells its callbacks after a round: its number, from 1 on, and all values."""
+    """News of CatBoost to its callbacks after a round: its number, from 1 on, and all values."""
 
     iteration: int
     metrics: Mapping[str, Mapping[str, list[float]]]

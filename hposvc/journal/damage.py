@@ -1,4 +1,4 @@
-"""What a damaged journal still holds, read from a copy."""
+"""Content that a damaged journal still holds, read from a copy."""
 
 import shutil
 import tempfile

@@ -15,7 +15,7 @@ FETCHED = 16  # records that are fetched at once for a page, as each may be larg
 
 
 class KeyTaken(Exception):
-    """The same writer used the key of a request for other records."""
+    """A writer used the key of an earlier request for other records."""
 
 
 @dataclass(frozen=True)

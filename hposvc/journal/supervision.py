@@ -34,7 +34,7 @@ class Supervised:
 
 @dataclass(frozen=True)
 class DriverQueue:
-    """What a sweep without a driver waits for."""
+    """Queue in which a sweep without a driver waits."""
 
     since: float  # when a driver was asked for, in seconds of the epoch
     # Sweeps that a driver works on, and those that wait for one longer.

@@ -47,7 +47,7 @@ VALID = (datetime.datetime(2020, 1, 1), datetime.datetime(2120, 1, 1))  # the ce
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes a cluster's server known, and its clients."""
+    """Token, certificate and key by which a cluster's server and its clients know each other."""
 
     token: str
     certificate: str  # with `key`, in PEM form

@@ -1,4 +1,4 @@
-"""What the jobs of a Ray cluster have in common: how to reach it, what they run in, how they fail.
+"""Jobs of a Ray cluster: how they are reached and started, what they run in, how they fail.
 
 No id can be used for two jobs: Ray 2.60 accepts the id of a deleted job again, but the new job may
 then die with the old job's supervisor (measured). So the job that follows one with the id NAME is

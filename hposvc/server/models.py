@@ -139,7 +139,7 @@ class Undelivered(Answer):
 
 
 class DriverQueue(Answer):
-    """What a sweep waits for that has no driver yet."""
+    """Queue in which a sweep without a driver waits."""
 
     since: float = Field(description="Seconds since the epoch: when a driver was asked for.")
     ahead: list[str] = Field(

@@ -32,7 +32,7 @@ log = logging.getLogger("hposvc")
 
 @dataclass(frozen=True)
 class Multirun:
-    """What the command of a sweep of Hydra's sweeper says."""
+    """Words of the command of a sweep of Hydra's sweeper."""
 
     folder: Path
     keys: Mapping[str, str]  # Hydra's keys, such as `+lr` or `db/engine`, by the sweep's names

@@ -159,7 +159,7 @@ class Proposer:
 
     @property
     def functions(self) -> Mapping[str, KnownMean]:
-        """What is known of the loss beforehand, by the names in the notes."""
+        """Priors on the loss, by the names in the notes."""
         functions: dict[str, KnownMean] = {}
         if self.learned is not None:
             functions[LEARNED] = self.learned.mean
@@ -169,7 +169,7 @@ class Proposer:
 
     @cached_property
     def known_TF(self) -> Array:
-        """What the functions say of the trials with a result."""
+        """Values of the functions at the trials with a result."""
         return np.stack([function(self.column_TD) for function in self.functions.values()], axis=1)
 
     @property
@@ -180,7 +180,7 @@ class Proposer:
 
     @property
     def mean_RF(self) -> Array:
-        """What the functions say of the rows, less their averages.
+        """Values of the functions at the rows, less their averages.
 
         The learned prior is of last losses. It holds in full at the highest step, the less the
         lower the step, and not at all at a 27th of the highest (docs/gp-experiments.md).

@@ -38,7 +38,7 @@ FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the dri
 
 @dataclass(frozen=True)
 class Turn:
-    """What a sweep may request now."""
+    """Resources that a sweep may request now."""
 
     resources: Resources | None  # of a slot; None: earlier sweeps come first
     ahead: tuple[str, ...] = ()  # earlier sweeps that wait for the same resources

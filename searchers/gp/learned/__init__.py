@@ -1,1 +1,1 @@
-"""What hyperparameters of the same role have in common, learned from tuning tables."""
+"""Prior on hyperparameters by their role, learned from tuning tables."""

@@ -40,7 +40,7 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class LearnedPrior:
-    """What is known of a space before its first trial: features, and their coefficients."""
+    """Prior on a space before its first trial: features, and their coefficients."""
 
     family: str
     features: Features

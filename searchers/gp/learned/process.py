@@ -75,7 +75,7 @@ class MeanFunction(Protocol):
 
 
 class KnownMean(MeanFunction, Protocol):
-    """What is known of a loss beforehand, in any unit."""
+    """Prior on a loss, in any unit."""
 
     def scaled(self, weight: float, offset: float) -> MeanFunction:
         """Return weight * (this function - offset)."""
