@@ -31,7 +31,7 @@ def check_shared(setting: Setting) -> None:
     try:
         blind = nodes_without(setting.folder)
     except OSError as error:
-        raise OutOfReach(f"storage {setting.folder}: {error.strerror}; {REMEDY}") from error
+        raise OutOfReach(f"storage {setting.folder}: {error.strerror}", fix=REMEDY) from error
     if blind:
         details = "; ".join(blind)
         raise OutOfReach(

@@ -280,7 +280,7 @@ def _check_links(top: Path, names: Mapping[str, Path]) -> None:
     links = ", ".join(f"{name} -> {names[name].resolve()}" for name in [*unique][:LISTED])
     message = f"links that lead out of {top} or to folders don't travel: {links}"
     remedy = "put the files there, or leave the links out by .gitignore or environment.excludes"
-    raise fail(f"{message}; {remedy}", "environment", "working_dir")
+    raise fail(message, "environment", "working_dir", fix=remedy)
 
 
 def _without_private(top: Path, names: Sequence[str], stay: Collection[Path]) -> dict[str, Path]:
@@ -355,7 +355,7 @@ def _check_file(name: str, path: Path) -> None:
     """
     remedy = "leave it out by .gitignore or environment.excludes"
     if not os.access(path, os.R_OK):
-        raise fail(f"{path} can't be read; {remedy}", "environment", "working_dir")
+        raise fail(f"{path} can't be read", "environment", "working_dir", fix=remedy)
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -367,8 +367,8 @@ def _too_large(top: Path, files: Sequence[tuple[str, Path]], problem: str) -> Sp
     """Return the error for a folder that is too large, with its largest files."""
     sizes = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)
     largest = ", ".join(f"{name} ({size / 2**20:.1f} MiB)" for size, name in sizes[:LISTED])
-    message = f"{top} is {problem}; leave files out by .gitignore or environment.excludes"
-    return fail(f"{message}; the largest are {largest}", "environment", "working_dir")
+    fix = f"leave files out by .gitignore or environment.excludes; the largest are {largest}"
+    return fail(f"{top} is {problem}", "environment", "working_dir", fix=fix)
 
 
 def _zip(files: Sequence[tuple[str, Path]]) -> bytes:

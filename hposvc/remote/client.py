@@ -135,7 +135,7 @@ def await_rest(
     while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
         time.sleep(FOLLOW_S)
     if not record.state.finished and record.phase != "PAUSED":
-        raise OutOfReach(f"{sweep} is {record.phase}: no driver is at work; resume() goes on")
+        raise OutOfReach(f"{sweep} is {record.phase}: no driver is at work", fix="resume() goes on")
     return record
 
 

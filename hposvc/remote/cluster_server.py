@@ -116,7 +116,7 @@ def find(home: Home, address: str | None) -> ServedSweeps:
     job = _running(jobs)
     if job is None:
         message = f"{jobs.url} has no server of hposvc, so no sweeps"
-        raise OutOfReach(f"{message}; `hposvc submit SPEC --address {jobs.url}` starts one")
+        raise OutOfReach(message, fix=f"`hposvc submit SPEC --address {jobs.url}` starts one")
     return _server(home, jobs, job)
 
 

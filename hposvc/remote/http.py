@@ -79,7 +79,7 @@ class Http:
 
         self.url = url.rstrip("/")
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise fail(f"is {url!r}; give http://HOST:8900, or https://HOST", "--server")
+            raise fail(f"is {url!r}", "--server", fix="give http://HOST:8900, or https://HOST")
         if self.url.endswith(API):
             message = f"is {url!r}; leave out {API}, which is added to each request"
             raise fail(message, "--server")

@@ -37,7 +37,7 @@ def explain(sweep: OpenSweep, trial: str | None = None) -> Audit:
     spec = specs.restore(row.spec)
     lines = of_sweep(spec, events) if trial is None else of_trial(spec, events, trial)
     if trial is not None and not lines:
-        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+        raise NotFound(f"{row.id} has no trial {trial}", fix=f"`hposvc trials {row.id}` lists them")
     return Audit(spec.fidelity.unit if spec.fidelity else "step", lines)
 
 

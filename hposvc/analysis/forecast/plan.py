@@ -110,7 +110,7 @@ def plan(
     }
     names = [name for name, is_given in given.items() if is_given]
     if len(names) > 1:
-        raise fail(f"is given with {names[1]}; choose one source of times", names[0])
+        raise fail(f"is given with {names[1]}", names[0], fix="choose one source of times")
     evidence, slots, notes = _source(spec, question, home, earlier, address)
     memory = own_memory(spec, question.gpu_memory)
     checkpoint = None if evidence is None else evidence.checkpoint

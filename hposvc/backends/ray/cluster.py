@@ -103,7 +103,9 @@ class RayCluster:
             if self._connection is not None:
                 self._connection.check()
         except Unreachable as error:
-            raise OutOfReach(f"{error}; `hposvc resume {self._setting.sweep}` goes on") from error
+            raise OutOfReach(
+                f"{error}", fix=f"`hposvc resume {self._setting.sweep}` goes on"
+            ) from error
 
     @property
     def answers(self) -> bool:

@@ -135,7 +135,7 @@ def place(sweep: str, word: str | None = None, trial: str | None = None) -> str:
         NotFound: the sweep's id is empty.
     """
     if not sweep:
-        raise NotFound("the sweep's id is empty; `hposvc ls` lists all sweeps")
+        raise NotFound("the sweep's id is empty", fix="`hposvc ls` lists all sweeps")
     parts = ["sweeps", sweep, *([] if trial is None else ["trials", trial]), word]
     return "/".join(quote(part, safe="") for part in parts if part is not None)
 

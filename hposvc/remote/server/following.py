@@ -108,7 +108,7 @@ def _check_driven(server: ServedSweeps, sweep: str) -> None:
     if server.facts(sweep)["driver"] != "alive":
         message = f"{sweep} is INTERRUPTED: no driver is at work, and the server starts none"
         command = command_at(server.http.name, f"resume {sweep}")
-        raise OutOfReach(f"{message}; {command} has it started")
+        raise OutOfReach(message, fix=f"{command} has it started")
 
 
 def _await_sinks(watched: api.Watched) -> api.Record:

@@ -100,7 +100,7 @@ def run(
 ) -> api.Record:
     """Submit a new sweep, and show it to its end, like `start.run`."""
     if debug:
-        raise fail("runs a trial in this process; leave out --server, or --debug", "--debug")
+        raise fail("runs a trial in this process", "--debug", fix="leave out --server, or --debug")
     identifier = identifier or f"{spec.name}-{token_hex(3)}"  # as `api.create` has it
     accepted = submit(server, spec, identifier)
     with watching(accepted.sweep) as watchers:
@@ -159,7 +159,7 @@ def _check_roots(packed: SourceArchive) -> None:
             inside = (f"{root}/{package}.py", f"{root}/{package}/")
             if root != "." and any(name.startswith(inside) for name in names):
                 message = f"{module} lies in {root}, and a server imports from the spec's folder"
-                raise fail(f"{message}; write `folder: {root}`", *key)
+                raise fail(message, *key, fix=f"write `folder: {root}`")
 
 
 def _find_secrets(environment: Environment) -> dict[str, str]:
