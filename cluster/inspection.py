@@ -23,7 +23,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster import probes
 from cluster.node_health import NodeHealth, merge_probes, offset, own_issues, speed_issues
 
-TOGETHER_S = 30.0  # nodes probed together that answer within this time are judged together
 ANSWER_S = 60.0  # after that an answer is no longer awaited: a trial will show what is wrong
 GPUS_S = 40.0  # for a node to load torch and test its GPUs; reading the sensors takes up to 10 more
 NAMESPACE = b"hposvc"
@@ -41,11 +40,6 @@ class _PendingProbe:
     answer: Any
     at: float  # time.time
     before: ProbeResult | None = None  # the result of the first probe; None: this is the first
-
-    @property
-    def patience_s(self) -> float:
-        """How long to wait for the answer: a probe and a trial should not share a GPU."""
-        return ANSWER_S if self.node["Resources"].get("GPU") else TOGETHER_S
 
 
 @dataclass
@@ -68,9 +62,12 @@ class Inspection:
 
     @property
     def busy(self) -> bool:
-        """Whether some answer may arrive soon, so that waiting for it is worthwhile."""
+        """Whether some answer may arrive soon, so that waiting for it is worthwhile.
+
+        A probe and a trial should not share a GPU, and no trial should begin on an unfit node.
+        """
         now = time.time()
-        return any(now - pending.at < pending.patience_s for pending in self._asked.values())
+        return any(now - pending.at < ANSWER_S for pending in self._asked.values())
 
     def judged(self) -> dict[str, NodeHealth]:
         """Return the nodes judged since the last call, by Ray's id.
