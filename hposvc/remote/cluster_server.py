@@ -32,13 +32,13 @@ from hposvc.journal.home import Home
 from hposvc.journal.tokens import PREFIX
 from hposvc.remote import jobs as remote_jobs
 from hposvc.remote.archive import EMPTY_ARCHIVE
-from hposvc.remote.http import Http
-from hposvc.remote.job_payload import ServerPayload, SharedFolderProbe, is_file, variables_of
+from hposvc.remote.http import Http, trusting
+from hposvc.remote.job_payload import NAME, ServerPayload, SharedFolderProbe, is_file, variables_of
 from hposvc.remote.jobs import dial, job_error
 from hposvc.remote.server.connection import ServedSweeps
 
 SCHEME = "ray+"  # of the URL of a cluster's server, before that of the dashboard
-LABEL, NAME = "hposvc.server", "hposvc-server"  # metadata key of the server's job, and its name
+LABEL = "hposvc.server"  # metadata key of the server's job
 PORT_KEY, VERSION_KEY = "hposvc.port", "hposvc.version"  # more keys
 PORT = 8900  # of the server on a cluster elsewhere, so that tunnels know it
 START_S, POLL_S = 120.0, 0.5  # for the server to listen; between two looks
@@ -155,7 +155,6 @@ def _start(home: Home, jobs: Jobs) -> Job:
     in_files = [name for name, url in places.items() if is_file(url)]
     payload = ServerPayload(
         port,
-        (urlsplit(jobs.url).hostname or "",),
         identity.token,
         identity.certificate,
         identity.key,
@@ -178,8 +177,8 @@ def _server(home: Home, jobs: Jobs, job: Job) -> ServedSweeps:
         )
     url = f"https://{urlsplit(jobs.url).hostname}:{job.metadata[PORT_KEY]}"
     identity = Identity.of(jobs.token or "")
-    name = f"{SCHEME}{jobs.url}"
-    return ServedSweeps(Http(url, identity.token, name=name, trust=identity.trust()), home)
+    client = trusting(url, identity.trust(), NAME)
+    return ServedSweeps(Http(url, identity.token, client, f"{SCHEME}{jobs.url}"), home)
 
 
 def _await(jobs: Jobs, job: Job, server: ServedSweeps) -> None:

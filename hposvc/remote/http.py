@@ -61,7 +61,6 @@ class Http:
         token: str | None = None,
         client: "httpx.Client | None" = None,
         name: str | None = None,
-        trust: ssl.SSLContext | None = None,
     ) -> None:
         """Make no request yet.
 
@@ -70,7 +69,6 @@ class Http:
             token: None: no token is sent.
             client: sends the requests; None: one for the URL.
             name: by which people call the server, as `--server` takes it; None: the URL.
-            trust: which certificates are good; None: those that are on this machine.
 
         Raises:
             SpecError: the URL is none of a server.
@@ -84,7 +82,7 @@ class Http:
             message = f"is {url!r}; leave out {API}, which is added to each request"
             raise fail(message, "--server")
         self.name = name or self.url
-        self._client = client or httpx.Client(base_url=self.url, verify=trust or True)
+        self._client = client or httpx.Client(base_url=self.url)
         if token is not None:
             self._client.headers["Authorization"] = f"Bearer {token}"
         self._transport_errors = httpx.TransportError
@@ -227,6 +225,17 @@ def find_token() -> str | None:
     except OSError as error:
         message = f"{file} can't be read: {error.strerror}; write the server's token into it"
         raise fail(message, TOKEN_FILE) from error
+
+
+def trusting(url: str, trust: ssl.SSLContext, host: str) -> "httpx.Client":
+    """Return a client for a server whose certificate says more than its address.
+
+    Args:
+        host: by which the server is called, whatever the URL's is.
+    """
+    import httpx
+
+    return httpx.Client(base_url=url, verify=trust, headers={"Host": host})
 
 
 def _limits(wait_s: float) -> "httpx.Timeout":

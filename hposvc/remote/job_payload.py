@@ -20,6 +20,7 @@ from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
 from hposvc.tracking.mlflow_server import is_recorded, tracking_uri
 
+NAME = "hposvc-server"  # of a cluster's server: the job, and the Host that its clients ask for
 MLFLOWS = "MLFLOW_"  # beginning of MLflow's own variables: its address and its credentials
 SEEN = ".seen-"  # beginning of the names of probe files
 STALE_S = 86400.0  # a probe file this old belongs to a job that never started
@@ -90,7 +91,6 @@ class ServerPayload:
     """The settings and secrets of the job that is a cluster's server."""
 
     port: int
-    names: tuple[str, ...]  # by which clients call the head, beside its own
     token: str = field(repr=False)
     certificate: str  # with its key, in PEM form
     key: str = field(repr=False)

@@ -10,7 +10,7 @@ from cluster.secret_transfer import PayloadGone, dashboard, take
 from hposvc import api
 from hposvc.errors import OutOfReach
 from hposvc.journal.tokens import Tokens
-from hposvc.remote.job_payload import ServerPayload
+from hposvc.remote.job_payload import NAME, ServerPayload
 from hposvc.server import config, serving
 from hposvc.server.service import Listening
 
@@ -46,7 +46,7 @@ def serve(name: str, begun: Callable[[str], None]) -> None:
     url = dashboard()
     host = urlsplit(url).hostname or ""
     operators = config.read()
-    operators = replace(operators, loopback="token", hosts=(*operators.hosts, *payload.names))
+    operators = replace(operators, loopback="token", hosts=(*operators.hosts, NAME))
     own = serving.is_own(host)
     listening = Listening(host if own else "0.0.0.0", payload.port, certificate, key)
     serving.serve(sweeps, listening, operators, cluster=url, begun=begun)

@@ -40,7 +40,7 @@ def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
 def test_a_payload_comes_out_as_it_was_packed_and_shows_no_secret():
     proofs = (SharedFolderProbe("journal", "/x", "word"),)
     driver = DriverPayload("s", "/home", {"A": "b"}, {"name": "s"}, (".",), proofs, {"S": PASSWORD})
-    server = ServerPayload(1, ("head",), PASSWORD, "PEM", PASSWORD, proofs, SERVERS, SERVERS)
+    server = ServerPayload(1, PASSWORD, "PEM", PASSWORD, proofs, SERVERS, SERVERS)
     for payload in (driver, server):
         assert type(payload).unpack(payload.pack()) == payload
         assert PASSWORD not in repr(payload)
