@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from remote_cluster import WORKER, Remote, until
+from remote_cluster import HEAD, WORKER, Remote, until
 
 from cluster.jobs import Jobs
 from hposvc.remote.cluster_server import LABEL, Identity
@@ -206,6 +206,12 @@ def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     assert f"the password is [secret] on {WORKER}" in text
     assert "no access with [secret]" in text
     assert side.json("best", sweep) == side.json(*there, "best", sweep)  # its journal is here
+
+    (serving,) = (job for job in side.jobs.find_all(LABEL) if not job.ended)
+    url = f"https://{HEAD}:{serving.metadata['hposvc.port']}/api/v1/me"
+    trust = Identity.of(side.remote.token).trust()
+    unknown = httpx.get(url, headers={"Host": "hposvc-server"}, verify=trust)
+    assert unknown.status_code == 401  # who has an account on the head is nobody yet
 
     assert SECRET not in running
     assert holders(side.home, SECRET) == []  # the journal, MLflow, logs, checkpoints
