@@ -122,7 +122,7 @@ def test_a_node_whose_clock_is_far_off_is_unfit(fleet):
 
 
 def test_a_node_that_does_not_answer_holds_nobody_up_for_long(fleet, monkeypatch):
-    monkeypatch.setattr(inspection, "TOGETHER_S", 0.5)
+    monkeypatch.setattr(inspection, "ANSWER_S", 0.5)
     never = ray.remote(num_cpus=0)(lambda: time.sleep(600)).remote()
     fleet.answers = {"a": [found(50)], "b": [never]}
     begun = time.monotonic()
