@@ -23,7 +23,7 @@ def describe_started(cluster: LocalCluster) -> Iterator[RenderableType]:
     yield Text(f"dashboard  {cluster.dashboard}  (it asks for the token: cat {cluster.token})")
     yield Text("\nFor drivers and Ray's own commands:", "bright_black")
     yield Text("\n".join(exports(cluster)))
-    yield Text("\nA sweep as a job of it:", "bright_black")
+    yield Text("\nA sweep on it:", "bright_black")
     yield Text(f"hposvc submit SPEC --address {cluster.dashboard}")
 
 

@@ -21,7 +21,7 @@ from hposvc.integrations.optuna.recorded_sweeps import (
     RecordedSweeps,
 )
 from hposvc.journal.studies import StudyLog
-from hposvc.remote.server.connection import ServedSweeps
+from hposvc.remote import cluster_server
 from hposvc.remote.server.studies import ServedStudyLog
 
 
@@ -76,8 +76,8 @@ class Storage(BaseStorage):
         self._process = os.getpid()
         self._own_studies: JournalStorage | None = None  # None: the server shows its sweeps alone
         log: _Log
-        if isinstance(place, str) and place.startswith(("http://", "https://")):
-            server = ServedSweeps.at(place, token)
+        if isinstance(place, str) and "://" in place:
+            server = cluster_server.at(place, token)
             self._own_sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
         else:
             sweeps = api.Sweeps.open(None if place is None else Path(place))
