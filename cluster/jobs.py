@@ -130,10 +130,6 @@ class Jobs:
         """Stop a job: Ray sends SIGTERM, and SIGKILL after 3 seconds."""
         self._ask("POST", f"/api/jobs/{quote(job)}/stop")
 
-    def forget(self, job: str) -> None:
-        """Remove an ended job from the list, which frees its id; its log stays."""
-        self._ask("DELETE", f"/api/jobs/{quote(job)}")
-
     def upload(self, archive: bytes) -> str:
         """Upload a zip archive for all nodes, and return its URI for a runtime_env.
 

@@ -103,16 +103,17 @@ class Sweeps:
         """Return what a sweep without a driver waits for; None: nothing."""
         return find_queue(self.journal.store, row.id)
 
-    def watch(self, name: str) -> "Watched":
-        """Return a sweep that can be read repeatedly.
-
-        Args:
-            name: its id, the beginning of the id, or `last`.
+    def find(self, name: str) -> SweepRow:
+        """Return a sweep's row, by its id, a beginning of it, or `last`.
 
         Raises:
             NotFound: there is no such sweep.
         """
-        return watch_row(self, find(self.journal, name))
+        return find(self.journal, name)
+
+    def watch(self, name: str) -> "Watched":
+        """Return a sweep that can be read repeatedly; see `find`."""
+        return watch_row(self, self.find(name))
 
     def log_parts(
         self,
@@ -211,8 +212,11 @@ class SweepSource(Protocol):
     def queue_of(self, row: SweepRow) -> DriverQueue | None:
         """Return what a sweep without a driver waits for; None: nothing."""
 
+    def find(self, name: str) -> SweepRow:
+        """Return a sweep's row, by its id, a beginning of it, or `last`."""
+
     def watch(self, name: str) -> "Watched":
-        """Return a sweep that can be read repeatedly, by its id, a beginning of it, or `last`."""
+        """Return a sweep that can be read repeatedly; see `find`."""
 
     def log_parts(
         self,
@@ -325,7 +329,7 @@ class OpenSweep:
 
     def history(self) -> tuple[SweepRow, list[Event]]:
         """Return the sweep's row, and all its events."""
-        row = self.watch().row
+        row = self.source.find(self.name)
         return row, [event for _, event in self.source.read(row.id, 0)]
 
     def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:

@@ -109,9 +109,3 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the message as plain text."""
         return plain(super().format(record))
-
-
-def pass_on(text: str) -> None:
-    """Write a part of a job's log to stderr, as plain text."""
-    sys.stderr.write(plain_log(text))
-    sys.stderr.flush()

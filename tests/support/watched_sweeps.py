@@ -44,8 +44,10 @@ class EventList:
     ) -> list[dict[str, Any]]:
         return [{"text": f"{trial}: {self.log}"[-most:]}]
 
-    def watch(self, name: str) -> Any:
+    def find(self, name: str) -> Any:
         raise NotImplementedError
+
+    watch = find
 
     def record_of(self, row: SweepRow, look: Any) -> Any:
         raise NotImplementedError

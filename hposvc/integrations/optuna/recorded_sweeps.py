@@ -233,7 +233,7 @@ class RecordedSweeps(BaseStorage):
         if isinstance(self._place, api.Sweeps):
             return self._place.journal.sweeps()
         listed = (row["sweep"] for row in reading.ls(self._place))
-        return [SweepRow(**self._place.facts(sweep)["row"]) for sweep in listed]
+        return [self._place.find(sweep) for sweep in listed]
 
 
 def _refuse() -> NoReturn:

@@ -81,9 +81,13 @@ class ServedSweeps:
         query = {"rank": rank, "tail": most, "offset": offset, "order": order}
         return list(self.http.get(place(row.id, "logs", trial), query)["logs"])
 
+    def find(self, name: str) -> SweepRow:
+        """Return a sweep's row, by its id, a beginning of it, or `last`."""
+        return SweepRow(**self.facts(name)["row"])
+
     def watch(self, name: str) -> api.Watched:
-        """Return a sweep that can be read repeatedly."""
-        row = SweepRow(**self.facts(name)["row"])
+        """Return a sweep that can be read repeatedly; see `find`."""
+        row = self.find(name)
         return api.fold(self, row, specs.thaw(row.spec))
 
     def pages(self, sweep: str, since: int, wait_s: float) -> Iterator[Mapping[str, Any]]:
