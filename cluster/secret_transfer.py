@@ -10,6 +10,8 @@ from cluster.jobs import SEAL
 class PayloadGone(Exception):
     """The payload does not exist, or not any more."""
 
+    exit_code = 5  # of the command line: out of reach
+
 
 def take(name: str) -> bytes:
     """Take the content of a payload by the name that `Jobs.send` returned, and delete it.

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,13 @@ from hposvc.journal.tokens import PREFIX
 from hposvc.remote import jobs as remote_jobs
 from hposvc.remote.archive import EMPTY_ARCHIVE
 from hposvc.remote.http import Http, trusting
-from hposvc.remote.job_payload import NAME, ServerPayload, SharedFolderProbe, is_file, variables_of
+from hposvc.remote.job_payload import (
+    NAME,
+    ServerPayload,
+    SharedFolderProbe,
+    folder_of,
+    variables_of,
+)
 from hposvc.remote.jobs import dial, job_error
 from hposvc.remote.server.connection import ServedSweeps
 
@@ -133,11 +139,27 @@ def find_or_start(home: Home, address: str | None, say: Callable[[str], None]) -
     """
     jobs = dial(home, address)
     job = _running(jobs)
-    if job is None:
-        say(f"starting a server on {jobs.url}")
-        job = _start(home, jobs)
-    server = _server(home, jobs, job)
-    _await(jobs, job, server)
+    if job is not None:
+        server = _server(home, jobs, job)
+        _await(jobs, job, server)
+        return server
+    say(f"starting a server on {jobs.url}")
+    variables = variables_of(home)
+    folders = {name: folder_of(variables[name]) for name in ("HPOSVC_DB", "MLFLOW_TRACKING_URI")}
+    proofs = [
+        SharedFolderProbe.write("home", folder)
+        for folder in dict.fromkeys([home.path, *folders.values()])
+        if folder is not None
+    ]
+    elsewhere = {name: text for name, text in variables.items() if folders.get(name) is None}
+    shared = {**variables, "HPOSVC_HOME": str(home.path)}
+    try:
+        job = _start(home, jobs, tuple(proofs), shared, elsewhere)
+        server = _server(home, jobs, job)
+        _await(jobs, job, server)
+    finally:
+        for proof in proofs:  # which a head that does not see them leaves here
+            proof.delete()
     return server
 
 
@@ -146,22 +168,19 @@ def _running(jobs: Jobs) -> Job | None:
     return None if job is None or job.ended else job
 
 
-def _start(home: Home, jobs: Jobs) -> Job:
+def _start(
+    home: Home,
+    jobs: Jobs,
+    proofs: tuple[SharedFolderProbe, ...],
+    shared: Mapping[str, str],
+    elsewhere: Mapping[str, str],
+) -> Job:
     own_cluster = local.find(home.path)
     is_own = own_cluster is not None and own_cluster.dashboard == jobs.url
     port = _free_port() if is_own else PORT
-    identity, variables = Identity.of(jobs.token or ""), variables_of(home)
-    places = {name: variables[name] for name in ("HPOSVC_DB", "MLFLOW_TRACKING_URI")}
-    in_files = [name for name, url in places.items() if is_file(url)]
-    payload = ServerPayload(
-        port,
-        identity.token,
-        identity.certificate,
-        identity.key,
-        (SharedFolderProbe.write("home", home.path),),
-        {**variables, "HPOSVC_HOME": str(home.path)},
-        {name: text for name, text in variables.items() if name not in in_files},
-    )
+    identity = Identity.of(jobs.token or "")
+    keys = (identity.token, identity.certificate, identity.key)
+    payload = ServerPayload(port, *keys, proofs, shared, elsewhere)
     command = remote_jobs.command("cluster-server", jobs.send(payload.pack()))
     environment = remote_jobs.runtime_env(jobs, EMPTY_ARCHIVE)
     metadata = {PORT_KEY: f"{port}", VERSION_KEY: version("hposvc")}
@@ -172,8 +191,9 @@ def _server(home: Home, jobs: Jobs, job: Job) -> ServedSweeps:
     if job.metadata[VERSION_KEY] != version("hposvc"):
         raise OutOfReach(
             f"the server on {jobs.url} is hposvc {job.metadata[VERSION_KEY]}, and this is "
-            f"{version('hposvc')}; use that, or stop the job {job.id}: another submit starts it "
-            "anew, and no sweep notices"
+            f"{version('hposvc')}",
+            fix=f"use that, or stop the job {job.id}: another submit starts it anew, and no sweep "
+            "notices",
         )
     url = f"https://{urlsplit(jobs.url).hostname}:{job.metadata[PORT_KEY]}"
     identity = Identity.of(jobs.token or "")
@@ -193,16 +213,16 @@ def _await(jobs: Jobs, job: Job, server: ServedSweeps) -> None:
         try:
             server.http.get("/healthz")
             return
-        except OutOfReach as error:
+        except OutOfReach:
             current = with_retries(partial(jobs.find, job.id))
             if current is None or current.ended:
                 raise job_error(current or job, jobs.log(job.id)) from None
             if time.monotonic() > deadline:
                 port = job.metadata[PORT_KEY]
                 raise OutOfReach(
-                    f"{error}; its job {job.id} runs. If you reach the dashboard through a tunnel, "
-                    f"forward port {port} too: ssh -L 8265:127.0.0.1:8265 -L {port}:127.0.0.1:"
-                    f"{port} HEAD"
+                    f"{server.http.name}: its job {job.id} runs, but port {port} does not answer",
+                    fix="if you reach the dashboard through a tunnel, forward that port too: "
+                    f"ssh -L 8265:127.0.0.1:8265 -L {port}:127.0.0.1:{port} HEAD",
                 ) from None
         time.sleep(POLL_S)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Self
 
 from pydantic import TypeAdapter
 from sqlalchemy import make_url
@@ -65,7 +66,21 @@ class SharedFolderProbe:
 
 
 @dataclass(frozen=True)
-class DriverPayload:
+class Payload:
+    """A payload of a job; its fields are JSON."""
+
+    def pack(self) -> bytes:
+        """Return the payload as bytes, to be sent."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, content: bytes) -> Self:
+        """Read a payload from the bytes that `pack` returned."""
+        return TypeAdapter(cls).validate_json(content)
+
+
+@dataclass(frozen=True)
+class DriverPayload(Payload):
     """The settings and secrets of the job that drives a sweep which a server has recorded."""
 
     sweep: str
@@ -76,18 +91,9 @@ class DriverPayload:
     proofs: tuple[SharedFolderProbe, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def pack(self) -> bytes:
-        """Return the payload as bytes, to be sent."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def unpack(cls, content: bytes) -> "DriverPayload":
-        """Read a payload from the bytes that `pack` returned."""
-        return TypeAdapter(cls).validate_json(content)
-
 
 @dataclass(frozen=True)
-class ServerPayload:
+class ServerPayload(Payload):
     """The settings and secrets of the job that is a cluster's server."""
 
     port: int
@@ -97,15 +103,6 @@ class ServerPayload:
     proofs: tuple[SharedFolderProbe, ...]  # in the sender's folders
     shared: Mapping[str, str] = field(repr=False)  # variables if the head has these folders too
     elsewhere: Mapping[str, str] = field(repr=False)  # variables if it has not
-
-    def pack(self) -> bytes:
-        """Return the payload as bytes, to be sent."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def unpack(cls, content: bytes) -> "ServerPayload":
-        """Read a payload from the bytes that `pack` returned."""
-        return TypeAdapter(cls).validate_json(content)
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ def locate(
     home: Home, spec: SweepSpec, environment: Mapping[str, str] = os.environ
 ) -> StoreLocations:
     """Return where a job finds the journal and the tracker that this machine's drivers use."""
-    journal = _folder(home.database)
-    tracker = _folder(tracking_uri(home, spec)) if is_recorded(spec) else None
+    journal = folder_of(home.database)
+    tracker = folder_of(tracking_uri(home, spec)) if is_recorded(spec) else None
     folders = {"journal": journal, "tracker": tracker}
     return StoreLocations(
         str(home.path) if home.path in (journal, tracker) else None,
@@ -142,11 +139,6 @@ def variables_of(home: Home, environment: Mapping[str, str] = os.environ) -> dic
     return {**variables, **places}
 
 
-def is_file(url: str) -> bool:
-    """Return whether a database's URL names a file; otherwise it is on a server."""
-    return url.startswith("sqlite:")
-
-
 def databases(home: Home, spec: SweepSpec) -> list[Path]:
     """Return the SQLite files of the journal and the tracker; empty: both are on servers."""
     urls = (home.database, tracking_uri(home, spec))
@@ -156,11 +148,12 @@ def databases(home: Home, spec: SweepSpec) -> list[Path]:
 
 def _file(url: str) -> Path | None:
     """Return the file of a database's URL; None: the database is on a server."""
-    if not is_file(url):
+    if not url.startswith("sqlite:"):
         return None
     return Path(make_url(url).database or "").absolute()
 
 
-def _folder(url: str) -> Path | None:
+def folder_of(url: str) -> Path | None:
+    """Return the folder of a database's file; None: the database is on a server."""
     file = _file(url)
     return None if file is None else file.parent

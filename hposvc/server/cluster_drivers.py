@@ -115,8 +115,8 @@ def start_job(home: Home, row: SweepRow, address: str, variables: Mapping[str, s
     if not works_in.is_relative_to(folder):
         raise fail(f"{works_in} is not in the sweep's folder", "environment", "working_dir")
     if spec.environment.files:
-        message = "files of secrets are not read by a server with a cluster; give the secret's name"
-        raise fail(message, "environment", "secrets")
+        message = "files of secrets are not read by a server with a cluster"
+        raise fail(message, "environment", "secrets", fix="give the secret's name")
     sent = replace(spec, environment=replace(spec.environment, working_dir=f"{works_in}"))
     packed = pack(sent, folder, [f"{works_in}"], private_paths(home, spec), list_all)
     place = locate(home, spec)

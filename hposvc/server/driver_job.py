@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.launch import Unreachable, connect
-from cluster.secret_transfer import PayloadGone, take
+from cluster.secret_transfer import take
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
@@ -38,20 +38,19 @@ def drive(name: str, watching: api.Watching) -> None:
     """Drive the sweep of a payload as `supervised.drive` does, with the paths of this machine.
 
     Raises:
-        OutOfReach: the payload is gone, or the journal or the storage can't be reached.
+        PayloadGone: this job has started before.
+        OutOfReach: the journal or the storage can't be reached.
         SpecError: the sweep is refused; the journal has the reason.
     """
-    try:
-        payload = DriverPayload.unpack(take(name))
-    except PayloadGone as error:
-        raise OutOfReach(str(error)) from error
+    payload = DriverPayload.unpack(take(name))
     os.environ.update(payload.variables)
     sys.path[:0] = [str(Path(path).absolute()) for path in payload.paths]
     for proof in payload.proofs:
         if not proof.seen():
             raise OutOfReach(
                 f"{proof.what}: it is in {Path(proof.file).parent} of the server's machine, and "
-                f"{_here()} has no such folder; {REMEDIES[proof.what]}"
+                f"the cluster's head ({socket.gethostname()}) has no such folder",
+                fix=REMEDIES[proof.what],
             )
     sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))
     home, spec = sweeps.home, specs.restore(payload.spec)
@@ -91,10 +90,6 @@ def _check_storage(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
         raise fail(f"{error}", "storage") from error
     finally:
         connection.close()
-
-
-def _here() -> str:
-    return f"the cluster's head ({socket.gethostname()})"
 
 
 def _address() -> str:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from cluster.secret_transfer import PayloadGone, dashboard, take
+from cluster.secret_transfer import dashboard, take
 from hposvc import api
-from hposvc.errors import OutOfReach
 from hposvc.journal.tokens import Tokens
 from hposvc.remote.job_payload import NAME, ServerPayload
 from hposvc.server import config, serving
@@ -24,13 +23,10 @@ def serve(name: str, begun: Callable[[str], None]) -> None:
     addresses. Nobody is known by the address alone: on a head, others have accounts too.
 
     Raises:
-        OutOfReach: the payload is gone.
+        PayloadGone: this job has started before.
         SpecError, JobsError: see `serving.serve`.
     """
-    try:
-        payload = ServerPayload.unpack(take(name))
-    except PayloadGone as error:
-        raise OutOfReach(str(error)) from error
+    payload = ServerPayload.unpack(take(name))
     shares = all([probe.seen() for probe in payload.proofs])
     os.environ.update(payload.shared if shares else payload.elsewhere)
     sweeps = api.Sweeps.open()

@@ -144,6 +144,7 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
         assert began["sweep"] == sweep
     again = desk.run("submit", "asha.yaml", "--address", url, "--id", "asha")
     assert again["sweep"] == "asha"
+    assert len(api.Sweeps.open(desk.home).journal.sweeps()) == len(SCHEDULERS)  # it is the same
     seen = Dashboard(url, token)
     until(lambda: _ranks(seen, "asha") == {"0", "1"}, "ranks on the dashboard", DEADLINE_S)
     drivers = {"hposvc-server", *SCHEDULERS}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster import local
 from hposvc import api
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -31,6 +32,7 @@ def test_no_block_is_in_a_language_that_nobody_runs():
 
 @pytest.mark.timeout(1800)  # three minutes alone on two cores; each command has its own deadline
 def test_commands_run_one_after_the_other(python, home, request):
+    request.addfinalizer(lambda: local.down(home))  # where a command fails before the page's own
     for text in blocks("bash"):
         if SERVER in text:  # from here on; before, a cluster of the page serves the home
             text = text.replace(SERVER, request.getfixturevalue("server"))

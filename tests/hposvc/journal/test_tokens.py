@@ -40,3 +40,16 @@ def test_sessions_that_have_ended_are_deleted_when_the_next_begins(tokens):
     assert tokens.find_session(second, 25.0).owner == "ann"
     tokens.end_session(second)
     assert tokens.find_session(second, 25.0) is None
+
+
+def test_an_adopted_token_takes_the_place_of_the_one_before_and_stays_revoked(tokens):
+    other, _ = tokens.create("ann", ["read"], None, "root", 0.0)
+    for secret in ("first", "first", "second"):
+        tokens.adopt(secret, "cluster", ["admin"], "the cluster", 1.0)
+    assert tokens.find("first", 2.0) is None
+    adopted = tokens.find("second", 2.0)
+    assert adopted.scopes == ("admin",)
+    assert {token.id for token in tokens.all()} == {other.id, adopted.id}
+    tokens.revoke(adopted.id, 3.0)
+    tokens.adopt("second", "cluster", ["admin"], "the cluster", 4.0)
+    assert tokens.find("second", 5.0) is None
