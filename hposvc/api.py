@@ -464,41 +464,44 @@ def drive(
     row: SweepRow,
     watchers: Sequence[Watcher] = (),
     address: str | None = None,
+    accept_code: bool = False,
     embedded: Embedded | None = None,
+    delivered: Mapping[str, str] | None = None,
 ) -> Record:
     """Run a recorded sweep to its end, from the beginning or from where its last driver stopped.
 
+    Whoever asked for it: this is what `run` does in a terminal, and a server's driver elsewhere.
+    Of a sweep that has ended, only its sinks are brought up to date.
+
     Args:
+        address: of a Ray cluster; None: Ray of this machine.
+        accept_code: continue although the trainable's source has changed.
         embedded: opens a backend that works within this call; None: that of the sweep's engine.
+        delivered: the secrets of a Ray job; None: they are read from this process's environment.
 
     Raises:
+        SpecError: the code can't be imported, does not fit, or has changed since the sweep began.
         StoreError: a file of the home, or of the sweep's folder, can't be read or written.
     """
+    _check_code(sweeps, row, accept_code)
     with as_store_errors(sweeps.home.path, sweeps.home.folder(row.id, row.spec.get("storage"))):
-        state = Driver(sweeps.home, sweeps.journal, row, address, watchers, None, embedded).drive()
+        driver = Driver(sweeps.home, sweeps.journal, row, address, watchers, delivered, embedded)
+        state = driver.drive()
     ask_driver = partial(driver_state, sweeps.journal.store, row.id)
     return retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
 
 
-def resume(
-    sweeps: Sweeps,
-    sweep: str,
-    watchers: Sequence[Watcher] = (),
-    address: str | None = None,
-    accept_code: bool = False,
-) -> Record:
-    """Continue a sweep from its journal; for an ended sweep, only bring MLflow up to date.
-
-    Args:
-        accept_code: continue although the trainable's source has changed.
+def _check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> None:
+    """Check code that only its server has recorded; that of a sweep with trials must be as before.
 
     Raises:
-        SpecError: the trainable's source changed since the sweep began.
+        SpecError: the code can't be imported, does not fit, or has changed.
     """
-    row = find(sweeps.journal, sweep)
-    if not accept_code and not _read_state(sweeps, row).finished:
+    if not row.code:
+        checked = validate(specs.dump(specs.restore(row.spec)), {})
+        sweeps.journal.record_code(row.id, fingerprint.describe(checked))
+    elif not (accept_code or _read_state(sweeps, row).finished):
         fingerprint.check_unchanged(row.id, row.spec, row.code)
-    return drive(sweeps, row, watchers, address)
 
 
 def ls(

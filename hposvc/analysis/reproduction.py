@@ -122,7 +122,7 @@ def resume(
     before = api.load(sweeps, sweep)
     had_ended = before.state.finished
     with watching(before.row.id) as watchers:
-        record = api.resume(sweeps, before.row.id, watchers, address, accept_code)
+        record = api.drive(sweeps, before.row, watchers, address, accept_code)
     repeated = resumed(sweeps, before.row) if record.state.finished else None
     comparison = None if repeated is None else compare(repeated, record.state)
     return Trained(record, comparison, had_ended)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
+from hposvc.backends.null import NullBackend
 from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
@@ -22,7 +23,6 @@ from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncPro
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
-from hposvc.errors import Interrupted
 from hposvc.events import ENDS, RENEWALS, Requested
 from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.database import retry_until_answered
@@ -30,7 +30,7 @@ from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import Due, Journal, SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.spec import fingerprint, registry
-from hposvc.spec.engines import ENGINES, NO_SLOTS
+from hposvc.spec.engines import ENGINES
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
@@ -42,7 +42,8 @@ log = logging.getLogger("hposvc")
 
 Result = TypeVar("Result")
 
-NOWHERE = "nowhere"  # in place of an engine: no slots
+# Drives a sweep under its lease, with its first spec.
+Work = Callable[[specs.SweepSpec, Lease, Recorder], SweepState]
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class Driver:
         """
         parsed = self.sweep.parsed
         spec = parsed if isinstance(parsed, specs.SweepSpec) else specs.restore(self.sweep.spec)
-        return self._with_lease(spec, spec.engine.type)
+        return self._with_lease(spec, self._drive)
 
     def end(self) -> SweepState:
         """Carry out a request to end the sweep, in place of its lost driver."""
-        return replace(self, delivered={})._with_lease(specs.restore(self.sweep.spec), NOWHERE)
+        ending = replace(self, delivered={})
+        return ending._with_lease(specs.restore(self.sweep.spec), ending._end)
 
-    def _with_lease(self, spec: specs.SweepSpec, engine: str) -> SweepState:
+    def _with_lease(self, spec: specs.SweepSpec, work: Work) -> SweepState:
         lease = Lease(self.journal.store, self.sweep.id)
         self._query(partial(lease.acquire, self._say))
         try:
@@ -92,7 +94,7 @@ class Driver:
                 )
                 # The lease is kept until every sink has everything, however slow it is.
                 with lease.renewed_in_background(), recorder:
-                    state = self._drive(spec, engine, lease, recorder)
+                    state = work(spec, lease, recorder)
                     waiting = self._query(lambda: recorder.waiting)  # noqa: B023 - called at once
                     if waiting:
                         self._say(f"sending the remaining events to {' and '.join(waiting)}")
@@ -101,49 +103,47 @@ class Driver:
                     partial(self.journal.release_lease, lease, partial(_when_due, state))
                 ):
                     return state
-                engine = engine if state.finished else NOWHERE
+                work = work if state.finished else self._end
         finally:
             lease.release()
 
-    def _drive(
-        self, spec: specs.SweepSpec, engine: str, lease: Lease, recorder: Recorder
-    ) -> SweepState:
+    def _drive(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
+        """Run the sweep with its engine's slots."""
         controller, seq = self._query(lambda: rebuild(self.journal, self.sweep.id, spec))
         state, spec = controller.state, controller.state.spec
         folder = self.home.folder(self.sweep.id, spec.storage)
-        if state.finished and engine != NOWHERE:
+        if state.finished:
             # Its driver may have died before doing so.
             _delete_unknown_checkpoints(folder, None, state)
             if spec.engine.traits.foreign:
                 self._mailbox.close()
-        if state.finished or (
-            engine == NOWHERE and not self._query(lambda: self._end_requested(state))
-        ):
             return state
         earlier = state.earlier
-        if earlier is None and engine != NOWHERE:
+        if earlier is None:
             earlier = self._query(lambda: load_warm_start(self.journal, spec))
         sign(folder, f"{self.journal.store}")
         checkpoints_at = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._build_setting(spec, folder, state.now)
-        if engine != NOWHERE:
-            setting = replace(setting, code=fingerprint.fingerprint(spec))
+        setting = replace(setting, code=fingerprint.fingerprint(spec))
+        engine = ENGINES[spec.engine.type]
         with ExitStack() as stack:
-            ranks = spec.resources.ranks
-            path = NO_SLOTS if engine == NOWHERE else ENGINES[engine].backend_for(ranks)
+            path = engine.backend_for(spec.resources.ranks)
             opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long
             interrupted = stack.enter_context(interruptible())
             has_slots = backend.slots() > 0 and not backend.virtual
             searcher = spec.searcher()
-            rules = StopRules.of(spec.stop.rules if engine != NOWHERE else ())
+            rules = StopRules.of(spec.stop.rules)
             plug_ins = {
                 **{f"stop.rules {name}": rule for name, rule in rules.rules.items()},
                 f"search.method {spec.search.name}": searcher,
                 f"scheduler.type {spec.scheduler.name}": controller.policy,
             }
             stack.enter_context(SlowPlugIns(self.sweep.id, plug_ins))
+            engine_watchers = [
+                registry.resolve(name)(self.sweep.id, spec) for name in engine.watchers
+            ]
             runner = Runner(
                 sweep=self.sweep.id,
                 controller=controller,
@@ -153,14 +153,13 @@ class Driver:
                 ),
                 journal=self.journal,
                 lease=lease,
-                watchers=[*self.watchers, *self._engine_watchers(engine, setting), recorder],
+                watchers=[*engine_watchers, *self._all_watchers(spec, recorder)],
                 rules=rules,
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 earlier=earlier,
                 seq=seq,
                 disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,
-                only_ends=engine == NOWHERE,
                 # Not before: until then an earlier, unseen driver may still write.
                 attached=lambda: (
                     _delete_unknown_checkpoints(folder, checkpoints_at, state)
@@ -173,6 +172,33 @@ class Driver:
             self._mailbox.close()  # also of orders that were lost because no agents were awaited
         if has_slots:
             _delete_unknown_checkpoints(folder, checkpoints_at, state)
+        return state
+
+    def _end(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
+        """End or pause the sweep as was requested, without slots."""
+        controller, seq = self._query(lambda: rebuild(self.journal, self.sweep.id, spec))
+        state, spec = controller.state, controller.state.spec
+        if state.finished or not self._query(lambda: self._end_requested(state)):
+            return state
+        folder = self.home.folder(self.sweep.id, spec.storage)
+        sign(folder, f"{self.journal.store}")
+        setting = self._build_setting(spec, folder, state.now)
+        with closing(NullBackend(setting)) as backend, interruptible() as interrupted:
+            Runner(
+                sweep=self.sweep.id,
+                controller=controller,
+                backend=backend,
+                proposer=SyncProposer(spec, spec.searcher()),
+                journal=self.journal,
+                lease=lease,
+                watchers=self._all_watchers(spec, recorder),
+                interrupted=interrupted.is_set,
+                earlier=state.earlier,
+                seq=seq,
+                only_ends=True,
+            ).run(f"{socket.gethostname()}:{os.getpid()}")
+        if spec.engine.traits.foreign:
+            self._mailbox.close()
         return state
 
     @property
@@ -198,11 +224,8 @@ class Driver:
         requests = self.journal.requests(self.sweep.id)
         return asked or any(_when_due(state, request) == "now" for _, request in requests)
 
-    def _engine_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
-        paths = () if engine == NOWHERE else ENGINES[engine].watchers
-        watchers = [registry.resolve(path)(self.sweep.id, setting.spec) for path in paths]
-        watchers.append(MissingLimitMetrics(self.sweep.id, setting.spec))
-        return watchers
+    def _all_watchers(self, spec: specs.SweepSpec, recorder: Recorder) -> list[Watcher]:
+        return [*self.watchers, MissingLimitMetrics(self.sweep.id, spec), recorder]
 
     def _build_setting(self, spec: specs.SweepSpec, folder: Path, clock: float) -> Setting:
         setting = Setting(
@@ -327,6 +350,3 @@ def interruptible() -> Iterator[threading.Event]:
     finally:
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
-
-
-__all__ = ["Driver", "Interrupted", "interruptible"]

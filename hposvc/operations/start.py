@@ -47,7 +47,7 @@ def run(
     spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
     row = api.create(sweeps, spec, identifier)
     with delete_if_refused(sweeps, row), watching(row.id) as watchers:
-        return api.drive(sweeps, row, watchers, address, embedded)
+        return api.drive(sweeps, row, watchers, address, embedded=embedded)
 
 
 def fork(

@@ -8,7 +8,7 @@ started meanwhile knows as much as the one that started the driver.
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -16,7 +16,6 @@ from functools import partial
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.driver.driver import Driver
-from hposvc.driver.loop import Watcher
 from hposvc.errors import OutOfReach, PlugInFailed, Problem, SpecError, StoreError, fail
 from hposvc.events import Event, Finished
 from hposvc.journal import operations, submitted_secrets, supervision
@@ -26,14 +25,11 @@ from hposvc.journal.lease import Lease, holder
 from hposvc.journal.supervision import Supervised
 from hposvc.operations.redacted import redacted_output
 from hposvc.operations.requests import RequestReceipt, driver_place
-from hposvc.spec import fingerprint
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
 from trainables.runtime.output import bounded
 
 log = logging.getLogger("hposvc")
-
-Drive = Callable[[SweepRow, Sequence[Watcher]], SweepState]
 
 
 def drive(sweeps: api.Sweeps, sweep: str, watching: api.Watching, address: str | None) -> None:
@@ -45,26 +41,25 @@ def drive(sweeps: api.Sweeps, sweep: str, watching: api.Watching, address: str |
         OutOfReach: the cluster, or a sink of the sweep, can't be reached.
     """
     asked = supervision.find(sweeps.journal.store, sweep)
-    if asked is None:
-        return
-
-    def run(row: SweepRow, watchers: Sequence[Watcher]) -> SweepState:
-        return Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
-
-    carry_out(sweeps, asked, watching, lambda row: row, run)
+    if asked is not None:
+        carry_out(sweeps, asked, watching, address)
 
 
 def carry_out(
     sweeps: api.Sweeps,
     asked: Supervised,
     watching: api.Watching,
-    locate: Callable[[SweepRow], SweepRow],
-    run: Drive,
+    address: str | None,
+    locate: Callable[[SweepRow], SweepRow] = lambda row: row,
+    check: Callable[[SweepRow], None] = lambda row: None,
+    delivered: Mapping[str, str] | None = None,
 ) -> None:
-    """Drive a sweep by `run`, and record that it has begun, was refused, or may rest.
+    """Drive a sweep, and record that it has begun, was refused, or may rest.
 
     Args:
         locate: returns the sweep's row with the paths of this machine.
+        check: raises a SpecError if this machine can't drive it.
+        delivered: see `api.drive`.
     """
     store = sweeps.journal.store
     row = sweeps.journal.find(asked.sweep)
@@ -76,17 +71,7 @@ def carry_out(
         spec = specs.thaw(row.spec)
         own_log = sweeps.home.folder(row.id, spec.storage) / "logs" / DRIVER_LOG
         with bounded(own_log), redacted_output(spec.environment.known(os.environ)):
-            if asked.ends:
-                state = Driver(sweeps.home, sweeps.journal, row).end()
-                if state.finished or state.state == "PAUSED":
-                    _answer_waiting(sweeps, row.id, state)  # before its sinks have all of it
-                    _conclude(sweeps, asked, row, state)
-                    return
-            _check_code(sweeps, row, asked.accept_code)
-            if sweeps.journal.last(row.id) == 0:
-                _claim_store(sweeps, row)
-            with watching(row.id) as watchers:
-                state = _run(row, [_Begun(sweeps, row.id), *watchers], run)
+            state = _drive(sweeps, asked, row, watching, address, check, delivered)
     except SpecError as error:
         refuse(sweeps, asked, error)
         with suppress(Exception):  # the error in flight says what is wrong
@@ -95,14 +80,36 @@ def carry_out(
     _conclude(sweeps, asked, row, state)
 
 
-def _run(row: SweepRow, watchers: Sequence[Watcher], run: Drive) -> SweepState:
-    """Drive a sweep; a plug-in that fails would do so under each further driver.
+def _drive(
+    sweeps: api.Sweeps,
+    asked: Supervised,
+    row: SweepRow,
+    watching: api.Watching,
+    address: str | None,
+    check: Callable[[SweepRow], None],
+    delivered: Mapping[str, str] | None,
+) -> SweepState:
+    """End a sweep if that is all it is asked for, or else drive it.
 
     Raises:
-        SpecError: a plug-in of the sweep raised, or broke the rules.
+        SpecError: the sweep can't begin, or a plug-in raised, as it would under each driver.
     """
+    if asked.ends:
+        state = Driver(sweeps.home, sweeps.journal, row).end()
+        if state.finished or state.state == "PAUSED":
+            _answer_waiting(sweeps, row.id, state)  # before its sinks have all of it
+            return state
+    os.environ.update(specs.restore(row.spec).environment.env)  # its code may need them at import
     try:
-        return run(row, watchers)
+        if sweeps.journal.last(row.id) == 0:
+            _claim_store(sweeps, row)
+        check(row)
+        with watching(row.id) as watchers:
+            begun = _Begun(sweeps, row.id)
+            watchers = [begun, *watchers]
+            return api.drive(
+                sweeps, row, watchers, address, asked.accept_code, delivered=delivered
+            ).state
     except PlugInFailed as error:
         raise SpecError([Problem.of_text(f"{error}")]) from error
 
@@ -126,21 +133,6 @@ def _answer_waiting(sweeps: api.Sweeps, sweep: str, state: SweepState) -> None:
     driver = holder(store, sweep)
     receipt = RequestReceipt(sweep, state.state, driver.state, driver_place(driver))
     operations.end_waiting(store, sweep, asdict(receipt))
-
-
-def _check_code(sweeps: api.Sweeps, row: SweepRow, accept_code: bool) -> None:
-    """Check the user's code as `run` does; that of a sweep with trials must be as before.
-
-    Raises:
-        SpecError: the code can't be imported, does not fit, or has changed.
-    """
-    spec = specs.restore(row.spec)
-    os.environ.update(spec.environment.env)  # the code may need them at import
-    if not row.code:
-        checked = api.validate(specs.dump(spec), {})
-        sweeps.journal.record_code(row.id, fingerprint.describe(checked))
-    elif not accept_code and not api.load(sweeps, row.id).state.finished:
-        fingerprint.check_unchanged(row.id, row.spec, row.code)
 
 
 def _claim_store(sweeps: api.Sweeps, row: SweepRow) -> None:

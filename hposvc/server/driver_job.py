@@ -6,7 +6,6 @@ Whatever the cluster can't reach is detected before the sweep begins.
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,6 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
-from hposvc.driver.driver import Driver
-from hposvc.driver.loop import Watcher
 from hposvc.errors import OutOfReach, fail
 from hposvc.journal import supervision
 from hposvc.journal.home import as_store_errors
@@ -26,7 +23,6 @@ from hposvc.journal.journal import SweepRow
 from hposvc.operations import supervised
 from hposvc.remote.job_payload import DriverPayload
 from hposvc.spec import SweepSpec
-from hposvc.state.sweep import SweepState
 
 REMEDIES = {
     "journal": "set HPOSVC_DB to a postgresql:// URL that both sides reach",
@@ -56,26 +52,24 @@ def drive(name: str, watching: api.Watching) -> None:
     home, spec = sweeps.home, specs.restore(payload.spec)
     os.environ.update({**spec.environment.env, **payload.secrets})
 
-    def run(row: SweepRow, watchers: Sequence[Watcher]) -> SweepState:
-        if spec.engine.traits.on_nodes:
-            _check_storage(sweeps, row, spec)
-        driver = Driver(home, sweeps.journal, row, _address(), watchers, payload.secrets)
-        return driver.drive()
-
     asked = supervision.find(sweeps.journal.store, payload.sweep)
     if asked is not None:
-        here = partial(replace, spec=payload.spec)
+        locate, check = partial(replace, spec=payload.spec), partial(_check_storage, sweeps, spec)
         with as_store_errors(home.path, home.folder(payload.sweep, spec.storage)):
-            supervised.carry_out(sweeps, asked, watching, here, run)
+            supervised.carry_out(
+                sweeps, asked, watching, _address(), locate, check, payload.secrets
+            )
 
 
-def _check_storage(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
-    """Check that all nodes share the sweep's storage.
+def _check_storage(sweeps: api.Sweeps, spec: SweepSpec, row: SweepRow) -> None:
+    """Check that all nodes share the sweep's storage, if its trials run on nodes.
 
     Raises:
         OutOfReach: Ray can't be reached, or a sweep that has begun has lost its storage.
         SpecError: some node does not see the storage of a sweep that has not begun.
     """
+    if not spec.engine.traits.on_nodes:
+        return
     home = sweeps.home.path
     try:
         connection = connect(home / "ray", _address())

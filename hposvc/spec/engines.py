@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 METRICS = "hposvc.backends.ray.prometheus:RayMetrics"
-NO_SLOTS = "hposvc.backends.null:NullBackend"  # ends or pauses a sweep without a slot
 
 
 @dataclass(frozen=True)

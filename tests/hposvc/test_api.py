@@ -115,7 +115,7 @@ def test_a_driver_that_died_is_followed_by_one_that_finishes(sweeps, tmp_path):
     begin_and_die(tmp_path / "home", row.id)
     before = api.load(sweeps, row.id).status()
     assert (before["state"], before["driver"]) == ("INTERRUPTED", "dead")
-    status = api.resume(sweeps, row.id).status()
+    status = api.drive(sweeps, row).status()
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 210)
     assert sum(isinstance(event, Attached) for event in events(sweeps, row.id)) == 2
 
@@ -137,7 +137,7 @@ def test_changed_code_is_not_gone_on_with_unasked(sweeps, tmp_path):
     row = api.create(sweeps, file_spec(file))
     file.write_text(TRAIN + "\n")
     with pytest.raises(SpecError, match=rf"mine.py:train changed since {row.id}.*--accept-code"):
-        api.resume(sweeps, row.id)
+        api.drive(sweeps, row)
 
 
 def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):

@@ -67,7 +67,7 @@ def test_what_a_driver_died_over_in_the_end_is_deleted_when_the_sweep_is_resumed
     for name in (".removed-1-1", "1-2"):
         (folder / name).mkdir(parents=True)
         (folder / name / "weights").write_text("half of it")
-    assert api.resume(sweeps, "one").state.finished
+    assert api.drive(sweeps, sweeps.find("one")).state.finished
     assert sweeps.journal.last("one") == events
     assert list(folder.iterdir()) == []
 
@@ -98,7 +98,7 @@ def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monke
         with pytest.raises(Fenced):
             api.drive(sweeps, row)
     assert their_checkpoint.exists()
-    assert api.resume(sweeps, "one").state.finished
+    assert api.drive(sweeps, sweeps.find("one")).state.finished
     assert not their_checkpoint.exists()
 
 

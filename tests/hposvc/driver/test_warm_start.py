@@ -135,7 +135,7 @@ def test_a_resumed_sweep_learns_the_same_though_the_other_is_gone(sweeps):
     assert len(earlier) == MANY["max"]
     with journal.store.writing() as connection:
         connection.execute(delete(SWEEPS).where(SWEEPS.c.id == "before"))
-    record = api.resume(sweeps, "after")
+    record = api.drive(sweeps, sweeps.find("after"))
     assert (record.state.state, record.state.earlier) == ("COMPLETED", earlier)
     assert sum(isinstance(event, WarmStarted) for _, event in journal.read("after")) == 1
 

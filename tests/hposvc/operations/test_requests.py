@@ -115,7 +115,7 @@ def heed(sweeps, state, asked, name):
             wanted = "STOPPED" if ends else "PAUSED"
             assert answer.state == ("COMPLETED" if state == "COMPLETED" else wanted)
             assert requests(sweeps, name) == []
-    record = within(api.resume, sweeps, name)
+    record = within(api.drive, sweeps, sweeps.find(name))
     assert record.state.finished
     assert requests(sweeps, name) == []
     if verb == "extend":
@@ -126,7 +126,7 @@ def test_extensions_by_two_people_add_up(sweeps):
     api.drive(sweeps, begun(sweeps))
     for _ in range(2):
         steer(sweeps, "s", "extend", None, more_trials({}, 1))
-    assert len(api.resume(sweeps, "s").state.trials) == 6
+    assert len(api.drive(sweeps, sweeps.find("s")).state.trials) == 6
     asked = [event for event in events(sweeps) if isinstance(event, Requested)]
     assert [event.changes for event in asked] == [{"trials.max": 5}, {"trials.max": 6}]
 
@@ -187,5 +187,5 @@ def test_ending_a_sweep_without_a_driver_takes_no_extension(sweeps):
     row = sweeps.journal.find("s")
     within(Driver(sweeps.home, sweeps.journal, row, watchers=[Extend()]).end)
     assert api.load(sweeps, "s").state.spec.trials.max == 5
-    assert len(within(api.resume, sweeps, "s").state.trials) == 5
+    assert len(within(api.drive, sweeps, sweeps.find("s")).state.trials) == 5
     assert requests(sweeps) == []

@@ -21,7 +21,7 @@ def record(sweeps, ended=True, **sections):
 def test_an_ended_sweep_has_its_report_and_run_says_where(sweeps, monkeypatch):
     monkeypatch.setenv(SWITCH, "")
     row = record(sweeps)
-    api.resume(sweeps, row.id)
+    api.drive(sweeps, row)
     file = sweeps.home.folder("it", None) / REPORT
     assert "How to reproduce it" in file.read_text()
 
@@ -30,5 +30,5 @@ def test_a_report_that_fails_is_a_warning(sweeps, monkeypatch, caplog):
     monkeypatch.setenv(SWITCH, "")
     row = record(sweeps)
     (sweeps.home.folder("it", None) / REPORT).mkdir(parents=True)
-    assert api.resume(sweeps, row.id).state.state == "COMPLETED"
+    assert api.drive(sweeps, row).state.state == "COMPLETED"
     assert "no report: see recorder.log" in caplog.text

@@ -355,6 +355,6 @@ def test_code_that_changes_while_a_sweep_runs_ends_its_driver(sweeps, tmp_path, 
     assert all(event.metrics["loss"] == 1 for event in events(sweeps, row.id, Reported))
     assert_no_ranks(sweeps)
     with pytest.raises(SpecError, match="changed since"):
-        api.resume(sweeps, row.id)
-    record = api.resume(sweeps, row.id, accept_code=True)
+        api.drive(sweeps, row)
+    record = api.drive(sweeps, row, accept_code=True)
     assert [trial["state"] for trial in record.trials()] == ["COMPLETED"] * 2
