@@ -1,4 +1,4 @@
-"""Optuna's samplers as pure functions of the history: the only file that imports optuna.
+"""Optuna's samplers as pure functions of the history; no other searcher imports optuna.
 
 The study is rebuilt in memory at every call (measured in 10 dimensions: 17 ms at 100 trials, 150 ms
 at 1,000).

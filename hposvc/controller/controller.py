@@ -174,7 +174,7 @@ class Controller:
             return Wait()
         return move
 
-    def cut(self, time: float) -> list[Event]:
+    def stop_hopeless(self, time: float) -> list[Event]:
         """Return the ends of paused trials that will never go on."""
         if self.halted or self.state.resting:
             return []
@@ -185,19 +185,19 @@ class Controller:
         ]
 
     @property
-    def width(self) -> int:
+    def needed_slots(self) -> int:
         """How many orders can run at once from now on, if there are no new trials."""
         width = 0 if self.halted else self.scheduler.max_concurrency()
         trials, replicates = self.state.trials, self.state.replicates.trials
         needed = len(trials.orders) + len(trials.waiting) + len(trials.backing_off)
         beside = len(replicates.orders) + replication.baseline_left(self.state)
-        return max(max(width, needed) + beside, replication.width(self.state))
+        return max(max(width, needed) + beside, replication.needed_slots(self.state))
 
-    def widen(self, ranks: int, now: float) -> list[Event]:
+    def regrow(self, ranks: int, now: float) -> list[Event]:
         """Return the ends of orders whose trials go on faster with this many ranks, free now."""
         if self.halted or self.state.resting:
             return []
-        return elasticity.widen(self.state, ranks, now)
+        return elasticity.regrow(self.state, ranks, now)
 
     @property
     def halted(self) -> bool:
@@ -285,9 +285,9 @@ class Controller:
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """Return the decision that a trial at a milestone waits for, or its early stop."""
-        decision = None if trial.awaiting is None else self._pass(trial, trial.awaiting)
+        decision = None if trial.awaiting is None else self._judge_milestone(trial, trial.awaiting)
         if decision is None or decision.verdict == "continue":
-            decision = self._rest(trial) or decision
+            decision = self._judge_plateau(trial) or decision
         if decision is None:
             return []
         event = decided(time, trial, decision.verdict, decision.reason, decision.detail)
@@ -295,7 +295,7 @@ class Controller:
             return [event, *stopping.halt(self.state, time, "failures")]
         return [event]
 
-    def _pass(self, trial: TrialState, milestone: int) -> Decision:
+    def _judge_milestone(self, trial: TrialState, milestone: int) -> Decision:
         """Decide whether a trial passes a milestone."""
         if self.scheduler.copies and all(saved.step < milestone for saved in trial.usable()):
             scheduler = self.state.spec.scheduler.name
@@ -303,7 +303,7 @@ class Controller:
             return Decision("stop", stopping.NO_CHECKPOINT, detail)
         return self.scheduler.judge(report_of(trial, milestone))
 
-    def _rest(self, trial: TrialState) -> Decision | None:
+    def _judge_plateau(self, trial: TrialState) -> Decision | None:
         """Return the early stop of a trial whose own curve no longer improves, if it is due."""
         if (
             self.early_stopping is None

@@ -15,7 +15,7 @@ WORTH_S = 60.0  # least work left in the order at its pace so far; a start takes
 DEAR = 4  # least ratio of the steps left to the steps that are done again
 
 
-def widen(state: SweepState, ranks: int, now: float) -> list[Event]:
+def regrow(state: SweepState, ranks: int, now: float) -> list[Event]:
     """Return the suspension of each trial that is to continue with this many ranks."""
     return [
         decided(now, trial, "park", WIDER, f"from {_workers(trial)} workers to {ranks}")

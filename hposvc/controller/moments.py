@@ -71,7 +71,7 @@ def _thresholds(state: SweepState, what: MomentKind, now: float) -> Iterator[Ale
 def _measure(state: SweepState, what: MomentKind, now: float) -> tuple[float, str]:
     """Return how far a moment has come, in the unit of its thresholds, and its text."""
     if what == "plateau":
-        trials = state.trials.gains.since
+        trials = state.trials.plateau.since
         return trials, f"no better value in the last {trials} trials"
     if what == "budget":
         share = max((spent / limit for spent, limit in spending(state, now)), default=0.0)

@@ -53,7 +53,7 @@ def step(state: SweepState) -> Order | Wait | SearchDone:
     return Wait() if trials.orders or pending or baseline_left(state) else SearchDone()
 
 
-def width(state: SweepState) -> int:
+def needed_slots(state: SweepState) -> int:
     """Return how many orders of replicates can run at once from now on."""
     options = state.spec.finalists
     if options is None or not due(state):

@@ -98,7 +98,7 @@ def check_failures(state: SweepState, time: float) -> list[Event]:
     if state.halted:
         return []
     stop = state.spec.stop
-    alike = state.trials.most_alike >= ALIKE and stop.max_failed is None
+    alike = state.trials.most_same_error >= ALIKE and stop.max_failed is None
     if alike or state.trials.lacks_metric:
         return halt(state, time, "failures")
     if stop.max_failed is not None:
@@ -119,7 +119,7 @@ def lacks_checkpoints(state: SweepState) -> bool:
 def check_plateau(state: SweepState, time: float) -> list[Event]:
     """Return the end of proposals, if enough trials have ended since the best improved."""
     plateau = state.spec.stop.plateau
-    if plateau is None or state.closed is not None or state.trials.gains.since < plateau.trials:
+    if plateau is None or state.closed is not None or state.trials.plateau.since < plateau.trials:
         return []
     return [Closed(time, "plateau")]
 

@@ -253,7 +253,10 @@ class Runner:
         state = self.controller.state
         self.backend.set_parallel(state.spec.trials.parallel)
         now = self.backend.now()
-        for event in [*self.controller.cut(now), *self.controller.widen(self._ranks, now)]:
+        for event in [
+            *self.controller.stop_hopeless(now),
+            *self.controller.regrow(self._ranks, now),
+        ]:
             self._apply(event)
         for _ in range(self.backend.capacity()):
             move = self.controller.next()
@@ -269,7 +272,7 @@ class Runner:
     def _release_unneeded_slots(self) -> None:
         """Release slots that no remaining order can use; others may get their resources."""
         closed = self.controller.state.closed is not None
-        needed = self.controller.width if closed else self.backend.slots()
+        needed = self.controller.needed_slots if closed else self.backend.slots()
         self._ranks = self.backend.set_slot_limit(max(1, needed))
 
     def _place_order(self, order: Order) -> None:

@@ -45,7 +45,7 @@ class Alerts:
     def situation(self, what: MomentKind, trials: TrialTable) -> object:
         """Return what changes when the thresholds of a moment can be reached anew."""
         situations = {
-            "plateau": trials.gains.low,
+            "plateau": trials.plateau.low,
             "stalled": self.progressed,
             "budget": trials.spec.budget,
         }

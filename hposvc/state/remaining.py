@@ -104,7 +104,7 @@ def _rest(state: SweepState) -> _Rest | None:
     new = 0 if limit is None or state.closed else max(0, limit - len(trials))
     paces = _Paces.of(state, begun)
     last = spec.last_step
-    ended = sum(trials.ended_heights.values())
+    ended = sum(trials.ended_by_step.values())
     if paces is None or (last is None and ended < KNOWN):
         return None
     finals = _replicates_left(state)
@@ -158,7 +158,7 @@ class _Paces:
     def of(cls, state: SweepState, running: Sequence[TrialState]) -> "_Paces | None":
         """Return the paces of running trials and of those that ended last; None: there are none."""
         by_step = state.spec.last_step is not None
-        times = list(state.trials.paces)
+        times = list(state.trials.recent_speeds)
         if by_step:
             times += [(trial.seconds_at(state.now), trial.step) for trial in running]
         times = [
@@ -214,7 +214,7 @@ class _Curve:
 
 def _survival(state: SweepState, last: int) -> _Curve | None:
     """Return how far trials come; None: too few have ended to know it."""
-    ended, heights = state.trials.ended_heights, state.trials.heights
+    ended, trials_by_step = state.trials.ended_by_step, state.trials.trials_by_step
     if not state.spec.stops_early:
         return _Curve({}, last, math.inf)
     eta = eta_of(state.spec)
@@ -224,8 +224,10 @@ def _survival(state: SweepState, last: int) -> _Curve | None:
         return None
     shares = {}
     for step in sorted(step for step in +ended if 0 < step < last):
-        came = sum(number for height, number in heights.items() if height >= step)
-        decided = came - (heights[step] - ended[step])  # those that are there now may go on
+        came = sum(
+            number for reached_step, number in trials_by_step.items() if reached_step >= step
+        )
+        decided = came - (trials_by_step[step] - ended[step])  # those that are there now may go on
         shares[step] = 1 - ended[step] / decided
     return _Curve(shares, last, count)
 
@@ -234,10 +236,12 @@ def _promotions(
     state: SweepState, total: int, begun: Sequence[TrialState]
 ) -> Iterator[tuple[int, int]]:
     """Yield how many trials ASHA has still to train from each rung to the next, and the steps."""
-    eta, heights = eta_of(state.spec) or 1, state.trials.heights
+    eta, trials_by_step = eta_of(state.spec) or 1, state.trials.trials_by_step
     steps = rung_steps(state.spec)
     for low, high in zip((0, *steps), steps, strict=False):
-        reached = sum(number for height, number in heights.items() if height >= high)
+        reached = sum(
+            number for reached_step, number in trials_by_step.items() if reached_step >= high
+        )
         under_way = sum(low <= trial.step < high for trial in begun)
         yield max(0, total - reached - under_way), high - low
         total = max(1, total // eta)

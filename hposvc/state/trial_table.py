@@ -20,7 +20,7 @@ from trainables.order import Order
 RETURNED_EARLY = "returned early"
 PLATEAU = "plateau"  # why its own curve ended a trial
 RECENT = 5  # trials that ended last
-PACES = 64  # of trials that ended last
+RECENT_SPEEDS = 64  # of trials that ended last
 
 
 @dataclass
@@ -39,23 +39,27 @@ class TrialTable(Mapping[str, TrialState]):
     )  # trials that need an order, and the earliest time of the next try
     orders: dict[int, str] = field(default_factory=dict)  # running trials, by order
     counts: dict[TrialPhase, int] = field(default_factory=dict)
-    heights: Counter[int] = field(default_factory=Counter)  # trials by their last reported step
-    ended_heights: Counter[int] = field(default_factory=Counter)  # of these, trials that are over
-    paused_heights: Counter[int] = field(default_factory=Counter)  # and those that are paused
+    trials_by_step: Counter[int] = field(
+        default_factory=Counter
+    )  # trials by their last reported step
+    ended_by_step: Counter[int] = field(default_factory=Counter)  # of these, trials that are over
+    paused_by_step: Counter[int] = field(default_factory=Counter)  # and those that are paused
     # Seconds and steps of the trials that ended last.
-    paces: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=PACES))
+    recent_speeds: deque[tuple[float, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_SPEEDS)
+    )
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT))  # trials, newest last
     busy_ranks: int = 0  # of running orders
     peak_ranks: int = 0  # the most at once so far
     peak_orders: int = 0  # likewise
     results: int = 0  # grows when there is something for a searcher to learn
     ended_s: float = 0.0  # rank-seconds of ended orders
-    gains: PlateauCounter = field(default_factory=PlateauCounter)
+    plateau: PlateauCounter = field(default_factory=PlateauCounter)
     reported: bool = False  # whether any trial ever reported
     lacks_metric: bool = False  # no trial has the sweep's metric, and others would lack it too
     # Trials that failed before any trial had reported, by the pattern of their error.
-    alike: dict[str, set[str]] = field(default_factory=dict)
-    most_alike: int = 0  # the most trials with the same pattern
+    errors_before_report: dict[str, set[str]] = field(default_factory=dict)
+    most_same_error: int = 0  # the most trials with the same pattern
     new_facts: list[facts.Fact] = field(default_factory=list)  # for the scheduler, oldest first
     _trials: dict[str, TrialState] = field(default_factory=dict)
     _observed: list[Observation] = field(default_factory=list)
@@ -132,7 +136,7 @@ class TrialTable(Mapping[str, TrialState]):
         self._trials[trial.id] = self.checkpoints.trials[trial.id] = trial
         self.waiting[trial.id] = None
         self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
-        self.heights[0] += 1
+        self.trials_by_step[0] += 1
         self._changed.add(trial.id)
         self._observed.append(trial.observation())
 
@@ -150,7 +154,7 @@ class TrialTable(Mapping[str, TrialState]):
         self.peak_ranks = max(self.peak_ranks, self.busy_ranks)
         self.peak_orders = max(self.peak_orders, len(self.orders))
         self.checkpoints.lend(trial)
-        self._move(trial, "RUNNING")
+        self._enter(trial, "RUNNING")
         self.new_facts.append(facts.Ordered(name, order.until, order.params, order.parent))
 
     def report(self, event: Reported) -> None:
@@ -169,8 +173,8 @@ class TrialTable(Mapping[str, TrialState]):
             return
         trial.costs.append((event.step, trial.rank_s_at(event.time)))
         trial.follow_pace(event.time)
-        self.heights[before] -= 1
-        self.heights[trial.step] += 1
+        self.trials_by_step[before] -= 1
+        self.trials_by_step[trial.step] += 1
         self._changed.add(trial.id)
         steps = {event.step}
         if trial.awaiting is not None and trial.awaiting != awaited:
@@ -197,7 +201,7 @@ class TrialTable(Mapping[str, TrialState]):
         elif event.verdict != "continue":
             _end_by(trial, event)
         if trial.order is None and event.verdict != "continue":
-            self._settle(trial)
+            self._end_order(trial)
 
     def end(self, event: Ended) -> None:
         """Apply the end of an order."""
@@ -210,9 +214,9 @@ class TrialTable(Mapping[str, TrialState]):
             was_told = trial.intends("stop") or trial.intends("suspend")
             trial.returned = event.how == "returned" or not was_told
         if trial.intends("suspend") and not trial.done:
-            self._lose(trial)
+            self._lose_order(trial)
         else:
-            self._settle(trial)
+            self._end_order(trial)
 
     def fail(self, event: Failed) -> None:
         """Apply the failure of an order: its trial is tried again, given up, or over anyway."""
@@ -225,13 +229,13 @@ class TrialTable(Mapping[str, TrialState]):
             self.checkpoints.discard(trial)
         done = trial.done
         if event.cause == "diverged" and not trial.intends("yield"):
-            self._diverge(trial)
+            self._mark_diverged(trial)
         ending = trial.intends("stop") or trial.diverged
         if ending or (done and (trial.intends("yield") or event.cause not in OWN)):
-            self._settle(trial)
+            self._end_order(trial)
             return
         if event.cause == "storage" or (trial.intends("suspend") and event.cause not in OWN):
-            self._lose(trial)  # not the trial's fault, or its slot was to be taken anyway
+            self._lose_order(trial)  # not the trial's fault, or its slot was to be taken anyway
             return
         cause, allowed = event.cause, self.spec.failure.retries(event.cause)
         over = done or (event.whole and not self.reported)
@@ -239,11 +243,11 @@ class TrialTable(Mapping[str, TrialState]):
         if cause == "oversize" and not again:
             cause = "oom"
         trial.failures[cause] = trial.failures.get(cause, 0) + 1
-        self._compare(trial, event, again)
+        self._count_error(trial, event, again)
         if not again:
             self._give_up(trial, cause)
             return
-        self._lose(trial)
+        self._lose_order(trial)
         wait = wait_s(cause, trial.failures[cause])
         if wait and trial.id in self.waiting:
             del self.waiting[trial.id]
@@ -258,9 +262,9 @@ class TrialTable(Mapping[str, TrialState]):
             self._charge(trial, time)
             del self.orders[order]
             if trial.done:
-                self._settle(trial)
+                self._end_order(trial)
             else:
-                self._lose(trial)
+                self._lose_order(trial)
         self.waiting |= dict.fromkeys(self.backing_off)  # the cause of a backoff may be over
         self.backing_off.clear()
 
@@ -284,9 +288,9 @@ class TrialTable(Mapping[str, TrialState]):
             trial.forget_reports()
             self.checkpoints.forget(trial)
         if trial.step > 0 and trial.done:  # it failed when its steps were done
-            self._settle(trial)
+            self._end_order(trial)
         else:
-            self._lose(trial)
+            self._lose_order(trial)
 
     def prolong(self, trial: TrialState) -> None:
         """Let a completed trial go on to a later last step."""
@@ -306,21 +310,21 @@ class TrialTable(Mapping[str, TrialState]):
             if not trial.over:
                 trial.reason = paused if trial.state == "PAUSED" else reason
                 trial.intent = Intent("stop", "stop", trial.reason, time, ended_from=trial.state)
-                self._move(trial, "STOPPED")
+                self._enter(trial, "STOPPED")
                 self.checkpoints.tidy(trial)
         self.waiting.clear()
         self.backing_off.clear()
 
     def reopen(self) -> None:
         """Let the trials go on that stopped because their sweep ended; count failures anew."""
-        self.lacks_metric, self.most_alike = False, 0
-        self.alike.clear()
+        self.lacks_metric, self.most_same_error = False, 0
+        self.errors_before_report.clear()
         for trial in self._trials.values():
             if trial.ended_from is not None:
-                self._unhalt(trial, trial.ended_from)
-        self.gains.forget()
+                self._take_back_stop(trial, trial.ended_from)
+        self.plateau.forget()
 
-    def _unhalt(self, trial: TrialState, was: TrialPhase) -> None:
+    def _take_back_stop(self, trial: TrialState, was: TrialPhase) -> None:
         """Reopen a trial that stopped only because its sweep ended; no scheduler saw that stop."""
         stop, trial.intent = trial.intent, None
         trial.reason = trial.message = ""
@@ -328,22 +332,24 @@ class TrialTable(Mapping[str, TrialState]):
             # The ranks were told to stop, so the trial needs another order.
             trial.intent = Intent("suspend", "park", "reopened", stop.time)
         elif was == "PAUSED":
-            self._count(trial, "PAUSED")
+            self._set_phase(trial, "PAUSED")
         elif trial.step > 0 and trial.done:
-            self._move(trial, "PAUSED")
+            self._enter(trial, "PAUSED")
         else:
-            self._lose(trial)
+            self._lose_order(trial)
 
-    def _compare(self, trial: TrialState, event: Failed, again: bool) -> None:
+    def _count_error(self, trial: TrialState, event: Failed, again: bool) -> None:
         """Count trials that failed for good, or crashed, before any trial reported."""
         if self.reported or not (event.crashed or (event.cause == "user" and not again)):
             return
         self.lacks_metric = self.lacks_metric or event.whole
-        trials = self.alike.setdefault(error_pattern(event.message, trial.params), set())
+        trials = self.errors_before_report.setdefault(
+            error_pattern(event.message, trial.params), set()
+        )
         trials.add(trial.id)
-        self.most_alike = max(self.most_alike, len(trials))
+        self.most_same_error = max(self.most_same_error, len(trials))
 
-    def _diverge(self, trial: TrialState) -> None:
+    def _mark_diverged(self, trial: TrialState) -> None:
         """Apply the trainable's own word that it diverged: count this step as an infinite loss."""
         trial.diverged = True
         self._ranking.update(trial)
@@ -370,20 +376,20 @@ class TrialTable(Mapping[str, TrialState]):
         if (use := trial.uses.get(trial.device)) is not None:
             use.rank_s += after - before
 
-    def _lose(self, trial: TrialState) -> None:
+    def _lose_order(self, trial: TrialState) -> None:
         """Handle a lost order: the trial needs another one, unless it was told to stop."""
         trial.order = None
         if trial.intends("stop") or trial.diverged:
-            self._settle(trial)
+            self._end_order(trial)
         else:
             trial.intent = None
             self.waiting[trial.id] = None
             self.checkpoints.mend(trial)
-            self._move(trial, "PENDING")
+            self._enter(trial, "PENDING")
             if trial.lost_lineage:
                 self._give_up(trial, "damaged")
 
-    def _settle(self, trial: TrialState) -> None:
+    def _end_order(self, trial: TrialState) -> None:
         """Handle a finished order: the trial is over, or pauses below its last step."""
         trial.order = None
         self.waiting.pop(trial.id, None)
@@ -393,41 +399,41 @@ class TrialTable(Mapping[str, TrialState]):
         if trial.diverged:
             trial.intent = None if stop is None else replace(stop, ended_from=None)
             trial.reason = "diverged"
-            self._move(trial, "STOPPED")
+            self._enter(trial, "STOPPED")
         elif trial.unjudged and not trial.curve and (at_end or stop is None):
-            self._lack(trial, at_end)
+            self._fail_without_value(trial, at_end)
             return
         elif at_end:
             trial.intent = None  # a stop came too late, and would end a trial that becomes longer
-            self._move(trial, "COMPLETED")
+            self._enter(trial, "COMPLETED")
         elif stop is None:
             trial.intent = None
             if not trial.done:
                 trial.reason = RETURNED_EARLY
-            self._move(trial, "PAUSED" if trial.done else "COMPLETED")
+            self._enter(trial, "PAUSED" if trial.done else "COMPLETED")
         elif stop.reason == TIMEOUT:
             trial.intent = None  # the trial may be tried again
             trial.failures[TIMEOUT] = 1
             self._give_up(trial, TIMEOUT)
         else:
             trial.reason = stop.reason
-            self._move(trial, "STOPPED")
+            self._enter(trial, "STOPPED")
         self.checkpoints.tidy(trial)
 
-    def _move(self, trial: TrialState, phase: TrialPhase) -> None:
+    def _enter(self, trial: TrialState, phase: TrialPhase) -> None:
         """Move a trial to its next phase, and tell the scheduler."""
-        self._count(trial, phase)
+        self._set_phase(trial, phase)
         if phase == "PAUSED":
             self.new_facts.append(facts.Paused(trial.id))
         elif phase in OVER and trial.ended_from is None:  # otherwise the end may be taken back
             self.new_facts.append(facts.Left(trial.id))
 
-    def _count(self, trial: TrialState, phase: TrialPhase) -> None:
+    def _set_phase(self, trial: TrialState, phase: TrialPhase) -> None:
         before, trial.state = trial.state, phase
         self.counts[before] -= 1
         self.counts[phase] = self.counts.get(phase, 0) + 1
-        self.ended_heights[trial.step] += (phase in OVER) - (before in OVER)
-        self.paused_heights[trial.step] += (phase == "PAUSED") - (before == "PAUSED")
+        self.ended_by_step[trial.step] += (phase in OVER) - (before in OVER)
+        self.paused_by_step[trial.step] += (phase == "PAUSED") - (before == "PAUSED")
         self._changed.add(trial.id)
         had_result = trial.at_end
         own_end = phase == "STOPPED" and trial.reason == PLATEAU and trial.ended_from is None
@@ -436,14 +442,14 @@ class TrialTable(Mapping[str, TrialState]):
             self._ranking.update(trial)
         if phase in OVER:
             self.ended.append(trial.id)
-            self.paces.append((trial.seconds, trial.step))
+            self.recent_speeds.append((trial.seconds, trial.step))
         if phase == "PAUSED" or phase in OVER:
             self.results += 1
             if trial.ended_from is None and not self.spec.several:
                 best = next(iter(self.best()), None)
-                self.gains.take(trial.id, best, self._trials, self.spec.stop.plateau)
+                self.plateau.take(trial.id, best, self._trials, self.spec.stop.plateau)
 
-    def _lack(self, trial: TrialState, at_end: bool) -> None:
+    def _fail_without_value(self, trial: TrialState, at_end: bool) -> None:
         """Fail a trial that came to the end of its order without a value."""
         reported, count = trial.unjudged[trial.reached], len(trial.unjudged)
         name = next(name for name in trial.curves if name not in reported)
@@ -463,7 +469,7 @@ class TrialTable(Mapping[str, TrialState]):
         self.waiting.pop(trial.id, None)
         self.backing_off.pop(trial.id, None)
         trial.order, trial.reason = None, reason
-        self._move(trial, "FAILED")
+        self._enter(trial, "FAILED")
         self.checkpoints.tidy(trial)
 
 

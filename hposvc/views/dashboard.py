@@ -244,10 +244,10 @@ def rungs(state: SweepState) -> Text:
     if len(steps) < 2:
         return Text()
     counts = [
-        sum(count for height, count in state.trials.heights.items() if height >= step)
+        sum(count for reached, count in state.trials.trials_by_step.items() if reached >= step)
         for step in steps
     ]
-    paused = state.trials.paused_heights
+    paused = state.trials.paused_by_step
     notes = [f" ({paused[step]} wait)" if paused[step] else "" for step in steps]
     text = " · ".join(
         f"{count} at {step}{note}" for count, step, note in zip(counts, steps, notes, strict=True)

@@ -76,13 +76,13 @@ class Tracked:
 @pytest.fixture(autouse=True)
 def _only_known_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold every trial that a test sees to the table of transitions."""
-    count = TrialTable._count
+    set_phase = TrialTable._set_phase
 
     def checked(table: TrialTable, trial: TrialState, phase: TrialPhase) -> None:
         assert phase in TRANSITIONS[trial.state], (trial.id, trial.state, phase)
-        count(table, trial, phase)
+        set_phase(table, trial, phase)
 
-    monkeypatch.setattr(TrialTable, "_count", checked)
+    monkeypatch.setattr(TrialTable, "_set_phase", checked)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Trainer:
                 self.state.loop_state.lr_backoff *= SLOWER
                 continue
             if step >= self.worker.next_step:
-                self.show(step)
+                self.print_samples(step)
                 self.report(step, tallies)
             step, updates_done = step + 1, 0
 
@@ -129,7 +129,7 @@ class Trainer:
             tallies = self.strategy.evaluate(self.passes, parts)
         return {f"val/{name}": tally for name, tally in tallies.items()}
 
-    def show(self, step: int) -> None:
+    def print_samples(self, step: int) -> None:
         """Print the task's text on the evaluated model, if the model will be saved."""
         if not self.worker.due(step):
             return

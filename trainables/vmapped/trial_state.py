@@ -119,6 +119,6 @@ class VmappedTrial:
         if clip_tallies is not None:
             trainer.update.norms, trainer.update.clipped = clip_tallies.unbind()
         if step >= self.worker.next_step:
-            trainer.show(step)
+            trainer.print_samples(step)
             trainer.report(step, tallies)
         self.step += 1

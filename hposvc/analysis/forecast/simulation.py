@@ -279,7 +279,7 @@ class _Sweep:
 
     def fill(self) -> None:
         """Give every free slot an order, as the driver does."""
-        for event in self.controller.cut(self.now):
+        for event in self.controller.stop_hopeless(self.now):
             self.apply(event)
         while len(self.runs) + self.resetting < self.slots and not self.state.finished:
             move = self.controller.next()

@@ -187,10 +187,10 @@ def test_a_trial_without_a_checkpoint_ends_alone_where_others_write_them():
 def test_a_trial_that_waits_in_vain_is_stopped():
     scheduler = {"type": "seesaw:Seesaw", "cuts": True}
     desk = paused(at_desk(scheduler=scheduler, trials={"max": 2}))
-    [cut] = desk.controller.cut(desk.time)
+    [cut] = desk.controller.stop_hopeless(desk.time)
     assert isinstance(cut, Decided)
     assert (cut.trial, cut.order, cut.verdict, cut.reason) == ("t0002", None, "stop", "seesaw")
     desk.happen(cut)
     assert desk.state.trials["t0002"].state == "STOPPED"
-    assert list(desk.controller.cut(desk.time)) == []
+    assert list(desk.controller.stop_hopeless(desk.time)) == []
     assert desk.start().trial == "t0001"

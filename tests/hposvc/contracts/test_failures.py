@@ -218,7 +218,7 @@ def test_whatever_fails_the_sweep_ends_and_its_journal_says_the_same(scheduler, 
 
 def fill(desk):
     """Give orders to up to three slots."""
-    for event in desk.controller.cut(0.0):
+    for event in desk.controller.stop_hopeless(0.0):
         desk.happen(event)
     desk.cool()
     while len(desk.state.trials.orders) < 3 and wants(desk.controller.next()):
@@ -280,7 +280,7 @@ def test_three_trials_that_fail_alike_before_any_reports_end_the_sweep():
         "the first was t0001: ValueError: trial t0001: bad shape"
     )
     again = fold(desk.controller.spec, desk.log)
-    assert (again.closed, again.trials.most_alike) == ("failures", 3)
+    assert (again.closed, again.trials.most_same_error) == ("failures", 3)
 
 
 def test_trials_fail_alike_whatever_values_their_errors_name():

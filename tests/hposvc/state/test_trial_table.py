@@ -195,7 +195,7 @@ def test_each_transition_has_a_story(monkeypatch, before: TrialPhase, after: Tri
 def test_the_guard_of_these_tests_refuses_what_is_not_in_the_table():
     desk = running_completed()
     with pytest.raises(AssertionError):
-        desk.state.trials._move(desk.state.trials["t0001"], "PAUSED")
+        desk.state.trials._enter(desk.state.trials["t0001"], "PAUSED")
 
 
 def test_a_table_needs_no_sweep_around_it():
