@@ -46,18 +46,15 @@ LAYERS: tuple[dict[str, str], ...] = (
         "backends": "carry out orders: ray, tune, local, agents",
         "tracking": "copies the journal to MLflow and other sinks",
     },
-    {
-        "state": "what the journal's events say about a sweep and its trials",
-        "tune_search": "our searchers as a search algorithm of Ray Tune",
-    },
+    {"state": "what the journal's events say about a sweep and its trials"},
     {"spec": "the frozen description of a sweep; the registry of plug-ins"},
     {
         "schedulers": "which trial goes on, and how far",
         "journal": "database, events, requests, leases: what is durable",
     },
-    {"events": "what can happen in a sweep", "errors": "what can be wrong, said to users"},
     {
-        "versions": "the journal's version; how what earlier ones wrote is read",
+        "events": "what can happen in a sweep; the journal's version",
+        "errors": "what can be wrong, said to users",
         "text": "numbers and durations for people, data as JSON",
     },
     {

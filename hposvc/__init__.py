@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
+    from hposvc.integrations.tune_search import TuneSearch
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
-    from hposvc.tune_search import TuneSearch
     from trainables.session import get_checkpoint, report
 
 _HOMES = {
@@ -34,7 +34,7 @@ _HOMES = {
     "SpecError": "hposvc.errors",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
-    "TuneSearch": "hposvc.tune_search",
+    "TuneSearch": "hposvc.integrations.tune_search",
     "connect": "hposvc.connection",
     "get_checkpoint": "trainables.session",
     "load": "hposvc.handle",

@@ -2,16 +2,17 @@
 
 An event is written to the journal before anything acts on it, and state changes only by applying
 events, so a sweep is resumed by reading its journal. Times are seconds since the epoch, or since
-the start on a simulated clock. Changes that readers must know of need a new version: `versions.py`.
+the start on a simulated clock. A
+change that readers must know of, another name or another meaning, needs a new `CONVERSIONS`; a new
+field with a default needs none. A journal of a later version is refused: see `from_json`.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from hposvc import versions
 from searchers.searcher import Observation
 from searchers.space import Params
 from searchers.values import Value
@@ -20,6 +21,23 @@ from trainables.errors import SUMMARY
 from trainables.order import Order
 from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
+
+Data = dict[str, Any]
+
+
+class Conversion(NamedTuple):
+    """From what one version wrote to the form of the next version.
+
+    A sweep that goes on under a later version has events of both, so a conversion leaves what
+    later versions write as it is.
+    """
+
+    event: Callable[[str, Data], Data] = lambda kind, data: data  # of an event's kind and data
+    spec: Callable[[Data], Data] = lambda data: data  # of a frozen spec
+
+
+CONVERSIONS: tuple[Conversion, ...] = ()  # the n-th is from version n to n + 1
+VERSION = 1 + len(CONVERSIONS)
 
 DriverState = Literal["alive", "dead", "none"]  # of a sweep, by its lease
 LAST = "last"  # in place of a sweep's id: the newest sweep
@@ -61,7 +79,7 @@ class Attached:
     resumes: bool = True  # whether a pause is over; False: the driver only ends or pauses the sweep
     scheduler: str = ""  # name and revision, "asha 1"
     kept: tuple[int, ...] = ()  # running orders that go on: agents have them, or will
-    version: int = versions.VERSION  # of what the driver writes
+    version: int = VERSION  # of what the driver writes
 
 
 @dataclass(frozen=True)
@@ -372,19 +390,19 @@ def from_json(kind: str, time: float, body: str) -> Event:
         message = f"journal: an event of kind {kind!r} is damaged; hposvc doctor says what is whole"
         raise DamagedEvent(message) from error
     try:
-        for conversion in versions.CONVERSIONS:
+        for conversion in CONVERSIONS:
             values = conversion.event(kind, values)
         event = _restored(event_type, time, values)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownEvent(_unknown(f"what stands in an event of kind {kind!r}")) from error
-    if isinstance(event, Attached) and event.version > versions.VERSION:
+    if isinstance(event, Attached) and event.version > VERSION:
         raise UnknownEvent(_unknown(f"version {event.version}"))
     return event
 
 
 def _unknown(what: str) -> str:
     return (
-        f"journal: {what} is unknown here (this hposvc reads version {versions.VERSION}); "
+        f"journal: {what} is unknown here (this hposvc reads version {VERSION}); "
         "install the one that wrote this journal, or a later one"
     )
 

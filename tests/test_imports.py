@@ -52,7 +52,7 @@ DOORS = {
     "ray.tune": (
         "hposvc/backends/tune/backend",
         "hposvc/backends/tune/",
-        "hposvc/tune_search",
+        "hposvc/integrations/tune_search",
         "trainables/tune_trainables",  # runs in a rank, for users' code that brings ray.tune itself
     ),
     "ray.job_submission": ("cluster/jobs",),

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from hposvc import versions
+from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
 from hposvc.schedulers.early_stopping import Plateau
@@ -327,7 +327,7 @@ def thaw(data: Mapping[str, object]) -> SweepSpec:
         SpecError: the data is not a spec of this version.
     """
     recorded = {**data}
-    for conversion in versions.CONVERSIONS:
+    for conversion in events.CONVERSIONS:
         recorded = conversion.spec(recorded)
     document = from_mapping(recorded)
     with document.placing():

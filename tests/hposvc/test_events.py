@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hposvc.events import (
+    VERSION,
     Alerted,
     Attached,
     Cause,
@@ -35,7 +36,6 @@ from hposvc.events import (
     from_json,
     to_json,
 )
-from hposvc.versions import VERSION
 from searchers.searcher import Observation
 from trainables.dataset import DataSet
 from trainables.order import Order

@@ -1,6 +1,6 @@
 """Record journals of this version, for later versions to replay.
 
-`python tests/hposvc/contracts/record_journals.py`, once, whenever `versions.VERSION` has grown: the
+`python tests/hposvc/contracts/record_journals.py`, once, whenever `events.VERSION` has grown: the
 files of earlier versions stay as they are.
 """
 
@@ -19,10 +19,9 @@ from test_recorded_journals import facts  # noqa: E402
 from hposvc import spec as specs  # noqa: E402
 from hposvc.backends.simulate import Simulation  # noqa: E402
 from hposvc.driver import loop  # noqa: E402
-from hposvc.events import to_json  # noqa: E402
+from hposvc.events import VERSION, to_json  # noqa: E402
 from hposvc.journal.database import Store  # noqa: E402
 from hposvc.journal.journal import Journal  # noqa: E402
-from hposvc.versions import VERSION  # noqa: E402
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 RETRIES = {"infra_retries": 50, "user_retries": 1}

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from hposvc import spec as specs
-from hposvc import versions
 from hposvc.errors import Problem, SpecError
-from hposvc.events import Event, from_json, to_json
+from hposvc.events import VERSION, Conversion, Event, from_json, to_json
 from hposvc.spec import cross_checks, extension
 from hposvc.state.sweep import SweepState
-from hposvc.versions import VERSION, Conversion
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("v*.jsonl"))
 
@@ -116,7 +114,7 @@ def convert_spec(spec: dict) -> dict:
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_later_version_converts_what_this_one_wrote(monkeypatch, share):
-    monkeypatch.setattr(versions, "CONVERSIONS", (Conversion(convert_event, convert_spec),))
+    monkeypatch.setattr("hposvc.events.CONVERSIONS", (Conversion(convert_event, convert_spec),))
     frozen, expected, events = read(RECORDED[0])
     later = [from_json(event.kind, event.time, to_json(event)) for event in events]
     change = round(share * len(events))  # from there on, the later version wrote
