@@ -24,13 +24,10 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
     {"connection": "a server's sweeps in Python"},
     {"handle": "an existing sweep in Python", "cli": "the command's verbs"},
-    {
-        "server": "the same verbs over HTTP, for a team",
-        "agent": "take trials from a server, without Ray",
-    },
+    {"server": "the same verbs over HTTP, for a team"},
     {
         "views": "what people see: tables, the live table",
-        "remote": "the same verbs on a cluster, or on a server",
+        "remote": "clients: of a server, of a cluster, and the agents that take trials",
     },
     {"reporting": "charts, and the report that holds them"},
     {

@@ -19,7 +19,7 @@ from hposvc.views.console import note
 )
 def agent(shared: Shared, sweep: str, count: int | None, name: str | None, grace: float) -> None:
     """Train trials of a server's sweep here, without Ray: on a laptop, in a pod, in Slurm."""
-    from hposvc.agent import start
+    from hposvc.remote.agent import start
 
     server = find_server(shared)
     if server is None:

@@ -12,12 +12,12 @@ from agent_sweeps import driven
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.agent.agent import Agent, Refused
-from hposvc.agent.start import take_trials
 from hposvc.backends.process.launching import LocalLauncher
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
 from hposvc.events import Failed, Ordered, Reported
 from hposvc.journal.home import sign
+from hposvc.remote.agent.agent import Agent, Refused
+from hposvc.remote.agent.start import take_trials
 from hposvc.remote.http import Http
 from trainables.order import Order
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hposvc.agent.exchange import AgentExchange, Verdict
-from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.backends.backend import Setting
 from hposvc.backends.process.launching import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
@@ -27,6 +25,8 @@ from hposvc.backends.process.slot import End, News, ProcessSlot
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
 from hposvc.events import Ended, Failed
 from hposvc.journal.agents import AgentOrder
+from hposvc.remote.agent.exchange import AgentExchange, Verdict
+from hposvc.remote.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.spec import fingerprint
 from trainables.link import Report
 from trainables.order import Order

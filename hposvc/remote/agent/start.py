@@ -5,11 +5,11 @@ import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from hposvc.agent.agent import Agent
-from hposvc.agent.exchange import AgentExchange
-from hposvc.agent.sweep_files import RecordedSweep, Say
 from hposvc.backends.process.launching import is_one_of_several, launcher_here
 from hposvc.errors import fail
+from hposvc.remote.agent.agent import Agent
+from hposvc.remote.agent.exchange import AgentExchange
+from hposvc.remote.agent.sweep_files import RecordedSweep, Say
 from hposvc.remote.http import Http
 
 ENGINE = "agents"

@@ -10,9 +10,9 @@ import pytest
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.agent.sweep_files import RecordedSweep, folder_here, relocated, unpack
 from hposvc.errors import OutOfReach
 from hposvc.journal.home import sign
+from hposvc.remote.agent.sweep_files import RecordedSweep, folder_here, relocated, unpack
 from hposvc.spec import fingerprint
 
 CODE = "def train(params, worker):\n    worker.report(1, {'loss': 1.0})\n"
