@@ -38,6 +38,7 @@ from report import CHROMIUM, PARAMETERS, record
 from tables import figure, heading, median, spread, table
 
 from hposvc import api
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import writing
 from hposvc.state.trial import TrialState as Trial
 
@@ -96,7 +97,7 @@ def frozen(trial: Trial, names: Mapping[str, BaseDistribution]) -> FrozenTrial:
     return copy
 
 
-def export(sweep: api.OpenSweep, file: Path) -> None:
+def export(sweep: OpenSweep, file: Path) -> None:
     """Write a sweep as a study of Optuna's into SQLite."""
     trials = sweep.record().state.trials.values()
     names = {name: distribution(name) for name in PARAMETERS}
@@ -120,7 +121,7 @@ def write_report(home: Path, name: str, file: Path) -> tuple[float, float]:
 
 def _write(home: Path, name: str, file: Path, giver) -> None:  # type: ignore[no-untyped-def]
     began = time.perf_counter()
-    writing.report([api.OpenSweep(api.Sweeps.open(home), name)], file)
+    writing.report([OpenSweep(api.Sweeps.open(home), name)], file)
     taken = time.perf_counter() - began
     giver.send((taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
 
@@ -259,7 +260,7 @@ def compare(
     write_s, write_mb = write_report(home, name, report)
     exported, began = study.exists(), time.perf_counter()
     if not exported:
-        export(api.OpenSweep(api.Sweeps.open(home), name), study)
+        export(OpenSweep(api.Sweeps.open(home), name), study)
     export_s = math.nan if exported else time.perf_counter() - began
     looks: dict[tuple[str, str], list[Look]] = {}
     memory: dict[str, list[tuple[float, float, float]]] = {}

@@ -16,6 +16,7 @@ from tables import heading, table
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import writing
 from hposvc.reporting.document import Section
 
@@ -36,7 +37,7 @@ def curve(params: Any, step: int) -> tuple[dict[str, float], float]:
     return {"loss": loss}, 1.0 + params["width"] / 64
 
 
-def record(home: Path, trials: int) -> api.OpenSweep:
+def record(home: Path, trials: int) -> OpenSweep:
     """Return a simulated sweep of so many trials."""
     sweeps = api.Sweeps.open(home)
     spec = specs.load(
@@ -51,7 +52,7 @@ def record(home: Path, trials: int) -> api.OpenSweep:
         }
     )
     api.drive(sweeps, api.create(sweeps, spec, f"of-{trials}"))
-    return api.OpenSweep(sweeps, f"of-{trials}")
+    return OpenSweep(sweeps, f"of-{trials}")
 
 
 def open_times(file: Path) -> tuple[float, float]:

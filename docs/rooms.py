@@ -39,6 +39,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"api": "create, drive and read sweeps"},
     {"driver": "a session that runs a sweep: joins the three rooms below"},
     {
+        "open_sweep": "a recorded sweep to be read, here or on a server",
         "controller": "decides: events in, orders out; no I/O, no clock",
         "backends": "carry out orders: ray, tune, local, agents",
         "tracking": "copies the journal to MLflow and other sinks",

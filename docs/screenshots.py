@@ -20,6 +20,7 @@ import uvicorn
 from playwright.sync_api import sync_playwright
 
 from hposvc import api
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import writing
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
@@ -102,7 +103,7 @@ def main() -> None:
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as engine:
         sweeps = fill(Path(folder))
-        (report,) = writing.report([api.OpenSweep(sweeps, "digits-asha")], Path(folder, "r.html"))
+        (report,) = writing.report([OpenSweep(sweeps, "digits-asha")], Path(folder, "r.html"))
         app = create_app(Service(sweeps))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         threading.Thread(target=server.run, args=([listener],), daemon=True).start()

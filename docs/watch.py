@@ -12,9 +12,9 @@ from typing import Any
 
 import pictures
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import DriverState, Event
+from hposvc.journal.follow import Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.state.sweep import SweepState
 from hposvc.views.watch.screen import WatchApp
@@ -32,8 +32,6 @@ WORD = re.compile(r"[!-~]+(?: [!-~]+)*|[^ -~]+")  # other characters may come fr
 
 class Recorded:
     """Events of a sweep, of which no more come."""
-
-    home: Any = None
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -53,7 +51,7 @@ class Recorded:
         return []
 
 
-def sweep() -> api.Watched:
+def sweep() -> tuple[Recorded, Follow[SweepState]]:
     """Return a sweep of ASHA that has not ended yet."""
     spec = specs.load(
         {
@@ -73,9 +71,9 @@ def sweep() -> api.Watched:
     events = pictures.simulate(spec)
     shown = Recorded(events[: round(SHARE * len(events))])
     row = SweepRow("digits-3f2a1c", "digits", "demo", 0.0, specs.dump(spec), {})
-    watched = api.Watched(shown, row, SweepState(spec))
-    watched.look()
-    return watched
+    follow = Follow(shown, row, lambda: SweepState(spec))
+    follow.look()
+    return shown, follow
 
 
 def curve(params: dict[str, float], step: int) -> tuple[dict[str, float], float]:
@@ -104,7 +102,7 @@ def in_columns(svg: str) -> str:
 
 async def screen() -> str:
     """Return the screen as an SVG, without fonts from the network."""
-    app = WatchApp(sweep(), lambda verb, trial, changes: None)  # type: ignore[arg-type, return-value]
+    app = WatchApp(*sweep(), lambda verb, trial, changes: None)  # type: ignore[arg-type, return-value]
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("down", "down", "down")
         await app.workers.wait_for_complete()

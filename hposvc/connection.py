@@ -69,7 +69,7 @@ class Server:
         Raises:
             NotFound: there is no such sweep, or several ids begin with `sweep`.
         """
-        return Handle(self.place, self.place.watch(sweep).row.id)
+        return Handle(self.place, self.place.find(sweep).id)
 
     @without_our_frames
     def submit(

@@ -13,6 +13,7 @@ from hposvc import api
 from hposvc.analysis.verdict import verdict
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
+from hposvc.open_sweep import OpenSweep, Record
 from hposvc.operations import requests
 from hposvc.remote import client
 from hposvc.remote.server.connection import ServedSweeps
@@ -232,20 +233,20 @@ class Handle:
             return partial(driving, progress=progress, opener=opener)
         return partial(driving, progress=progress)
 
-    def _result(self, record: api.Record) -> Result:
+    def _result(self, record: Record) -> Result:
         return Result(self.id, record.phase, record, self._events)
 
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
         client.steer(self.sweeps, self.id, verb, trial)
 
-    def _report(self, answer: api.Record | requests.RequestReceipt, progress: bool) -> Result:
+    def _report(self, answer: Record | requests.RequestReceipt, progress: bool) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""
-        if isinstance(answer, api.Record):
+        if isinstance(answer, Record):
             return conclude(self.sweeps, answer, progress)
         return self.result()
 
-    def _open(self) -> api.OpenSweep:
-        return api.OpenSweep(self.sweeps, self.id)
+    def _open(self) -> OpenSweep:
+        return OpenSweep(self.sweeps, self.id)
 
     def _events(self) -> Iterator[Event]:
         yield from self._open().history()[1]
@@ -274,7 +275,7 @@ def driving(sweep: str, progress: bool, opener: str = "hposvc.load") -> Iterator
         raise Interrupted(message) from None
 
 
-def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result:
+def conclude(sweeps: client.Place, record: Record, progress: bool) -> Result:
     """Return the result of a sweep that was driven; with `progress`, print a summary on stderr."""
     if progress:
         stderr = console(sys.stderr)

@@ -6,9 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hposvc import api
 from hposvc.errors import NO_VALUE
 from hposvc.events import Event, Ordered, Reported
+from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.doubts import nearest_to_limits
@@ -59,7 +59,7 @@ class Result:
 
     sweep: str  # the sweep's id
     state: str  # COMPLETED, STOPPED or FAILED; from a handle also RUNNING, PAUSED or INTERRUPTED
-    record: api.Record
+    record: Record
     events: Callable[[], Iterable[Event]] = tuple  # reads all events, for `curves`
 
     def __repr__(self) -> str:

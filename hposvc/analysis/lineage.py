@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.api import OpenSweep, Record
 from hposvc.errors import NotFound
+from hposvc.open_sweep import OpenSweep, Record
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import Segment

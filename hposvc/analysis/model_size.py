@@ -6,8 +6,8 @@ from typing import Any
 
 from hposvc.analysis.memory import in_trial_folder, task_of
 from hposvc.analysis.scaling_law import Fit, ScalePoint, TooFew, fit
-from hposvc.api import OpenSweep
 from hposvc.errors import fail
+from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec
 from trainables.memory_estimation import meta_model
 

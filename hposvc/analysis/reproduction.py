@@ -26,6 +26,7 @@ from hposvc.analysis import lineage
 from hposvc.analysis.lineage import LineageSegment
 from hposvc.errors import NotFound, SpecError
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record, check_trial
 from hposvc.spec import Metric, SweepSpec, fingerprint
 from hposvc.state.estimates import estimates
 from hposvc.state.sweep import SweepState
@@ -76,7 +77,7 @@ class ReproductionResult:
 class Trained:
     """A sweep that was driven to its end, and the verdict if it is a reproduction."""
 
-    record: api.Record
+    record: Record
     comparison: ReproductionResult | None  # None: the sweep is no reproduction
     had_ended: bool = False  # before: so only MLflow was brought up to date
 
@@ -142,13 +143,13 @@ def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> O
     return describe(record, trial, free_name(sweeps, record.row.id, trial), specs.check(data))
 
 
-def replay_data(record: api.Record, trial: str) -> dict[str, object]:
+def replay_data(record: Record, trial: str) -> dict[str, object]:
     """Return the data of the spec that trains a recorded trial again.
 
     Raises:
         NotFound: there is no such trial, or it has no value.
     """
-    api.check_trial(record, trial)
+    check_trial(record, trial)
     recorded = record.state.trials[trial]
     if not recorded.values:
         reason = recorded.reason or recorded.state.lower()
@@ -161,7 +162,7 @@ def replay_data(record: api.Record, trial: str) -> dict[str, object]:
     return {**replayed, "tags": {**replayed.get("tags", {}), TAG: f"{record.row.id}/{trial}"}}
 
 
-def describe(record: api.Record, trial: str, again: str, spec: SweepSpec) -> Original:
+def describe(record: Record, trial: str, again: str, spec: SweepSpec) -> Original:
     """Return a recorded trial that has values.
 
     Args:

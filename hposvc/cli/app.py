@@ -11,9 +11,10 @@ from click.core import ParameterSource
 from hposvc.cli.options import Shared, share
 
 if TYPE_CHECKING:
-    from hposvc.api import OpenSweep, Sweeps
+    from hposvc.api import Sweeps
     from hposvc.errors import Problem
     from hposvc.journal.home import Home
+    from hposvc.open_sweep import OpenSweep
     from hposvc.remote.client import Place
     from hposvc.remote.server.connection import ServedSweeps
     from hposvc.spec import SweepSpec
@@ -143,7 +144,7 @@ def open_place(shared: Shared) -> "Place":
 
 def open_sweep(shared: Shared, sweep: str) -> "OpenSweep":
     """Open a sweep of the home, or of a server, to be read."""
-    from hposvc.api import OpenSweep
+    from hposvc.open_sweep import OpenSweep
 
     return OpenSweep(open_place(shared), sweep)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from hposvc.analysis.reproduction import Trained
-from hposvc.api import Record
 from hposvc.cli.options import Shared
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.journal.home import Home
+from hposvc.open_sweep import Record
 from hposvc.state.summary import failures
 from hposvc.views import disk_full, result
 from hposvc.views.audit import compared

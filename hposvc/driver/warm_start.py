@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from hposvc import spec as specs
 from hposvc.driver.proposals import TRIED
 from hposvc.errors import NotFound, Problem, fail
-from hposvc.events import Reported
+from hposvc.events import Event, Reported
+from hposvc.journal.follow import Follow
 from hposvc.journal.home import find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers.rung_ranking import Losses, ranked
@@ -166,13 +167,16 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
     """
     their_spec = _restore_spec(row, spec)
     _check_metrics(row.id, their_spec, spec)
-    state = SweepState(their_spec)
+    follow = Follow(journal, row, lambda: SweepState(their_spec))
     _check_unit(row.id, their_spec, spec)
     reports: dict[str, dict[int, Mapping[str, float]]] = defaultdict(dict)
-    for _, event in journal.read(row.id):
-        state.apply(event)
-        if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
-            reports[event.trial][event.step] = event.metrics  # a valid report
+
+    def keep_valid_report(event: Event) -> None:
+        trials = follow.state.trials
+        if isinstance(event, Reported) and trials[event.trial].metrics is event.metrics:
+            reports[event.trial][event.step] = event.metrics
+
+    state = follow.look(keep_valid_report)
     names = names_by_role(their_spec.space, spec.space)
     is_judged = not (spec.several or spec.bounds)
     is_same = _trains_alike(their_spec, spec)

@@ -26,11 +26,11 @@ def events(sweeps: api.Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) 
         NotFound: there is no such sweep.
     """
     deadline = time.monotonic() + wait_s
-    watched = sweeps.watch(sweep)
+    follow = sweeps.follow(sweep)
     while True:
-        record = watched.record()
+        record = sweeps.record_of(follow)
         over = record.state.finished and record.driver != "alive"
-        if watched.seq > since or over or time.monotonic() >= deadline:
+        if follow.seq > since or over or time.monotonic() >= deadline:
             break
         time.sleep(POLL_S)
     matching = [

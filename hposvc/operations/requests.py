@@ -14,10 +14,12 @@ from hposvc import api
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
 from hposvc.events import ENDS, NOTHING, RENEWALS, DriverState, Verb
+from hposvc.journal.follow import Follow
 from hposvc.journal.home import find
 from hposvc.journal.lease import Holder, holder
+from hposvc.open_sweep import Record, check_trial
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
-from hposvc.state.sweep import SweepPhase
+from hposvc.state.sweep import SweepPhase, SweepState
 from hposvc.state.trial import OVER, TrialPhase
 
 POLL_S = 0.05
@@ -76,7 +78,7 @@ def steer(
 
 def check(
     sweeps: api.Sweeps,
-    record: api.Record,
+    record: Record,
     verb: Verb,
     trial: str | None,
     changes: Mapping[str, object],
@@ -91,7 +93,7 @@ def check(
     """
     row, state = record.row, record.state
     if trial is not None:
-        api.check_trial(record, trial)
+        check_trial(record, trial)
     if verb == "extend":
         _check_changes(record, changes)
     if verb == "retry":
@@ -118,7 +120,7 @@ def extend(
     set: Mapping[str, object] = NOTHING,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     """Raise a sweep's limits, and continue it here if it has ended.
 
     Args:
@@ -142,7 +144,7 @@ def retry(
     trial: str | None = None,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     """Train failed trials again, and continue the sweep here if it has ended; see `extend`.
 
     Args:
@@ -162,7 +164,7 @@ def _renew(
     changes: Mapping[str, object],
     address: str | None,
     watching: api.Watching,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     answer = steer(sweeps, sweep, verb, trial, changes)
     over = answer.state in OVER
     while over:
@@ -170,21 +172,21 @@ def _renew(
             with watching(answer.sweep) as watchers:
                 return api.drive(sweeps, find(sweeps.journal, answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
-            watched = sweeps.watch(answer.sweep)
-            answer = _update_receipt(sweeps, watched, answer)
+            follow = sweeps.follow(answer.sweep)
+            answer = _update_receipt(sweeps, follow, answer)
             while answer.state in OVER and answer.driver == "alive":
-                answer = _update_receipt(sweeps, watched, answer)
+                answer = _update_receipt(sweeps, follow, answer)
             over = answer.driver != "alive"
     return answer
 
 
 def _update_receipt(
-    sweeps: api.Sweeps, watched: api.Watched, answer: RequestReceipt
+    sweeps: api.Sweeps, follow: Follow[SweepState], answer: RequestReceipt
 ) -> RequestReceipt:
     """Return the receipt with the states a moment later."""
     time.sleep(POLL_S)
     driver = holder(sweeps.journal.store, answer.sweep)
-    state = watched.look().state
+    state = follow.look().state
     return replace(answer, state=state, driver=driver.state, place=driver_place(driver))
 
 
@@ -200,7 +202,7 @@ def _await_driver(sweeps: api.Sweeps, sweep: str, request: int) -> Holder:
         time.sleep(POLL_S)
 
 
-def _check_failed(record: api.Record, trial: str | None) -> None:
+def _check_failed(record: Record, trial: str | None) -> None:
     """Check that there is a failed trial to retry."""
     row, state = record.row, record.state
     if trial is None and not (record.failures() or state.replicates.failed()):
@@ -219,7 +221,7 @@ def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]
     return {**changes, "trials.max": trials_increment(trials)}
 
 
-def _check_changes(record: api.Record, changes: Mapping[str, object]) -> None:
+def _check_changes(record: Record, changes: Mapping[str, object]) -> None:
     if not changes:
         fix = f"give --trials N, or --set of one of {', '.join(LIMITS)}"
         raise fail("is missing", "what to extend", fix=fix, at_key=True)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hposvc.api import OpenSweep, Record
 from hposvc.errors import fail
+from hposvc.open_sweep import OpenSweep, Record
 from hposvc.spec import SweepSpec
 from searchers.names import nearest
 from searchers.values import Value, as_cell, as_text, is_structured

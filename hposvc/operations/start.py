@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.open_sweep import Record
 from hposvc.operations.delete import delete_if_refused
 from hposvc.spec import SweepSpec
 
@@ -27,7 +28,7 @@ def run(
     watching: api.Watching = api.unwatched,
     debug: bool = False,
     embedded: api.Embedded | None = None,
-) -> api.Record:
+) -> Record:
     """Record a new sweep, and run it to its end; if it is refused, delete its record.
 
     Args:
@@ -57,7 +58,7 @@ def fork(
     identifier: str | None = None,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record:
+) -> Record:
     """Run a new sweep with the spec of another, from whose trials it learns.
 
     Args:
@@ -71,7 +72,7 @@ def fork(
     return run(sweeps, api.validate(data, set), identifier, address, watching)
 
 
-def fork_data(record: api.Record) -> dict[str, object]:
+def fork_data(record: Record) -> dict[str, object]:
     """Return the data of a sweep's spec for another sweep that learns from it.
 
     The points of `initial` that the first sweep has tried are not tried again.

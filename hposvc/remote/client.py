@@ -15,6 +15,7 @@ from hposvc.analysis import reproduction
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record
 from hposvc.operations import delete, doctor, event_log, gc, mlflow, notify, requests, start, tokens
 from hposvc.remote.server import following, maintenance, reading, steering, submission
 from hposvc.remote.server.connection import ServedSweeps
@@ -120,9 +121,7 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
 
 
 @routed(following.await_rest)
-def await_rest(
-    sweeps: api.Sweeps, sweep: str, watching: api.Watching = api.unwatched
-) -> api.Record:
+def await_rest(sweeps: api.Sweeps, sweep: str, watching: api.Watching = api.unwatched) -> Record:
     """Wait until a sweep that another process drives has ended or is paused.
 
     Args:
@@ -131,14 +130,14 @@ def await_rest(
     Raises:
         OutOfReach: the driver ended before the sweep did.
     """
-    watched = sweeps.watch(sweep)
-    while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
+    follow = sweeps.follow(sweep)
+    while (record := sweeps.record_of(follow)).phase == "RUNNING" or _is_starting(record):
         time.sleep(FOLLOW_S)
     if not record.state.finished and record.phase != "PAUSED":
         raise OutOfReach(f"{sweep} is {record.phase}: no driver is at work", fix="resume() goes on")
     return record
 
 
-def _is_starting(record: api.Record) -> bool:
+def _is_starting(record: Record) -> bool:
     """Whether a driver has the sweep but has not begun it yet: starting Ray takes a while."""
     return record.phase == "QUEUED" and record.driver == "alive"

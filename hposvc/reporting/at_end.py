@@ -8,8 +8,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.api import OpenSweep, Sweeps
+from hposvc.api import Sweeps
 from hposvc.journal.home import REPORT
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section, html
 from hposvc.reporting.writing import write
 from hposvc.tracking.sink import SinkSetting

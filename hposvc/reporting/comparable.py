@@ -10,9 +10,9 @@ from hposvc import spec as specs
 from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.comparison import SweepRun
 from hposvc.analysis.judgement import HUGE
-from hposvc.api import OpenSweep
 from hposvc.errors import fail
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
 from hposvc.state import summary
@@ -48,9 +48,8 @@ class ComparedSweep:
             NotFound: there is no such sweep.
         """
         record = sweep.record()  # the driver first: one that ends now writes its events before
-        row, events = sweep.history()
-        history = History.of(specs.restore(row.spec), events)
-        return cls(row, history, summary.phase(history.state, record.driver))
+        history = sweep.follow_as(History).look()
+        return cls(record.row, history, summary.phase(history.state, record.driver))
 
     @property
     def id(self) -> str:

@@ -22,8 +22,8 @@ from hposvc.analysis.comparison import (
     compare_bests,
 )
 from hposvc.analysis.comparison import compare as compare_runs
-from hposvc.api import OpenSweep
 from hposvc.errors import SpecError, fail
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.charts import comparison as chart
 from hposvc.reporting.comparable import (

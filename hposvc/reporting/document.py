@@ -19,13 +19,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from ruamel.yaml import YAML
 
-from hposvc import spec as specs
 from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
 from hposvc.analysis.verdict import verdict
-from hposvc.api import OpenSweep
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import DIGITS, Chart
 from hposvc.reporting.charts import charts, draw
 from hposvc.reporting.comparable import ComparedSweep
@@ -85,8 +84,7 @@ class Section:
             NotFound: there is no such sweep.
         """
         record = sweep.record()  # the driver first: one that ends now writes its events before
-        row, events = sweep.history()
-        history = History.of(specs.restore(row.spec), events)
+        row, history = record.row, sweep.follow_as(History).look()
         phase = summary.phase(history.state, record.driver)
         forecast_accuracy = None if home is None else accuracy(home, row, history.state)
         return cls(row, history, phase, record.runs, forecast_accuracy)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from hposvc.api import OpenSweep
 from hposvc.errors import NotFound, StoreError, fail
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section
 from hposvc.reporting.markdown import first_screen, reproduction
 from trainables.storage import checkpoint, stores

@@ -21,9 +21,9 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from hposvc.api import OpenSweep, Record
 from hposvc.errors import fail
 from hposvc.events import Ended, Event, Failed, Ordered, Suggested
+from hposvc.open_sweep import OpenSweep, Record
 from hposvc.reporting.tables import STUDIES
 from hposvc.spec import SweepSpec
 from hposvc.state import trial as states
@@ -88,7 +88,7 @@ def to_study(
     study.set_user_attr("hposvc:state", record.phase)
     trials = StudyTrials(spec)
     for event in events:
-        trials.take_in(event)
+        trials.apply(event)
     ended = [trial for trial in state.trials.values() if trial.over]
     study.add_trials([trials.freeze(trial) for trial in ended])
     if left := len(state.trials) - len(ended):
@@ -115,7 +115,7 @@ class StudyTrials:
         self._began: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
 
-    def take_in(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Note when a trial ran, and what the parameters decided within it are from."""
         if isinstance(event, Ordered):
             self._began.setdefault(event.order.trial, datetime.fromtimestamp(event.time))

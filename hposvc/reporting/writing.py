@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from hposvc.api import OpenSweep
 from hposvc.errors import StoreError, fail
 from hposvc.journal.home import Home
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section, compare, html
 from hposvc.reporting.markdown import markdown
 

@@ -118,7 +118,7 @@ class _Census:
     def _count(self, driven: Collection[str]) -> Iterator[tuple[SweepRow, str, int]]:
         """Count sweeps and running trials, without reading the events of ended sweeps."""
         rows = self.service.sweeps.journal.sweeps()
-        listed = api.ls_rows(self.service.sweeps, rows, self.service.folded.look)
+        listed = api.ls_rows(self.service.sweeps, rows, self.service.folded.followers.look)
         states = {row["sweep"]: row["state"] for row in listed}
         for row in rows:
             if row.id not in states:  # deleted meanwhile
@@ -158,12 +158,13 @@ class _Server(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as of now."""
         service, feed = self._service, self._service.feed
+        folded = service.folded.followers.events
         yield from _gauges(
             {
                 "event_listeners": ("Requests that wait for events.", feed.listeners),
                 "requests_waiting": ("Requests in line for a thread.", service.turns.waiting),
                 "feed_lag_seconds": ("Since new events were looked for.", feed.lag_s),
-                "folded_events": ("Events behind the states in memory.", service.folded.events),
+                "folded_events": ("Events behind the states in memory.", folded),
                 "memory_bytes": ("Memory of the server.", psutil.Process().memory_info().rss),
             }
         )

@@ -10,6 +10,7 @@ from hposvc.events import RENEWALS
 from hposvc.journal import submissions, submitted_secrets
 from hposvc.journal.home import Home
 from hposvc.journal.lease import holder
+from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 
 KEY = ("environment", "secrets")
@@ -42,7 +43,7 @@ def lacking(spec: SweepSpec, values: Mapping[str, str]) -> list[str]:
 
 
 def renewed(
-    sweeps: api.Sweeps, by: str, record: api.Record, sent: Mapping[str, str], renews: bool
+    sweeps: api.Sweeps, by: str, record: Record, sent: Mapping[str, str], renews: bool
 ) -> dict[str, str]:
     """Return the secrets with which a sweep goes on: those that were kept, and those that came.
 

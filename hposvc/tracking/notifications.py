@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hposvc import spec as specs
+from hposvc.events import Event
 from hposvc.journal.deliveries import Deliveries, Delivery, DeliveryState
+from hposvc.journal.follow import Follow
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec.notify import Channel, variable_of
 from hposvc.state.sweep import SweepState
@@ -82,14 +84,13 @@ class Notifier:
     send: Send
     clock: Callable[[], float] = time.time
     alive: Callable[[], None] = lambda: None  # called before each attempt, to reset a watchdog
-    seq: int = field(default=0, init=False)  # of the last event read
     unsent: dict[tuple[int, int], Delivery] = field(default_factory=dict, init=False)
     _messages: dict[int, Message] = field(default_factory=dict, init=False)  # by seq
     _known: set[tuple[int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._deliveries = Deliveries(self.journal.store, self.row.id)
-        self._state = SweepState(self.spec)
+        self._follow = Follow(self.journal, self.row, lambda: SweepState(self.spec))
         self._refresh()
 
     @property
@@ -105,17 +106,18 @@ class Notifier:
 
     def read(self) -> None:
         """Read the new events of the journal, and record a delivery for each moment and channel."""
-        new = []
-        for seq, event in self.journal.read(self.row.id, self.seq):
-            self._state.apply(event)
-            self.seq = seq
-            moment = moment_of(event)
+        new: list[Delivery] = []
+
+        def note(event: Event) -> None:
+            moment, seq = moment_of(event), self._follow.seq
             if moment is None:
-                continue
+                return
             for number, channel in enumerate(self.spec.notify):
                 if asks_for(channel, moment):
                     new.append(Delivery(seq, number, moment.what, due=self.clock()))
-            self._messages[seq] = compose(self.row, self._state, seq, event)
+            self._messages[seq] = compose(self.row, self._follow.state, seq, event)
+
+        self._follow.look(note)
         new = [delivery for delivery in new if _key(delivery) not in self._known]
         if new:
             self._deliveries.record(new)

@@ -20,7 +20,8 @@ from typing import Any
 
 from hposvc import spec as specs
 from hposvc.errors import with_place
-from hposvc.events import Finished
+from hposvc.events import Event, Finished
+from hposvc.journal.follow import Follow
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
 from hposvc.spec.sinks import SINKS, sink_key, sink_type
@@ -50,14 +51,24 @@ class Outbox:
     make: Callable[[], Sink]  # called when the sink is first needed, and again if it raises
     alive: Callable[[], None] = lambda: None  # called regularly, to reset a watchdog
     key: str = ""  # of the sink's cursor in the journal; empty: the sink's name
-    seq: int = 0  # of the last event read
     made: Sink | None = None
-    projection: Projection = field(init=False)
+    _follow: Follow[Projection] = field(init=False)
     _batches: list[Batch] = field(default_factory=list)  # not sent yet
     _cursor: int = 0  # the sink's cursor in the journal, when last read or moved
 
     def __post_init__(self) -> None:
         self.key = self.key or self.sink.name
+        self._follow = self._begin()
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event read."""
+        return self._follow.seq
+
+    @property
+    def projection(self) -> Projection:
+        """The runs as of that event."""
+        return self._follow.state
 
     @property
     def sink(self) -> Sink:
@@ -87,14 +98,16 @@ class Outbox:
         begins, ends or changes its state.
         """
         urgent = self.projection.urgent
-        for number, event in self.journal.read(self.sweep.id, self.seq):
-            self.projection.apply(event)
-            self.seq = number
+
+        def take(event: Event) -> None:
+            nonlocal urgent
             urgent = urgent or self.projection.urgent
             if not self.sink.gathers:
                 self._take_batch()
             if len(self._batches) >= MOST_BATCHES:
                 self.send_pending()
+
+        self._follow.look(take)
         return urgent or (bool(self._batches) and not self.sink.waits)
 
     def send_pending(self) -> None:
@@ -145,16 +158,14 @@ class Outbox:
 
     def _rebuild_projection(self, seq: int) -> None:
         """Rebuild the projection up to event `seq`; later events are sent again."""
-        self.seq = 0
         self._batches.clear()
-        self.projection = Projection(self.sweep, self.spec)
-        for number, event in self.journal.read(self.sweep.id):
-            if number > seq:
-                break
-            self.projection.apply(event)
-            self.seq = number
+        self._follow = self._begin()
+        projection = self._follow.read_to(seq)
         if seq > 0:
-            self.projection.take_entries()
+            projection.take_entries()
+
+    def _begin(self) -> Follow[Projection]:
+        return Follow(self.journal, self.sweep, lambda: Projection(self.sweep, self.spec))
 
 
 def follow(

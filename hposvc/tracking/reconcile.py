@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hposvc import spec as specs
+from hposvc.journal.follow import Follow
 from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease, driver_state
@@ -102,11 +103,8 @@ class Reconciler:
 
     def _entries(self, seq: int | None) -> Entries:
         """Return what each run should hold after event `seq`; None: after all events."""
-        projection = Projection(self.sweep, self.spec)
-        for number, event in self.journal.read(self.sweep.id):
-            if seq is not None and number > seq:
-                break
-            projection.apply(event)
+        follow = Follow(self.journal, self.sweep, lambda: Projection(self.sweep, self.spec))
+        projection = follow.look() if seq is None else follow.read_to(seq)
         return {name: legal_entry(entry) for name, entry in projection.take_entries().items()}
 
     def _find_runs(self) -> dict[str, list[Run]]:

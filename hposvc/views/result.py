@@ -9,9 +9,9 @@ from rich.text import Text
 
 from hposvc.analysis import devices
 from hposvc.analysis.verdict import worth
-from hposvc.api import Record
 from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
+from hposvc.open_sweep import Record
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type

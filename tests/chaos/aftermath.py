@@ -21,6 +21,7 @@ from hposvc.events import (
     Reported,
 )
 from hposvc.journal.home import Home
+from hposvc.open_sweep import Record
 from hposvc.state.trial import TrialState
 from hposvc.tracking.projection import OBJECTIVE
 from trainables.order import Order
@@ -108,7 +109,7 @@ def check(home: Path, sweep: str, trials: int) -> Ledger:
     return ledger
 
 
-def check_checkpoints(sweeps: api.Sweeps, record: api.Record) -> None:
+def check_checkpoints(sweeps: api.Sweeps, record: Record) -> None:
     """The checkpoints that are kept are whole, and nothing else lies there."""
     kept = [saved for trial in record.state.trials.values() for saved in trial.checkpoints]
     for saved in kept:
@@ -120,7 +121,7 @@ def check_checkpoints(sweeps: api.Sweeps, record: api.Record) -> None:
     assert best["checkpoint"] in {saved.path for saved in kept}
 
 
-def check_mlflow(home: Home, record: api.Record, ledger: Ledger) -> None:
+def check_mlflow(home: Home, record: Record, ledger: Ledger) -> None:
     """MLflow holds what the journal does: each run once, each point once, all ended."""
     client = MlflowClient(home.tracking_uri)
     spec = specs.restore(record.row.spec)

@@ -19,9 +19,9 @@ from scene import End, Scene
 from terminal import GONE_S, until
 from wandering import MOOD, account, loss
 
-from hposvc import api
 from hposvc.analysis.lineage import ancestry
 from hposvc.events import Ended, Event, Finished, Ordered, Requested, Suspended
+from hposvc.open_sweep import Record
 from hposvc.tracking.reconcile import Reconciler
 from trainables.storage import checkpoint
 from trainables.storage.checkpoint import CheckpointDamaged
@@ -80,7 +80,7 @@ def check(scene: Scene) -> Verdict:
     return verdict
 
 
-def over(scene: Scene, events: list[Event], record: api.Record, ledger: Ledger) -> Iterator[str]:
+def over(scene: Scene, events: list[Event], record: Record, ledger: Ledger) -> Iterator[str]:
     """The sweep has ended once, with all of its trials, and nothing is under way."""
     state = record.state
     if state.state != "COMPLETED":
@@ -113,7 +113,7 @@ def words(sweep: str, ends: list[End], events: list[Event]) -> Iterator[str]:
             yield f"a driver rested with {end.code}: {end.said}"
 
 
-def values(scene: Scene, record: api.Record, ledger: Ledger) -> Iterator[str]:
+def values(scene: Scene, record: Record, ledger: Ledger) -> Iterator[str]:
     """Every trial has each of its steps, and each has the value that its rate gives."""
     struck = scene.place / "nan.at"
     spoilt = struck.read_text() if struck.exists() else ""
@@ -134,7 +134,7 @@ def same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def checkpoints(scene: Scene, record: api.Record) -> Iterator[str]:
+def checkpoints(scene: Scene, record: Record) -> Iterator[str]:
     """On disk is what is kept, whole, and each checkpoint is an account of its own lineage."""
     state = record.state
     kept = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
@@ -160,7 +160,7 @@ def checkpoints(scene: Scene, record: api.Record) -> Iterator[str]:
                 yield f"checkpoint {saved.path} is not of {expected}"
 
 
-def mlflow(scene: Scene, record: api.Record) -> Iterator[str]:
+def mlflow(scene: Scene, record: Record) -> Iterator[str]:
     """MLflow holds what the journal says; a second reading of both, by the service itself."""
     comparison = Reconciler(scene.home, scene.journal, record.row).compare()
     if comparison.stance != "compared":
@@ -171,7 +171,7 @@ def mlflow(scene: Scene, record: api.Record) -> Iterator[str]:
         yield f"MLflow: {one.run or 'sweep'}: {one.what}: {one.found}, not {one.expected}"
 
 
-def doubles(scene: Scene, record: api.Record) -> Iterator[str]:
+def doubles(scene: Scene, record: Record) -> Iterator[str]:
     """Points that MLflow holds more than once."""
     tracker = Reconciler(scene.home, scene.journal, record.row).tracker
     if not tracker.find():

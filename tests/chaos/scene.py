@@ -18,6 +18,7 @@ from hposvc import api
 from hposvc.events import Event
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
+from hposvc.open_sweep import Record
 
 RESUMES = 6  # drivers of a round that end by themselves; more means that it never does
 
@@ -72,7 +73,7 @@ class Scene:
     def events(self) -> list[Event]:
         return [event for _, event in self.journal.read(self.sweep)]
 
-    def record(self) -> api.Record:
+    def record(self) -> Record:
         """The sweep as its journal has it now."""
         return api.load(api.Sweeps(self.home, self.journal), self.sweep)
 

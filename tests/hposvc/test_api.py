@@ -79,7 +79,7 @@ def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(swe
     api.drive(sweeps, row)
     first = api.ls(sweeps)
     with monkeypatch.context() as patch:
-        patch.delattr(api, "watch_row")
+        patch.delattr(api, "follow_row")
         assert api.ls(sweeps) == first
     assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
     more = Requested(0.0, "extend", None, {"trials.max": 220})

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import (
     Attached,
@@ -15,6 +14,7 @@ from hposvc.events import (
     Proposed,
     Reported,
 )
+from hposvc.journal.follow import Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.state.sweep import SweepState
 from trainables.order import Order
@@ -47,12 +47,7 @@ class EventList:
     def find(self, name: str) -> Any:
         raise NotImplementedError
 
-    watch = find
-
-    def record_of(self, row: SweepRow, look: Any) -> Any:
-        raise NotImplementedError
-
-    home: Any = None
+    follow = record_of = find
 
 
 def begin(trial: str, number: int, time: float, lr: float = 1e-3) -> list[Event]:
@@ -76,9 +71,15 @@ def failing(count: int) -> list[Event]:
     return events
 
 
-def watched(spec: specs.SweepSpec, events: Sequence[Event]) -> api.Watched:
-    """Return a sweep with these events, looked at once."""
+def watched(spec: specs.SweepSpec, events: Sequence[Event]) -> tuple[EventList, Follow[SweepState]]:
+    """Return a source and its sweep with these events, looked at once."""
     row = SweepRow("digits-1", "digits", "demo", 0.0, specs.dump(spec), {})
-    found = api.Watched(EventList(list(events)), row, SweepState(spec))
-    found.apply(found.source.read(row.id, 0))
-    return found
+    source = EventList([*events])
+    follow = Follow(source, row, lambda: SweepState(spec))
+    follow.look()
+    return source, follow
+
+
+def state_of(spec: specs.SweepSpec, events: Sequence[Event]) -> SweepState:
+    """Return the state of a sweep with these events."""
+    return watched(spec, events)[1].state

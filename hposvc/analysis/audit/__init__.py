@@ -4,19 +4,15 @@ An audit is a fold of the journal. It quotes the reasons that searchers and sche
 computes only a trial's rank among the others, from their reports up to that moment.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hposvc import spec as specs
 from hposvc.analysis.audit.entry import Line
-from hposvc.analysis.audit.sweep_audit import decisions
+from hposvc.analysis.audit.sweep_audit import SweepAudit
 from hposvc.analysis.audit.trial_audit import TrialAudit
-from hposvc.api import OpenSweep
 from hposvc.errors import NotFound
-from hposvc.events import Event
-from hposvc.spec import SweepSpec
+from hposvc.open_sweep import OpenSweep
 
-__all__ = ["Audit", "Line", "explain", "of_sweep", "of_trial"]
+__all__ = ["Audit", "Line", "explain"]
 
 
 @dataclass(frozen=True)
@@ -33,27 +29,10 @@ def explain(sweep: OpenSweep, trial: str | None = None) -> Audit:
     Raises:
         NotFound: there is no such sweep or trial.
     """
-    row, events = sweep.history()
-    spec = specs.restore(row.spec)
-    lines = of_sweep(spec, events) if trial is None else of_trial(spec, events, trial)
-    if trial is not None and not lines:
-        raise NotFound(f"{row.id} has no trial {trial}", fix=f"`hposvc trials {row.id}` lists them")
-    return Audit(spec.fidelity.unit if spec.fidelity else "step", lines)
-
-
-def of_trial(spec: SweepSpec, events: Iterable[Event], trial: str) -> list[Line]:
-    """Return the audit of one trial, oldest line first; empty: it was never proposed.
-
-    Args:
-        spec: the spec with which the sweep began.
-        events: all events of the sweep, in order.
-    """
-    audit = TrialAudit(spec, trial)
-    for event in events:
-        audit.read(event)
-    return audit.lines
-
-
-def of_sweep(spec: SweepSpec, events: Iterable[Event]) -> list[Line]:
-    """Return the audit of decisions about the sweep as a whole, oldest line first."""
-    return list(decisions(spec, events))
+    follow = sweep.follow_as(
+        lambda spec: SweepAudit(spec) if trial is None else TrialAudit(spec, trial)
+    )
+    audit, name = follow.look(), follow.row.id
+    if trial is not None and not audit.lines:
+        raise NotFound(f"{name} has no trial {trial}", fix=f"`hposvc trials {name}` lists them")
+    return Audit(audit.spec.fidelity.unit if audit.spec.fidelity else "step", audit.lines)

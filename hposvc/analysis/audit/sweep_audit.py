@@ -1,6 +1,6 @@
 """The audit of a whole sweep: its drivers, requests, and the reasons why it closed and ended."""
 
-from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from hposvc.analysis.audit import phrasing
 from hposvc.analysis.audit.entry import Line
@@ -28,30 +28,39 @@ from hposvc.state.summary import (
 from hposvc.state.sweep import SweepState
 
 
-def decisions(spec: SweepSpec, events: Iterable[Event]) -> Iterator[Line]:
-    """Yield a line for each event that is not about a single trial.
+@dataclass
+class SweepAudit:
+    """A fold over a sweep's events with a line for each that is not about a single trial.
 
     The first suggestion of a parameter that the sweep lacks has a line too, and at the end each
     parameter that no trial has asked for.
     """
-    state = SweepState(spec)
-    unsearched: set[str] = set()
-    for event in events:
-        if isinstance(event, Suggested):
-            if event.name not in unsearched:
-                why = describe_unsearched(event.name, spec)
-                detail: dict[str, object] = {"name": event.name, "domain": dict(event.domain)}
-                yield Line(event.time, None, "unsearched", why, detail)
-            unsearched.add(event.name)
-        running = len(state.trials.orders)
-        state.apply(event)
+
+    spec: SweepSpec
+    lines: list[Line] = field(default_factory=list)
+    state: SweepState = field(init=False)
+    unsearched: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.state = SweepState(self.spec)
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        if isinstance(event, Suggested) and event.name not in self.unsearched:
+            self.unsearched.add(event.name)
+            detail: dict[str, object] = {"name": event.name, "domain": dict(event.domain)}
+            self._write(event, "unsearched", describe_unsearched(event.name, self.spec), detail)
+        running = len(self.state.trials.orders)
+        self.state.apply(event)
         if isinstance(event, Finished):
-            for name in unused(state):
-                yield Line(event.time, None, "unused", describe_unused(name), {"name": name})
-        described = _describe(event, running, state)
+            for name in unused(self.state):
+                self._write(event, "unused", describe_unused(name), {"name": name})
+        described = _describe(event, running, self.state)
         if described is not None:
-            word, why, detail = described
-            yield Line(event.time, None, word, why, detail)
+            self._write(event, *described)
+
+    def _write(self, event: Event, what: str, why: str, detail: dict[str, object]) -> None:
+        self.lines.append(Line(event.time, None, what, why, detail))
 
 
 def _describe(

@@ -73,8 +73,8 @@ class TrialAudit:
         self.state = SweepState(self.spec)
         self.rivals = Rivals(self.spec.objectives)
 
-    def read(self, event: Event) -> None:
-        """Read the next event."""
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
         trial = self.state.trials.get(self.trial)
         before = None if trial is None else _snapshot(trial)
         self.state.apply(event)

@@ -13,9 +13,9 @@ from hposvc.analysis.forecast.forecast import Forecast, Saving, forecast, saving
 from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.simulation import UNTIMED
 from hposvc.analysis.memory import OwnMemory, own_memory
-from hposvc.api import OpenSweep
 from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
+from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec, fingerprint
 
 MOST = 3  # earlier sweeps that are read

@@ -17,8 +17,8 @@ from hposvc.cli.options import (
 from hposvc.views.console import note, plain, show
 
 if TYPE_CHECKING:
-    from hposvc.api import Record
     from hposvc.events import Verb
+    from hposvc.open_sweep import Record
     from hposvc.operations.requests import RequestReceipt
 
 
@@ -141,8 +141,8 @@ def report(
     shared: Shared, answer: "Record | RequestReceipt", verb: "Verb", trial: str | None
 ) -> int:
     """Print the result of a sweep that went on here, or who carries out the request."""
-    from hposvc.api import Record
     from hposvc.cli.foreground import conclude
+    from hposvc.open_sweep import Record
     from hposvc.views import result
 
     if isinstance(answer, Record):

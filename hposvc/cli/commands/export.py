@@ -12,7 +12,7 @@ from hposvc.cli.options import Shared, sweep_id
 from hposvc.views.console import emit, note
 
 if TYPE_CHECKING:
-    from hposvc.api import OpenSweep
+    from hposvc.open_sweep import OpenSweep
 
 
 @verb

@@ -18,17 +18,17 @@ def watch(shared: Shared, sweep: str) -> None:
     `run` does, until the sweep ends.
     """
     from hposvc.remote import client
-    from hposvc.views.watch.lines import follow
+    from hposvc.views.watch.lines import print_lines
 
     if shared.output == "json":
         raise click.UsageError("watch shows a screen; `hposvc status ID -o json` prints JSON")
-    watched = open_sweep(shared, sweep).watch()
+    place, follow = open_place(shared), open_sweep(shared, sweep).follow()
     starts_drivers = find_server(shared) is not None
     # Textual draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        follow(watched, starts_drivers)
+        print_lines(place, follow, starts_drivers)
         return
     from hposvc.views.watch.screen import show
 
-    watched.look()
-    show(watched, partial(client.steer, open_place(shared), watched.row.id), starts_drivers)
+    follow.look()
+    show(place, follow, partial(client.steer, place, follow.row.id), starts_drivers)

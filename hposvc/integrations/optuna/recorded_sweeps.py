@@ -5,7 +5,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from optuna.exceptions import OptunaError
@@ -18,6 +18,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound, SpecError
 from hposvc.events import Event
+from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
 from hposvc.remote.server import reading
 from hposvc.remote.server.connection import ServedSweeps
@@ -28,6 +29,7 @@ from hposvc.state.sweep import SweepState
 # Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
 TRIAL_BITS = 20
 FIRST_STUDY = 2**31  # ids from here on are of sweeps; Optuna's own studies begin at 0
+MOST_EVENTS = 500_000  # behind the trials in memory
 FIRST_TRIAL = FIRST_STUDY << TRIAL_BITS
 log = logging.getLogger("hposvc")
 
@@ -36,55 +38,60 @@ class ReadOnly(OptunaError):
     """Something was to be written into a sweep by Optuna's means."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Study:
-    """A sweep as a study; each look takes in what is new in its journal."""
+    """A sweep as a study."""
 
-    watched: api.Watched
-    kept: study.StudyTrials
-    frozen: dict[str, FrozenTrial] = field(default_factory=dict)
-    changed: set[str] = field(default_factory=set)  # trials with new events
-
-    @classmethod
-    def of(cls, source: api.SweepSource, row: SweepRow) -> "_Study":
-        spec = specs.thaw(row.spec)
-        return cls(api.Watched(source, row, SweepState(spec)), study.StudyTrials(spec))
+    row: SweepRow
+    spec: specs.SweepSpec
 
     @property
     def id(self) -> int:
-        digest = hashlib.sha256(self.watched.row.id.encode()).digest()
+        digest = hashlib.sha256(self.row.id.encode()).digest()
         return FIRST_STUDY | int.from_bytes(digest[:4])
 
     @property
     def directions(self) -> list[StudyDirection]:
         maximize, minimize = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
-        goals = (metric.goal for metric in self.watched.state.spec.objectives)
+        goals = (metric.goal for metric in self.spec.objectives)
         return [maximize if goal == "maximize" else minimize for goal in goals]
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        return {"hposvc:sweep": self.watched.row.id}
+        return {"hposvc:sweep": self.row.id}
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        names = [metric.name for metric in self.watched.state.spec.objectives]
+        names = [metric.name for metric in self.spec.objectives]
         return {"study:metric_names": names}  # where Study.set_metric_names puts them
 
-    def look(self) -> list[FrozenTrial]:
-        """Return the trials as of now, in the order in which they were proposed."""
-        state = self.watched.look(self._take_in)
-        for number, trial in enumerate(state.trials.values()):
-            if trial.id in self.changed or trial.id not in self.frozen or not trial.over:
-                frozen = self.kept.freeze(trial)
-                frozen.number, frozen._trial_id = number, (self.id << TRIAL_BITS) + number
-                self.frozen[trial.id] = frozen
-        self.changed.clear()
-        return [self.frozen[trial] for trial in state.trials]
 
-    def _take_in(self, event: Event) -> None:
-        self.kept.take_in(event)
+class _FrozenTrials:
+    """A fold of a sweep's events: its trials as Optuna keeps them."""
+
+    def __init__(self, of: _Study) -> None:
+        self._first_id = of.id << TRIAL_BITS
+        self._state = SweepState(of.spec)
+        self._trials = study.StudyTrials(of.spec)
+        self._frozen: dict[str, FrozenTrial] = {}
+        self._changed: set[str] = set()  # trials with new events
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        self._state.apply(event)
+        self._trials.apply(event)
         if trial := getattr(event, "trial", None):
-            self.changed.add(trial)
+            self._changed.add(trial)
+
+    def freeze(self) -> list[FrozenTrial]:
+        """Return the trials in the order in which they were proposed."""
+        for number, trial in enumerate(self._state.trials.values()):
+            if trial.id in self._changed or trial.id not in self._frozen or not trial.over:
+                frozen = self._trials.freeze(trial)
+                frozen.number, frozen._trial_id = number, self._first_id + number
+                self._frozen[trial.id] = frozen
+        self._changed.clear()
+        return [self._frozen[trial] for trial in self._state.trials]
 
 
 class RecordedSweeps(BaseStorage):
@@ -96,6 +103,7 @@ class RecordedSweeps(BaseStorage):
     def __init__(self, place: api.Sweeps | ServedSweeps) -> None:
         self._place = place
         self._studies: dict[str, _Study] = {}  # by the sweep's id
+        self._followers = Followers(self._follow, MOST_EVENTS)
         self._lock = threading.RLock()
 
     def has(self, name: str) -> bool:
@@ -112,7 +120,7 @@ class RecordedSweeps(BaseStorage):
         return self._named(study_name).id
 
     def get_study_name_from_id(self, study_id: int) -> str:
-        return self._study(study_id).watched.row.id
+        return self._study(study_id).row.id
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
         return self._study(study_id).directions
@@ -128,7 +136,7 @@ class RecordedSweeps(BaseStorage):
             self._list()
             return [
                 FrozenStudy(
-                    each.watched.row.id,
+                    each.row.id,
                     direction=None,
                     directions=each.directions,
                     user_attrs=each.user_attrs,
@@ -141,7 +149,7 @@ class RecordedSweeps(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         number = trial_id % 2**TRIAL_BITS
         with self._lock:
-            trials = self._study(trial_id >> TRIAL_BITS).look()
+            trials = self._look(trial_id >> TRIAL_BITS)
             if number >= len(trials):
                 raise KeyError(f"there is no trial of the id {trial_id}")
             found: FrozenTrial = copy.deepcopy(trials[number])
@@ -154,7 +162,7 @@ class RecordedSweeps(BaseStorage):
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
         with self._lock:
-            trials = self._study(study_id).look()
+            trials = self._look(study_id)
             selected = [trial for trial in trials if states is None or trial.state in states]
             return copy.deepcopy(selected) if deepcopy else selected
 
@@ -198,6 +206,14 @@ class RecordedSweeps(BaseStorage):
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
         _refuse()
 
+    def _follow(self, row: SweepRow) -> Follow[_FrozenTrials]:
+        return Follow(self._place, row, lambda: _FrozenTrials(self._studies[row.id]))
+
+    def _look(self, study_id: int) -> list[FrozenTrial]:
+        """Return the trials of a study as of now."""
+        with self._followers.open(self._study(study_id).row) as follow:
+            return follow.look().freeze()
+
     def _named(self, name: str) -> _Study:
         with self._lock:
             if name not in self._studies:
@@ -220,12 +236,12 @@ class RecordedSweeps(BaseStorage):
         """Take in sweeps that are new, and forget those that were deleted."""
         rows = {row.id: row for row in self._rows()}
         for name, each in list(self._studies.items()):
-            if name not in rows or rows[name].created != each.watched.row.created:
+            if name not in rows or rows[name].created != each.row.created:
                 del self._studies[name]
         for name, row in rows.items():
             if name not in self._studies:
                 try:
-                    self._studies[name] = _Study.of(self._place, row)
+                    self._studies[name] = _Study(row, specs.thaw(row.spec))
                 except SpecError as error:
                     log.warning("%s is left out, as its spec can't be read: %s", name, error)
 

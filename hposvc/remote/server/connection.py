@@ -5,19 +5,20 @@ shows a server's sweep as it shows one of this machine.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound
 from hposvc.events import DriverState, Event
+from hposvc.journal.follow import Follow
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.supervision import DriverQueue
+from hposvc.open_sweep import Record
 from hposvc.remote.http import Http, error_of, find_token
 from hposvc.remote.server.event_data import event_from_data
 from hposvc.state.sweep import SweepState
@@ -54,10 +55,10 @@ class ServedSweeps:
             for event in page["events"]:
                 yield event["seq"], event_from_data(event["kind"], event["time"], event["data"])
 
-    def record_of(self, row: SweepRow, look: Callable[[], SweepState]) -> api.Record:
-        """Return a sweep as its journal has it now; `look` reads its state."""
-        facts = self.facts(row.id)  # first: a driver ending now writes its events
-        return to_record(row, look(), facts)
+    def record_of(self, follow: Follow[SweepState]) -> Record:
+        """Return a sweep as its journal has it now; the next look changes the record's state."""
+        facts = self.facts(follow.row.id)  # first: a driver ending now writes its events
+        return to_record(follow.row, follow.look(), facts)
 
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""
@@ -77,7 +78,7 @@ class ServedSweeps:
         offset: int | None = None,
         order: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the logs of a trial's ranks, oldest order first; see `api.Log.part`."""
+        """Return the logs of a trial's ranks, oldest order first; see `Log.part`."""
         query = {"rank": rank, "tail": most, "offset": offset, "order": order}
         return list(self.http.get(place(row.id, "logs", trial), query)["logs"])
 
@@ -85,10 +86,11 @@ class ServedSweeps:
         """Return a sweep's row, by its id, a beginning of it, or `last`."""
         return SweepRow(**self.facts(name)["row"])
 
-    def watch(self, name: str) -> api.Watched:
-        """Return a sweep that can be read repeatedly; see `find`."""
+    def follow(self, name: str) -> Follow[SweepState]:
+        """Return a sweep so that it can be read repeatedly; see `find`."""
         row = self.find(name)
-        return api.fold(self, row, specs.thaw(row.spec))
+        file = self.home.snapshot(row.id)
+        return Follow(self, row, lambda: SweepState(specs.thaw(row.spec)), file)
 
     def pages(self, sweep: str, since: int, wait_s: float) -> Iterator[Mapping[str, Any]]:
         """Yield answers with a sweep's events, the last of which has none or says that it is over.
@@ -144,14 +146,12 @@ def place(sweep: str, word: str | None = None, trial: str | None = None) -> str:
     return "/".join(quote(part, safe="") for part in parts if part is not None)
 
 
-def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> api.Record:
+def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> Record:
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
     undelivered, queue = facts["undelivered"], to_queue(facts["driver_queue"])
-    return api.Record(
-        row, state, runs, driver, behind, registered, tracking_uri, undelivered, queue
-    )
+    return Record(row, state, runs, driver, behind, registered, tracking_uri, undelivered, queue)
 
 
 def to_queue(data: Mapping[str, Any] | None) -> DriverQueue | None:

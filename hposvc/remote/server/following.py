@@ -10,6 +10,8 @@ from hposvc import api
 from hposvc.driver.loop import MessageListener
 from hposvc.errors import LeftRunning, OutOfReach
 from hposvc.events import Event
+from hposvc.journal.follow import Follow
+from hposvc.open_sweep import Record
 from hposvc.remote.server.connection import POLL_S, ServedSweeps, to_queue
 from hposvc.state.sweep import SweepState
 
@@ -35,7 +37,7 @@ def show(
     operation: str | None = None,
     since: int = 0,
     begins: Callable[[Event], bool] | None = None,
-) -> api.Record:
+) -> Record:
     """Show a sweep until it has ended or is paused, and return it.
 
     Args:
@@ -47,18 +49,18 @@ def show(
         Left: by Ctrl-C; the sweep goes on.
         OutOfReach: the sweep has no driver, and the server starts none.
     """
-    watched = replace(server, wait_s=WAIT_S).watch(sweep)
+    follow = replace(server, wait_s=WAIT_S).follow(sweep)
     going, events = begins is None, list[Event]()
     last_event_at = time.monotonic()
 
     def keep(event: Event) -> None:
-        if watched.seq > since:
+        if follow.seq > since:
             events.append(event)
 
     try:
         while True:
             events.clear()
-            state = watched.look(keep)
+            state = follow.look(keep)
             going = going or any(begins(event) for event in events if begins is not None)
             for watcher in watchers:
                 watcher.turn(state, events)
@@ -66,7 +68,7 @@ def show(
             if operation and (not going or state.state in ("QUEUED", "FAILED")):
                 server.check_operation(operation)
             if going and (state.finished or state.state == "PAUSED"):
-                return _await_sinks(watched)
+                return _await_sinks(server, follow)
             last_event_at = time.monotonic() if events else last_event_at
             if state.state == "RUNNING" and time.monotonic() - last_event_at > QUIET_S:
                 _check_driven(server, sweep)
@@ -79,9 +81,7 @@ def show(
         raise LeftRunning(message) from error
 
 
-def await_rest(
-    server: ServedSweeps, sweep: str, watching: api.Watching = api.unwatched
-) -> api.Record:
+def await_rest(server: ServedSweeps, sweep: str, watching: api.Watching = api.unwatched) -> Record:
     """Wait until a sweep has ended or is paused, like `client.await_rest`."""
     with watching(sweep) as watchers:
         operations = server.http.get("operations", {"sweep": sweep})["operations"]
@@ -111,8 +111,8 @@ def _check_driven(server: ServedSweeps, sweep: str) -> None:
         raise OutOfReach(message, fix=f"{command} has it started")
 
 
-def _await_sinks(watched: api.Watched) -> api.Record:
+def _await_sinks(server: ServedSweeps, follow: Follow[SweepState]) -> Record:
     """Return an ended sweep once its driver has sent all of it to the sinks, or is gone."""
-    while (record := watched.record()).behind and record.driver == "alive":
+    while (record := server.record_of(follow)).behind and record.driver == "alive":
         time.sleep(POLL_S)
     return record

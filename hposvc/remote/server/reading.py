@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from hposvc import api
 from hposvc.analysis import reproduction
 from hposvc.errors import Denied, NotFound, OutOfReach
+from hposvc.open_sweep import Record
 from hposvc.operations.doctor import Check
 from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps, place
 
@@ -54,9 +54,7 @@ def feed(
         since = page["next"]
 
 
-def compare_again(
-    server: ServedSweeps, record: api.Record
-) -> reproduction.ReproductionResult | None:
+def compare_again(server: ServedSweeps, record: Record) -> reproduction.ReproductionResult | None:
     """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
     if reproduction.trial_of(record.row) is None:
         return None

@@ -7,6 +7,7 @@ from hposvc import api
 from hposvc.analysis.reproduction import Trained
 from hposvc.errors import NotFound
 from hposvc.events import NOTHING, RENEWALS, Attached, Event, Requested, Verb
+from hposvc.open_sweep import Record
 from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
@@ -47,7 +48,7 @@ def extend(
     set: Mapping[str, object] = NOTHING,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     """Raise a sweep's limits, and show it if it had ended, like `requests.extend`."""
     changes = dict(set) if trials is None else more_trials(set, trials)
     return _renew(server, sweep, "extend", None, changes, watching)
@@ -59,7 +60,7 @@ def retry(
     trial: str | None = None,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     """Try failed trials again, and show the sweep if it had ended, like `requests.retry`."""
     return _renew(server, sweep, "retry", trial, NOTHING, watching)
 
@@ -79,7 +80,7 @@ def resume(
     with watching(name) as watchers:
         if ended:
             server.result(answer)
-            record = server.watch(name).record()
+            record = server.record_of(server.follow(name))
             return Trained(record, reading.compare_again(server, record), had_ended=True)
         record = following.show(
             server, name, watchers, answer["operation"], before["seq"], _resumes
@@ -136,7 +137,7 @@ def _renew(
     trial: str | None,
     changes: Mapping[str, object],
     watching: api.Watching,
-) -> api.Record | RequestReceipt:
+) -> Record | RequestReceipt:
     before = server.status(sweep)
     receipt = steer(server, before["sweep"], verb, trial, changes)
     if receipt.state not in OVER:

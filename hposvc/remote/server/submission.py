@@ -15,6 +15,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
 from hposvc.errors import SpecError, fail
+from hposvc.open_sweep import Record
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
 from hposvc.remote.server import following, reading
 from hposvc.remote.server.connection import ServedSweeps, place
@@ -97,7 +98,7 @@ def run(
     address: str | None = None,
     watching: api.Watching = api.unwatched,
     debug: bool = False,
-) -> api.Record:
+) -> Record:
     """Submit a new sweep, and show it to its end, like `start.run`."""
     if debug:
         raise fail("runs a trial in this process", "--debug", fix="leave out --server, or --debug")
@@ -114,7 +115,7 @@ def fork(
     identifier: str | None = None,
     address: str | None = None,
     watching: api.Watching = api.unwatched,
-) -> api.Record:
+) -> Record:
     """Have a new sweep learn from another, and show it to its end, like `start.fork`."""
     spec = overrides.apply(from_mapping(server.facts(sweep)["row"]["spec"]), set).data
     body = {"set": dict(set), "secrets": find_variables(spec)}

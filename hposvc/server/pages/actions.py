@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from hposvc.api import Record
+from hposvc.open_sweep import Record
 from hposvc.state.trial import TrialState
 
 LIMITS = "One change a line, as KEY=VALUE: fidelity.max=27, budget.gpu_hours=40, metric.target=0.9"

@@ -1,8 +1,4 @@
-"""Histories of sweeps for charts, kept in memory: a look applies new events only.
-
-Memory is bounded by the number of events behind all histories together, as in `Folded`; a history
-takes some 1.5 kB for each event of its sweep, because it keeps what the state forgets.
-"""
+"""Histories of sweeps for charts, kept in memory, and the charts that were made of them."""
 
 import asyncio
 import time
@@ -19,15 +15,18 @@ from hposvc import spec as specs
 from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding
 from hposvc.analysis.verdict import verdict
+from hposvc.events import Event
+from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting import charts
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.server.folded import naming_unreadable
 
-MOST_EVENTS = 200_000  # of all histories in memory, some 300 MB
-OWN_EVENTS = 100  # what a history without events weighs
-MOST_ENTRIES = 500  # sweeps of which models' answers are kept, with or without their histories
+# Of all histories in memory, some 300 MB: a history takes some 1.5 kB for each event of its sweep,
+# because it keeps what the state forgets.
+MOST_EVENTS = 200_000
+MOST_ANSWERS = 500  # sweeps of which models' answers are kept, with or without their histories
 REST = 20  # a chart that took a second to make is made again after so many seconds
 # Charts of models, which take seconds to fit: of a live sweep at most once in so many seconds.
 FITTED, FITS_S = ("importance", "slices", "contours"), 60.0
@@ -53,63 +52,73 @@ class Fitted:
 
 
 @dataclass
-class KeptHistory:
-    """A sweep's history, with the charts that were made of it."""
+class ModelAnswers:
+    """What models said of a sweep last, which is small and took long: it outlives the history."""
 
-    row: SweepRow
-    lock: Lock = field(default_factory=Lock)  # of the history
     fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    history: History | None = None  # None: not read yet
-    seq: int = 0
-    drawn: dict[str, DrawnChart] = field(default_factory=dict)
     fitted: Fitted | None = None
     judged: tuple[int, list[Finding]] | None = None  # by the number of the event behind the answers
 
-    @property
-    def weight(self) -> int:
-        """How much memory it takes, in events."""
-        return OWN_EVENTS + (self.seq if self.history is not None else 0)
+
+@dataclass
+class ChartedSweep:
+    """A fold of a sweep's events: its history, with the charts that were made of it."""
+
+    history: History
+    drawn: dict[str, DrawnChart] = field(default_factory=dict)
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        self.history.apply(event)
 
 
 @dataclass(frozen=True)
 class ReadHistory:
     """A history that is being read. It must not change meanwhile, so its lock is held."""
 
-    entry: KeptHistory
-    history: History
+    row: SweepRow
+    seq: int
+    charted: ChartedSweep
+    answers: ModelAnswers
+
+    @property
+    def history(self) -> History:
+        return self.charted.history
 
     def judge(self) -> list[Finding]:
         """Return the verdict on the sweep as of the models' last answers."""
-        entry, fitted = self.entry, self.entry.fitted
-        if entry.judged is None or fitted is None or entry.judged[0] != fitted.seq:
+        judged, fitted = self.answers.judged, self.answers.fitted
+        if judged is None or fitted is None or judged[0] != fitted.seq:
             answers = fitted.answers if fitted else ()
-            seq = fitted.seq if fitted else entry.seq
-            entry.judged = (seq, verdict(entry.row.id, self.history.state, answers))
-        return entry.judged[1]
+            seq = fitted.seq if fitted else self.seq
+            judged = (seq, verdict(self.row.id, self.history.state, answers))
+            self.answers.judged = judged
+        return judged[1]
 
     def draw(self, kind: str) -> DrawnChart:
         """Return a chart, made lately: one that takes long to make may be a little old."""
-        entry, begun = self.entry, time.monotonic()
-        drawn = entry.drawn.get(kind)
-        seq = entry.fitted.seq if kind in FITTED and entry.fitted else entry.seq
+        fitted, begun = self.answers.fitted, time.monotonic()
+        drawn = self.charted.drawn.get(kind)
+        seq = fitted.seq if kind in FITTED and fitted else self.seq
         if drawn is not None and (drawn.seq == seq or begun < drawn.fresh_until):
             return drawn
-        self.history.answers = entry.fitted.answers if entry.fitted else None
+        self.history.answers = fitted.answers if fitted else None
         chart = charts.KINDS[kind].build(self.history)
         svg = "" if chart is None else charts.draw(chart)
         ended = time.monotonic()
         rest = 0.0 if kind in FITTED else REST * (ended - begun)
-        entry.drawn[kind] = DrawnChart(seq, chart, svg, ended + rest)
-        return entry.drawn[kind]
+        self.charted.drawn[kind] = DrawnChart(seq, chart, svg, ended + rest)
+        return self.charted.drawn[kind]
 
 
 class Histories:
-    """The histories of the sweeps whose charts were looked at last, each with a lock."""
+    """The histories of the sweeps whose charts were looked at last."""
 
     def __init__(self, sweeps: api.Sweeps, most_events: int = MOST_EVENTS) -> None:
-        self.sweeps, self.most_events = sweeps, most_events
-        self._lock = Lock()
-        self._entries: OrderedDict[str, KeptHistory] = OrderedDict()  # the last one was read last
+        self.sweeps = sweeps
+        self.followers = Followers(self._follow, most_events)
+        self._lock = Lock()  # of the answers
+        self._answers: OrderedDict[tuple[str, float], ModelAnswers] = OrderedDict()
 
     @contextmanager
     def open(self, row: SweepRow) -> Iterator[ReadHistory]:
@@ -118,78 +127,44 @@ class Histories:
         Raises:
             Unreadable: another version wrote the sweep, or its packed events are damaged.
         """
-        entry = self._entry(row)
-        with entry.lock:
-            history = self._look(entry)
-            yield ReadHistory(entry, history)
-        self._evict()
+        with self.followers.open(row) as follow:
+            with naming_unreadable(row):
+                charted = follow.look()
+            yield ReadHistory(row, follow.seq, charted, self._answers_on(row))
 
     async def fit(self, row: SweepRow) -> None:
         """Ask models what a sweep's results say, unless they said so lately.
 
         Meanwhile other charts are read, and whoever waits here holds no thread.
         """
-        entry = self._entry(row)
-        if entry.fitted is not None and entry.fitting.locked():
+        answers = self._answers_on(row)
+        if answers.fitted is not None and answers.fitting.locked():
             return  # what is there does until then
-        async with entry.fitting:
-            await run_in_threadpool(self._fit, entry)
+        async with answers.fitting:
+            await run_in_threadpool(self._fit, row)
 
-    def _fit(self, entry: KeptHistory) -> None:
-        with entry.lock:
-            history, fitted = self._look(entry), entry.fitted
-            seq, rests = entry.seq, not history.state.finished
+    def _fit(self, row: SweepRow) -> None:
+        with self.open(row) as read:
+            state, seq, fitted = read.history.state, read.seq, read.answers.fitted
+            rests = not state.finished
             if fitted and (fitted.seq == seq or (rests and time.monotonic() < fitted.fresh_until)):
                 return
-            spec, trials = history.state.spec, [*history.state.history()]
+            spec, trials = state.spec, [*state.history()]
         begun = time.monotonic()
-        answers = explained(spec, trials)
+        explanations = explained(spec, trials)
         ended = time.monotonic()
-        entry.fitted = Fitted(seq, answers, ended + max(FITS_S, REST * (ended - begun)))
+        fresh_until = ended + max(FITS_S, REST * (ended - begun))
+        self._answers_on(row).fitted = Fitted(seq, explanations, fresh_until)
 
-    @property
-    def events(self) -> int:
-        """The number of events behind all histories in memory."""
+    def _follow(self, row: SweepRow) -> Follow[ChartedSweep]:
+        return Follow(self.sweeps, row, lambda: ChartedSweep(History(specs.restore(row.spec))))
+
+    def _answers_on(self, row: SweepRow) -> ModelAnswers:
+        """Return the models' answers on a sweep, and forget those not read for longest."""
+        key = (row.id, row.created)  # a deleted sweep may have left its id to another one
         with self._lock:
-            return sum(entry.weight for entry in self._entries.values())
-
-    def _look(self, entry: KeptHistory) -> History:
-        """Apply the journal's new events."""
-        history = entry.history
-        entry.history = None  # until all events were applied in full
-        with naming_unreadable(entry.row):
-            if history is None:
-                history, entry.seq = History(specs.restore(entry.row.spec)), 0
-                entry.drawn.clear()
-            for seq, event in self.sweeps.read(entry.row.id, entry.seq):
-                history.apply(event)
-                entry.seq = seq
-        entry.history = history
-        return history
-
-    def _entry(self, row: SweepRow) -> KeptHistory:
-        with self._lock:
-            entry = self._entries.get(row.id)
-            # A sweep that was deleted may have left its id to another one.
-            if entry is None or (entry.row.created, entry.row.spec) != (row.created, row.spec):
-                entry = self._entries[row.id] = KeptHistory(row)
-            self._entries.move_to_end(row.id)
-            return entry
-
-    def _evict(self) -> None:
-        """Forget the histories that were not read for longest, until the others fit.
-
-        What models said of them, which is small and took long, is kept.
-        """
-        with self._lock:
-            events = sum(entry.weight for entry in self._entries.values())
-            for entry in [*self._entries.values()][:-1]:
-                if events <= self.most_events:
-                    break
-                if entry.lock.acquire(blocking=False):  # else somebody reads it
-                    events -= entry.weight - OWN_EVENTS
-                    entry.history = None
-                    entry.drawn.clear()
-                    entry.lock.release()
-            while len(self._entries) > MOST_ENTRIES:
-                self._entries.popitem(last=False)
+            answers = self._answers.setdefault(key, ModelAnswers())
+            self._answers.move_to_end(key)
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+            return answers

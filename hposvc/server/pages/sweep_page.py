@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from hposvc.api import Record
 from hposvc.errors import NotFound, SpecError
 from hposvc.events import EVENT_KINDS
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record
 from hposvc.operations import selection
 from hposvc.reporting.charts import KINDS
 from hposvc.server.access import Principal, Reader
@@ -63,7 +63,7 @@ def show_sweep(
         record = folded.record(best_trials)
         state = record.state
         gpus = state.spec.resources.gpus_per_worker
-        table = _table(record, folded.ranked, where, sort, number)
+        table = _table(record, state.ranked, where, sort, number)
         return page(
             request,
             "sweep.html",

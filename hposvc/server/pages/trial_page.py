@@ -6,9 +6,10 @@ from fastapi import APIRouter, Request, Response
 
 from hposvc import api
 from hposvc.analysis import audit as audits
-from hposvc.api import Record
 from hposvc.events import EVENT_KINDS
 from hposvc.journal.home import Home
+from hposvc.journal.logs import Log
+from hposvc.open_sweep import Record, check_trial
 from hposvc.reporting.history import History
 from hposvc.server.access import Reader
 from hposvc.server.pages import actions, pictures
@@ -39,7 +40,7 @@ def show_trial(
         decided = _decisions(read.history, trial)
     with service.folded.open(row) as folded:
         record = folded.record(lambda state: [trial, EXPERIMENT])
-        api.check_trial(record, trial)
+        check_trial(record, trial)
         state, shown = record.state, record.state.trials[trial]
         logs = _tails(api.logs(service.sweeps, record, trial, None))
         names = list(state.trials)
@@ -118,7 +119,7 @@ def _run_in_mlflow(record: Record, home: Home, trial: str) -> dict[str, str]:
     return {"uri": hide_passwords(uri), "url": url}
 
 
-def _tails(logs: list[api.Log]) -> list[dict[str, Any]]:
+def _tails(logs: list[Log]) -> list[dict[str, Any]]:
     """Return the end of each rank's log of the last order."""
     last = max((log.order for log in logs), default=0)
     return [log.part(TAIL) for log in logs if log.order == last][:RANKS]

@@ -13,10 +13,10 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit as audits
 from hposvc.analysis import devices, lineage, reproduction
-from hposvc.api import Record
 from hposvc.errors import NotFound, fail
 from hposvc.journal import submissions
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record, check_trial
 from hposvc.operations import selection
 from hposvc.operations.selection import Row
 from hposvc.server import models
@@ -100,13 +100,11 @@ def find_sweeps(
 def listed_rows(service: Service, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
     """Return what a list says of each sweep."""
     owners = owners_of(service, rows)
-    listed = api.ls_rows(service.sweeps, rows, service.folded.look)
+    listed = api.ls_rows(service.sweeps, rows, service.folded.followers.look)
     return [{**row, "owner": owners.get(row["sweep"])} for row in listed]
 
 
-def visible_queue(
-    service: Service, caller: Principal, record: api.Record
-) -> dict[str, object] | None:
+def visible_queue(service: Service, caller: Principal, record: Record) -> dict[str, object] | None:
     """Return what a sweep waits for, with those sweeps before it that the caller may see."""
     if record.queue is None:
         return None
@@ -219,7 +217,7 @@ def get_trial(
     """Return a trial."""
     with service.folded.open(service.find(caller, sweep)) as folded:
         record = folded.record(lambda state: [trial])
-        api.check_trial(record, trial)
+        check_trial(record, trial)
         state = record.state
         data = summary.trial_row(state, state.trials[trial], record.runs, record.driver)
     return tagged(request, models.Trial.model_validate(data))

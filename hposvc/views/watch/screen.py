@@ -6,7 +6,7 @@ nothing is drawn while it changes. Only rows on the screen are drawn, and only t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
@@ -22,13 +22,15 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.audit import Line
 from hposvc.analysis.audit.trial_audit import TrialAudit
 from hposvc.errors import OutOfReach, StoreError
 from hposvc.events import DriverState, Event, Verb
+from hposvc.journal.follow import Follow
+from hposvc.open_sweep import SweepSource
 from hposvc.operations.requests import RequestReceipt
+from hposvc.state.sweep import SweepState
 from hposvc.views import dashboard
 from hposvc.views.console import Plain
 from hposvc.views.result import describe_receipt
@@ -241,13 +243,20 @@ class WatchApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "hposvc watch"
 
-    def __init__(self, watched: api.Watched, steer: Steer, starts_drivers: bool = False) -> None:
+    def __init__(
+        self,
+        source: SweepSource,
+        follow: Follow[SweepState],
+        steer: Steer,
+        starts_drivers: bool = False,
+    ) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
-        self.watched, self.steer, self.starts_drivers = watched, steer, starts_drivers
-        self.sweep = watched.row.id
+        self.source, self.follow = source, follow
+        self.steer, self.starts_drivers = steer, starts_drivers
+        self.sweep = follow.row.id
         self.driver: DriverState = "alive"
-        self.board = Board(watched.state)
+        self.board = Board(follow.state)
         self.table = TrialRows(self.board)
         self.view = details.VIEWS[0]
         self.note = ""  # why the journal can't be read; empty: it can
@@ -255,8 +264,7 @@ class WatchApp(App[None]):
         self._shown: dict[str, object] = {}  # what each part depends on as it is shown
         self._bests_of: tuple[str | None, float | None] = (None, None)
         self._bests_then: Sequence[float] = ()
-        self._audit: TrialAudit | None = None
-        self._audit_seq = 0
+        self._audit: Follow[TrialAudit] | None = None
         self._lines: list[Line] | None = None  # of the selected trial; None: being read
         self._log_text: str | None = None
 
@@ -289,12 +297,12 @@ class WatchApp(App[None]):
 
     @work(thread=True, name="read", exit_on_error=False)
     def _read(self) -> None:
-        watched = self.watched
+        row = self.follow.row
         try:
             # First the driver: one that ends now writes its events before it lets go.
-            driver = watched.source.driver_of(watched.row)
-            queue = watched.source.queue_of(watched.row) if driver != "alive" else None
-            new = list(islice(watched.source.read(watched.row.id, watched.seq), MOST))
+            driver = self.source.driver_of(row)
+            queue = self.source.queue_of(row) if driver != "alive" else None
+            new = list(islice(self.source.read(row.id, self.follow.seq), MOST))
         except (OutOfReach, StoreError) as error:
             note = f"no answer, trying again: {error}"
             self.call_from_thread(self._take, [], self.driver, note)
@@ -305,7 +313,7 @@ class WatchApp(App[None]):
     def _take(self, new: list[tuple[int, Event]], driver: DriverState, note: str) -> None:
         """Apply new events, and draw what they changed."""
         events: list[Event] = []
-        self.watched.apply(new, events.append)
+        self.follow.apply(new, events.append)
         self.note, self.driver = note, driver
         touched = self.board.take(events, driver)
         if touched or events:
@@ -321,7 +329,7 @@ class WatchApp(App[None]):
 
     def draw(self) -> None:
         """Draw the head, the selected trial and the foot; the table draws itself."""
-        state = self.watched.state
+        state = self.follow.state
         seconds = (
             dashboard.elapsed_s(state, time.time()) if self.driver == "alive" else state.elapsed_s
         )
@@ -346,15 +354,15 @@ class WatchApp(App[None]):
 
     def _bests(self) -> Sequence[float]:
         """Return the best values so far, made anew when there is a better one."""
-        best = self.watched.state.best
-        value = None if best is None else self.watched.state.trials[best].value
+        best = self.follow.state.best
+        value = None if best is None else self.follow.state.trials[best].value
         if self._bests_of != (best, value):
-            self._bests_of, self._bests_then = (best, value), best_so_far(self.watched.state)
+            self._bests_of, self._bests_then = (best, value), best_so_far(self.follow.state)
         return self._bests_then
 
     def _hint(self) -> str:
         """Return what else is to be said about the sweep."""
-        state, resume = self.watched.state, f"hposvc resume {self.sweep}"
+        state, resume = self.follow.state, f"hposvc resume {self.sweep}"
         if self.note:
             return self.note
         if state.state in ("RUNNING", "QUEUED") and self.driver != "alive":
@@ -383,7 +391,7 @@ class WatchApp(App[None]):
             tabs.append(f"  {self.board.count()}", "bright_black")
         tabs.no_wrap, tabs.overflow = True, "ellipsis"
         self._put("#tabs", lambda: tabs, tabs)
-        room, state = self.query_one("#detail").size, self.watched.state
+        room, state = self.query_one("#detail").size, self.follow.state
         if name is None:
             empty = Text("no trial is like that" if state.trials else "no trials yet")
             self._put("#text", lambda: empty, empty)
@@ -395,7 +403,7 @@ class WatchApp(App[None]):
 
     def _detail(self, name: str, room: Size) -> RenderableType:
         """Return the view of a trial."""
-        state = self.watched.state
+        state = self.follow.state
         match self.view:
             case "curve":
                 return details.curve(state, name, room.width - 1, room.height)
@@ -426,27 +434,22 @@ class WatchApp(App[None]):
     @work(thread=True, exclusive=True, group="trial", exit_on_error=False)
     def _read_decisions(self, name: str) -> None:
         """Fold the journal for one trial; a later look adds what is new."""
-        watched = self.watched
-        audit, after = self._audit, self._audit_seq
-        if audit is None or audit.trial != name:
-            audit, after = TrialAudit(specs.restore(watched.row.spec), name), 0
-        for seq, event in watched.source.read(watched.row.id, after):
-            if self.table.chosen != name:
-                return
-            audit.read(event)
-            after = seq
-        self.call_from_thread(self._show_decisions, audit, after)
+        audit, row = self._audit, self.follow.row
+        if audit is None or audit.state.trial != name:
+            audit = Follow(self.source, row, lambda: TrialAudit(specs.restore(row.spec), name))
+        events = self.source.read(row.id, audit.seq)
+        audit.apply(takewhile(lambda _: self.table.chosen == name, events))
+        self.call_from_thread(self._show_decisions, audit)
 
-    def _show_decisions(self, audit: TrialAudit, seq: int) -> None:
-        if audit.trial == self.table.chosen:
-            self._audit, self._audit_seq, self._lines = audit, seq, list(audit.lines)
+    def _show_decisions(self, audit: Follow[TrialAudit]) -> None:
+        if audit.state.trial == self.table.chosen:
+            self._audit, self._lines = audit, list(audit.state.lines)
             self._draw_trial()
 
     @work(thread=True, exclusive=True, group="trial", exit_on_error=False)
     def _read_log(self, name: str) -> None:
-        watched = self.watched
         try:
-            parts = watched.source.log_parts(watched.row, name, 0, LOG_BYTES)
+            parts = self.source.log_parts(self.follow.row, name, 0, LOG_BYTES)
             text = parts[-1]["text"] if parts else ""
         except (OutOfReach, StoreError, OSError) as error:
             text = f"the log can't be read: {error}"
@@ -518,7 +521,7 @@ class WatchApp(App[None]):
 
     def action_steer(self, verb: Verb) -> None:
         """Ask what to do, and send it; what can't be done is said instead."""
-        asked = steering.question(verb, self.sweep, self.watched.state, self.table.chosen)
+        asked = steering.question(verb, self.sweep, self.follow.state, self.table.chosen)
         if not asked.choices and not asked.number:
             self.say(asked.title)
             return
@@ -540,11 +543,13 @@ class WatchApp(App[None]):
         self.call_from_thread(self.look)
 
 
-def show(watched: api.Watched, steer: Steer, starts_drivers: bool) -> None:
+def show(
+    source: SweepSource, follow: Follow[SweepState], steer: Steer, starts_drivers: bool
+) -> None:
     """Show a sweep on the whole screen until somebody leaves.
 
     Args:
         steer: sends a request for the sweep or a trial, with changes of limits.
         starts_drivers: a server goes on with the sweep when it is extended or retried.
     """
-    WatchApp(watched, steer, starts_drivers).run()
+    WatchApp(source, follow, steer, starts_drivers).run()

@@ -16,7 +16,7 @@ from simulated_sweeps import make_spec
 from steering_texts import HIDES, STEERS, steering
 
 import hposvc
-from hposvc import api
+from hposvc import open_sweep
 from hposvc.journal.home import Home
 from hposvc.remote.http import TOKEN, TOKEN_FILE
 from hposvc.tracking.mlflow_client import tracker_of
@@ -169,7 +169,7 @@ def test_what_mlflow_lacks_is_found_and_repaired_with_a_server(place, recorded):
 
 
 def test_logs_of_any_length_are_shown_and_followed(recorded, place, monkeypatch):
-    monkeypatch.setattr(api, "LOG_BYTES", 1000)
+    monkeypatch.setattr(open_sweep, "LOG_BYTES", 1000)
     log = place.home / "sweeps" / "torn" / "logs" / "t0001" / "1-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"größer {number}\n" for number in range(1000)))

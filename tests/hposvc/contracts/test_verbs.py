@@ -18,6 +18,7 @@ from hposvc.cli.main import commands
 ROOT = Path(hposvc.__file__).parent
 BELOW = (
     "api",
+    "open_sweep",
     "operations",
     "analysis",
     "remote",
@@ -41,13 +42,17 @@ FUNCTIONS = {
     ],
     "resume": ["remote.client.resume"],
     "ls": ["remote.client.ls"],
-    "status": ["api.OpenSweep.record"],
-    "watch": ["api.OpenSweep.watch"],
+    "status": ["open_sweep.OpenSweep.record"],
+    "watch": ["open_sweep.OpenSweep.follow"],
     "trials": ["operations.selection.trials"],
-    "best": ["api.OpenSweep.record", "analysis.verdict.sureness"],
-    "why": ["api.OpenSweep.record", "analysis.verdict.verdict"],
+    "best": ["open_sweep.OpenSweep.record", "analysis.verdict.sureness"],
+    "why": ["open_sweep.OpenSweep.record", "analysis.verdict.verdict"],
     # --follow; what failed where no files are
-    "logs": ["api.OpenSweep.logs", "api.OpenSweep.follow_logs", "api.OpenSweep.record"],
+    "logs": [
+        "open_sweep.OpenSweep.logs",
+        "open_sweep.OpenSweep.follow_logs",
+        "open_sweep.OpenSweep.record",
+    ],
     "audit": ["analysis.audit.explain"],
     "report": ["reporting.writing.report"],
     "compare": ["reporting.comparison.compare"],
@@ -122,7 +127,7 @@ def called(function: ast.FunctionDef, module: ast.Module) -> Iterator[str]:
     for node in (node for statement in function.body for node in ast.walk(statement)):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name("open_sweep")))):
-                yield f"api.OpenSweep.{node.func.attr}"
+                yield f"open_sweep.OpenSweep.{node.func.attr}"
             case ast.Call(func=ast.Attribute(value=ast.Name(name))) if name in names:
                 yield f"{names[name]}.{node.func.attr}"
             case ast.Call(func=ast.Name(name)) if name in names:

@@ -1,13 +1,13 @@
 """Trials that get the workers which others have left. If these fail, GPUs stand idle or are taken
 twice."""
 
+import audits
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
 from simulated_sweeps import Lab, make_spec
 
-from hposvc.analysis import audit
 from hposvc.events import WIDER, Decided, Ended, Failed, Ordered
 
 SLOTS = 8
@@ -94,7 +94,7 @@ def test_why_a_trial_changed_its_workers_is_told(lab):
     lab.run(wide)
     events = lab.events()
     grown = next(e.trial for e in events if isinstance(e, Decided) and e.reason == WIDER)
-    told = [line.why for line in audit.of_trial(wide, events, grown)]
+    told = [line.why for line in audits.of_trial(wide, events, grown)]
     assert any("from 1 workers to" in why for why in told)
     assert any("there was room for more workers" in why for why in told)
 

@@ -8,6 +8,7 @@ from compared_sweeps import NARROW, WIDE
 
 from hposvc import api
 from hposvc.errors import SpecError
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.comparison import compare
 
 
@@ -21,7 +22,7 @@ def compared(sweeps):
     """Return a function that compares sweeps by their ids."""
 
     def answer(*names, **options):
-        return compare([api.OpenSweep(sweeps, name) for name in names], **options)
+        return compare([OpenSweep(sweeps, name) for name in names], **options)
 
     return answer
 

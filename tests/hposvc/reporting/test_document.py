@@ -9,6 +9,7 @@ from browser import PHONE
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.forecast import kept
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section, html, packed
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -28,7 +29,7 @@ def file_of(sweeps, tmp_path_factory):
     def write(*names):
         file = folder / f"{'-'.join(names)}.html"
         if not file.exists():
-            sections = [Section.read(api.OpenSweep(sweeps, name)) for name in names]
+            sections = [Section.read(OpenSweep(sweeps, name)) for name in names]
             file.write_text(html(sections))
         return file
 
@@ -209,7 +210,7 @@ def test_a_report_says_how_good_the_forecast_was(sweeps):
     wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0}
     plan = {**dict.fromkeys(kept.FIGURES), "wall_s": wall_s, "source": {"origin": "pilot"}}
     kept.keep(sweeps.home, specs.restore(row.spec), plan, now=row.created - 1)
-    section = Section.read(api.OpenSweep(sweeps, "plain"), sweeps.home)
+    section = Section.read(OpenSweep(sweeps, "plain"), sweeps.home)
     (time,) = [figure for figure in section.figures if figure.name == "Time"]
     assert time.note == "forecast 2s, outside 1s to 3s"
     assert section.json()["forecast"]["figures"][0]["held"] is False

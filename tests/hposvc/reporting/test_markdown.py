@@ -7,6 +7,7 @@ import odd_sweeps
 import pytest
 
 from hposvc import api
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section
 from hposvc.reporting.markdown import escape, markdown
 
@@ -18,7 +19,7 @@ def sweeps(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["plain", "empty", "front"])
 def test_every_picture_that_is_named_is_there(name, sweeps):
-    files = markdown([Section.read(api.OpenSweep(sweeps, name))], "it")
+    files = markdown([Section.read(OpenSweep(sweeps, name))], "it")
     named = re.findall(r"\]\(([^)]+\.png)\)", files["it.md"])
     assert set(named) == files.keys() - {"it.md"}
     for picture in named:
@@ -29,17 +30,17 @@ def test_every_picture_that_is_named_is_there(name, sweeps):
 
 
 def test_the_best_trial_is_in_a_table(sweeps):
-    text = markdown([Section.read(api.OpenSweep(sweeps, "plain"))], "it")["it.md"]
+    text = markdown([Section.read(OpenSweep(sweeps, "plain"))], "it")["it.md"]
     best = api.load(sweeps, "plain").front()[0]
     assert f"| {best['trial']} | {best['value']:.5g} |" in text
 
 
 def test_several_sweeps_begin_with_their_comparison(sweeps):
-    sections = [Section.read(api.OpenSweep(sweeps, name)) for name in ("plain", "one")]
+    sections = [Section.read(OpenSweep(sweeps, name)) for name in ("plain", "one")]
     files = markdown(sections, "it")
     assert "At equal cost" in files["it.md"].split("## plain")[0]
     assert "it-comparison.png" in files
-    other = markdown([sections[0], Section.read(api.OpenSweep(sweeps, "empty"))], "it")
+    other = markdown([sections[0], Section.read(OpenSweep(sweeps, "empty"))], "it")
     assert "it-comparison.png" not in other
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 import hposvc
 from hposvc import Sweep, api
 from hposvc.errors import SpecError
+from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.model_card import hand_on
 from trainables.zoo.digits import DigitsCNN
 
@@ -53,7 +54,7 @@ def home(tmp_path_factory):
 
 
 def opened(home, sweep):
-    return api.OpenSweep(api.Sweeps.open(home), sweep)
+    return OpenSweep(api.Sweeps.open(home), sweep)
 
 
 def test_weights_of_a_task_are_read_without_this_package(home, tmp_path):

@@ -2,10 +2,10 @@ import pytest
 from printed import text_of
 from simulated_sweeps import at_desk
 
-from hposvc.api import Record
 from hposvc.events import Failed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record
 from hposvc.operations.requests import RequestReceipt
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.views.result import (

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from audits import of_sweep, of_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
 
-from hposvc.analysis.audit import of_sweep, of_trial
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Attached, Failed, Ordered, Proposed, Requested
 from hposvc.journal.database import Store

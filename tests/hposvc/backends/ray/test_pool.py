@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+import audits
 import psutil
 import pytest
 import ray
@@ -14,7 +15,6 @@ from engines import await_none, in_slots
 from cluster import inspection, launch
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis import audit
 from hposvc.backends.backend import Setting
 from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.pool import RayPool
@@ -278,7 +278,7 @@ def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
     assert (other["state"], other["attempts"]) == ("COMPLETED", 1)
     assert events(sweeps, sweep, Failed) == []
     happened = [event for _, event in sweeps.journal.read(sweep)]
-    *_, killed, ended = audit.of_trial(sweep_spec, happened, late["trial"])
+    *_, killed, ended = audits.of_trial(sweep_spec, happened, late["trial"])
     assert (killed.what, ended.what) == ("killed", "ended")
     assert re.match(r"timeout; it had run for [\d.]+ s, and failure\.timeout is 4 s", killed.why)
     assert ended.why == "FAILED; timeout; loss none"

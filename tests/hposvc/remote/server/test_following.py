@@ -56,7 +56,7 @@ def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(serv
 
 
 def test_status_counts_the_wait_for_a_driver(server):
-    waiting = server.watch("second").record()
+    waiting = server.record_of(server.follow("second"))
     assert waiting.queue is not None
     assert waiting.queue.ahead == ("first",)
     status = waiting.status()

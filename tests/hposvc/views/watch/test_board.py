@@ -2,7 +2,7 @@ import math
 
 import pytest
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, report, watched
+from watched_sweeps import begin, report, state_of
 
 from hposvc.events import Attached, Ended, Failed
 from hposvc.views.watch.board import Board
@@ -20,7 +20,7 @@ def board():
         events.append(report(name, number, number + 0.5, 9 if number == 1 else 1, loss))
     events += [Ended(9.0, 1, "t0001"), Failed(9.0, 4, "t0004", "oom", "CUDA out of memory")]
     events += begin("t0005", 5, 10.0, lr=1e-5)
-    return Board(watched(make_spec(), events).state)
+    return Board(state_of(make_spec(), events))
 
 
 def test_the_best_trial_is_first_and_those_without_a_value_are_last(board):

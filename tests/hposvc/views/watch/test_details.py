@@ -2,7 +2,7 @@ import math
 
 from printed import text_of
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, report, watched
+from watched_sweeps import begin, report, state_of
 
 from hposvc.events import Attached
 from hposvc.views.watch import details
@@ -11,7 +11,7 @@ EVENTS = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0), report("t0001", 1, 2
 
 
 def test_a_trial_without_a_value_says_so():
-    state = watched(make_spec(), EVENTS[:-1]).state
+    state = state_of(make_spec(), EVENTS[:-1])
     assert "t0001 has no loss yet" in text_of(details.curve(state, "t0001", 60, 8))
-    state = watched(make_spec(), [*EVENTS[:-1], report("t0001", 1, 2.0, 1, math.nan)]).state
+    state = state_of(make_spec(), [*EVENTS[:-1], report("t0001", 1, 2.0, 1, math.nan)])
     assert "no finite loss" in text_of(details.curve(state, "t0001", 60, 8))

@@ -2,7 +2,7 @@ from simulated_sweeps import make_spec
 from watched_sweeps import begin, failing, report, watched
 
 from hposvc.events import Ended, Finished
-from hposvc.views.watch.lines import follow
+from hposvc.views.watch.lines import print_lines
 
 
 def said(capsys):
@@ -10,21 +10,21 @@ def said(capsys):
 
 
 def test_a_running_sweep_is_summed_up_and_followed_to_its_end(capsys):
-    sweep = watched(make_spec(), failing(2))
-    sweep.source.events += [
+    source, follow = watched(make_spec(), failing(2))
+    source.events += [
         *begin("t0003", 3, 5.0),
         report("t0003", 3, 6.0, 9, 0.25),
         Ended(7.0, 3, "t0003"),
     ]
     first = iter([[], [Finished(8.0, "COMPLETED", "trials")]])
-    read = sweep.source.read
+    read = source.read
 
     def arriving(name, after):
-        sweep.source.events += next(first)
+        source.events += next(first)
         return read(name, after)
 
-    sweep.source.read = arriving
-    follow(sweep, starts_drivers=False)
+    source.read = arriving
+    print_lines(source, follow, starts_drivers=False)
     lines = said(capsys)
     assert lines[0].startswith("3 of 12 trials · best loss 0.25 (t0003)")
     assert lines[1] == "COMPLETED: all 3 trials are done"

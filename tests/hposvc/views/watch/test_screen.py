@@ -29,7 +29,7 @@ def running(count=3):
 @asynccontextmanager
 async def at(sweep, size=SMALL, steer=None):
     """Show a sweep; yields the app and its pilot."""
-    app = WatchApp(sweep, steer or (lambda *request: None))
+    app = WatchApp(*sweep, steer or (lambda *request: None))
     async with app.run_test(size=size) as pilot:
         await settle(app, pilot)
         yield app, pilot
@@ -77,15 +77,15 @@ def test_all_of_it_is_on_eighty_columns_and_the_keys_choose_a_trial():
 
 def test_new_events_are_read_once_and_shown():
     async def tell():
-        sweep = watched(make_spec(), running())
+        source, _ = sweep = watched(make_spec(), running())
         async with at(sweep) as (app, pilot):
-            sweep.source.events += [report("t0003", 3, 9.0, 9, 0.01), Ended(9.0, 3, "t0003")]
+            source.events += [report("t0003", 3, 9.0, 9, 0.01), Ended(9.0, 3, "t0003")]
             app.look()
             await settle(app, pilot)
             assert "best   loss 0.01  t0003 at step 9" in text_of(app)
             assert app.board.names[0] == "t0003"
-            read = len(sweep.source.events)
-            assert sweep.source.reads[-1] >= read - 2
+            read = len(source.events)
+            assert source.reads[-1] >= read - 2
             assert app.table.chosen == "t0001"  # what somebody looks at stays
 
     asyncio.run(tell())
@@ -149,10 +149,10 @@ def test_a_refused_request_says_why():
 
 def test_it_stays_at_the_end_and_says_how_the_sweep_ended():
     async def tell():
-        sweep = watched(make_spec(), running(1))
+        source, _ = sweep = watched(make_spec(), running(1))
         async with at(sweep) as (app, pilot):
-            sweep.source.events += [Ended(9.0, 1, "t0001"), Finished(9.5, "STOPPED", "user")]
-            sweep.source.driver = "none"
+            source.events += [Ended(9.0, 1, "t0001"), Finished(9.5, "STOPPED", "user")]
+            source.driver = "none"
             app.look()
             await settle(app, pilot)
             assert "stopped: a user asked for it" in text_of(app)
@@ -166,18 +166,18 @@ def test_it_stays_at_the_end_and_says_how_the_sweep_ended():
 
 def test_a_source_that_is_out_of_reach_is_named_and_asked_again():
     async def tell():
-        sweep = watched(make_spec(), running())
-        read = sweep.source.read
+        source, _ = sweep = watched(make_spec(), running())
+        read = source.read
 
         def out_of_reach(name, after):
             raise OutOfReach("http://h:8900 does not answer")
 
         async with at(sweep) as (app, pilot):
-            sweep.source.read = out_of_reach
+            source.read = out_of_reach
             app.look()
             await settle(app, pilot)
             assert "no answer, trying again: http://h:8900 does not answer" in text_of(app)
-            sweep.source.read = read
+            source.read = read
             app.look()
             await settle(app, pilot)
             assert "no answer" not in text_of(app)

@@ -1,5 +1,5 @@
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, failing, watched
+from watched_sweeps import begin, failing, state_of
 
 from hposvc.events import Attached
 from hposvc.views.watch.steering import question
@@ -8,7 +8,7 @@ RUNNING = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]
 
 
 def ask(verb, events, trial="t0001"):
-    return question(verb, "digits-1", watched(make_spec(), events).state, trial)
+    return question(verb, "digits-1", state_of(make_spec(), events), trial)
 
 
 def test_a_running_trial_or_the_sweep_can_be_stopped_and_killed():

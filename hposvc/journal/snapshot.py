@@ -13,22 +13,21 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from hposvc.state.sweep import SweepState
+from typing import Any
 
 WORTH = 5_000  # events; to fold so many takes about a quarter of a second
-PACKAGES = ("hposvc", "searchers", "trainables")  # whose classes a state is made of
+PACKAGES = ("hposvc", "searchers", "trainables")  # whose classes a fold is made of
 
 log = logging.getLogger("hposvc")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state, and the last event that was applied to it."""
+    """A fold, and the last event that was applied to it."""
 
     seq: int  # the number of `event`
     event: str  # as JSON
-    state: SweepState
+    state: Any
 
 
 def load(file: Path, identity: str) -> Snapshot | None:
@@ -90,7 +89,7 @@ def _head(identity: str, body: bytes) -> str:
 
 @cache
 def _build() -> str:
-    """Return what changes with every change of the code that a state depends on."""
+    """Return what changes with every change of the code that a fold depends on."""
     root = Path(__file__).parents[2]
     files = sorted(file for package in PACKAGES for file in (root / package).rglob("*.py"))
     stats = [(file.relative_to(root), file.stat()) for file in files]

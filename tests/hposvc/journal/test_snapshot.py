@@ -9,8 +9,9 @@ from simulated_sweeps import CALLS, Flaky, Lab, make_several, make_spec
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Reported, to_json
+from hposvc.journal import snapshot
+from hposvc.journal.follow import Follow
 from hposvc.journal.home import Home
-from hposvc.state import snapshot
 from hposvc.state.sweep import SweepState
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
@@ -61,26 +62,28 @@ def test_a_snapshot_at_any_event_says_what_the_journal_says(sweeps, tmp_path, na
     events = list(sweeps.journal.read(row.id))
     random = Random(1)
     for seq in sorted(random.sample(range(1, len(events)), 5)):
-        watched = api.Watched(sweeps, row, SweepState(specs.restore(row.spec)))
-        for _, event in events[:seq]:
-            watched.state.apply(event)
-        latest = snapshot.Snapshot(seq, to_json(event), watched.state)
-        snapshot.save(sweeps.home.snapshot(row.id), identity(row), latest)
-        read = sweeps.watch(row.id)
+        follow = Follow(sweeps, row, lambda: SweepState(specs.restore(row.spec)))
+        event = follow.apply(events[:seq])
+        latest = snapshot.Snapshot(seq, to_json(event), follow.state)
+        snapshot.save(sweeps.home.snapshot(row.id), follow.identity, latest)
+        read = begin(sweeps, row.id)
         assert read.seq == seq
         assert facts(read.look()) == facts(folded(sweeps, row))
 
 
-def identity(row):
-    return api._identity_of(row)
+def begin(sweeps, sweep):
+    """Return a sweep as of its snapshot, or as of no events."""
+    follow = sweeps.follow(sweep)
+    assert follow.state.spec
+    return follow
 
 
 def test_a_look_at_a_long_journal_leaves_a_snapshot_and_the_next_one_uses_it(sweeps, tmp_path):
     row = run(sweeps, tmp_path, SWEEPS["asha"])
     first = api.load(sweeps, "s")
-    again = sweeps.watch("s")
+    again = begin(sweeps, "s")
     assert again.seq == sweeps.journal.last("s") > 20
-    assert again.record().status() == first.status()
+    assert sweeps.record_of(again).status() == first.status()
     assert facts(again.state) == facts(folded(sweeps, row))
 
 
@@ -89,28 +92,30 @@ def test_a_journal_that_went_another_way_is_read_from_its_beginning(sweeps, tmp_
     row = run(sweeps, tmp_path, SWEEPS["asha"])
     api.load(sweeps, "s")
     file = sweeps.home.snapshot("s")
-    cached = snapshot.load(file, identity(row))
+    cached = snapshot.load(file, sweeps.follow(row.id).identity)
     other = to_json(Reported(0.0, 1, "t0001", 1, {"loss": 0.0}))
-    snapshot.save(file, identity(row), snapshot.Snapshot(cached.seq, other, cached.state))
-    assert sweeps.watch("s").seq == 0
+    snapshot.save(
+        file, sweeps.follow(row.id).identity, snapshot.Snapshot(cached.seq, other, cached.state)
+    )
+    assert begin(sweeps, "s").seq == 0
     beyond = snapshot.Snapshot(cached.seq + 5, cached.event, cached.state)
-    snapshot.save(file, identity(row), beyond)
-    assert sweeps.watch("s").seq == 0
+    snapshot.save(file, sweeps.follow(row.id).identity, beyond)
+    assert begin(sweeps, "s").seq == 0
 
 
 def test_a_snapshot_of_other_code_or_with_another_byte_is_none(sweeps, tmp_path, monkeypatch):
     row = run(sweeps, tmp_path, SWEEPS["asha"])
     api.load(sweeps, "s")
-    file = sweeps.home.snapshot("s")
-    assert snapshot.load(file, identity(row)) is not None
+    file, identity = sweeps.home.snapshot("s"), sweeps.follow(row.id).identity
+    assert snapshot.load(file, identity) is not None
     assert snapshot.load(file, "another sweep") is None
     with monkeypatch.context() as later:
         later.setattr(snapshot, "_build", lambda: "tomorrow's")
-        assert snapshot.load(file, identity(row)) is None
+        assert snapshot.load(file, identity) is None
     text = bytearray(file.read_bytes())
     text[-10] ^= 1
     file.write_bytes(text)
-    assert snapshot.load(file, identity(row)) is None
-    assert sweeps.watch("s").seq == 0
+    assert snapshot.load(file, identity) is None
+    assert begin(sweeps, "s").seq == 0
     file.unlink()
-    assert snapshot.load(file, identity(row)) is None
+    assert snapshot.load(file, identity) is None
