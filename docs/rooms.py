@@ -23,15 +23,14 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"integrations": "in other libraries' words: sklearn, optuna, hydra, hf, xgboost, ..."},
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
     {"connection": "a server's sweeps in Python"},
-    {"handle": "an existing sweep in Python", "cli": "the command's verbs"},
+    {"handle": "an existing sweep in Python", "cli": "the command line"},
+    {"server": "the same verbs over HTTP, for a team"},
+    {"verbs": "a file each: function, table, command"},
     {
-        "server": "the same verbs over HTTP, for a team",
         "agent": "take trials from a server, without Ray",
+        "views": "what people see: the console, the live table, watch",
     },
-    {
-        "views": "what people see: tables, the live table",
-        "remote": "the same verbs on a cluster, or on a server",
-    },
+    {"remote": "sweeps on a server; the server of a cluster"},
     {"reporting": "charts, and the report that holds them"},
     {
         "drafts": "a first spec for one's own code",

@@ -13,7 +13,7 @@ from rich.text import Text
 from cluster.local import LocalCluster
 from hposvc.operations.doctor import Check
 from hposvc.text import NONE, duration, format_bytes
-from hposvc.views.tables import make_table
+from hposvc.views.console import make_table
 
 COLOURS = {"ALIVE": "green", "DEAD": "red", "ok": "green", "warn": "yellow", "fail": "bold red"}
 

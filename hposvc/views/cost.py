@@ -10,7 +10,7 @@ from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Fit
 from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.text import NONE, number
-from hposvc.views.tables import make_table
+from hposvc.views.console import make_table
 
 LONGEST = 300  # characters of a refusal shown in a table; -o json has the full text
 FITS = {True: Text("yes", "green"), False: Text("no", "bold red"), None: Text(NONE)}

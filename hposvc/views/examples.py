@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from hposvc.views.tables import make_table
+from hposvc.views.console import make_table
 
 
 def example_table(rows: Iterable[Mapping[str, str]]) -> Table:

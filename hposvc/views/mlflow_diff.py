@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from hposvc.tracking.comparison import MlflowComparison
-from hposvc.views.tables import make_table
+from hposvc.views.console import make_table
 
 REMEDIES = {
     "tell": "--fix tells it again",

@@ -14,8 +14,8 @@ from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.plan import Plan
 from hposvc.spec.price import Price, amount_text
 from hposvc.text import duration
+from hposvc.views.console import make_table
 from hposvc.views.cost import size
-from hposvc.views.tables import make_table
 
 Show = Callable[[float], str]
 LIKELY = "in 8 of 10 cases"

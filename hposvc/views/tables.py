@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from hposvc import spec as specs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.state.summary import rung_steps
 from hposvc.text import NONE, duration, number
+from hposvc.views.console import make_table
 from hposvc.views.dashboard import COLOURS, Configuration, baseline_mark
 from hposvc.views.formatting import configuration, declared, micro_batch_share, scalar
 from searchers.domains import Choice, Constant, Domain, Tied
@@ -152,14 +152,6 @@ def plan(spec: SweepSpec) -> Table:
 def phase(name: str) -> Text:
     """Return a state in its colour."""
     return Text(name, COLOURS.get(name, ""))
-
-
-def make_table(*names: str) -> Table:
-    """Return an empty table with these columns."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bright_black", pad_edge=False)
-    for name in names:
-        table.add_column(name)
-    return table
 
 
 def _domain(domain: Domain) -> tuple[str, str, str]:

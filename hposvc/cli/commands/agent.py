@@ -2,8 +2,7 @@
 
 import click
 
-from hposvc.cli.app import find_server, verb
-from hposvc.cli.options import Shared, sweep_id
+from hposvc.verbs.options import Shared, find_server, sweep_id, verb
 from hposvc.views.console import note
 
 

@@ -2,13 +2,12 @@
 
 import click
 
-from hposvc.cli.app import commands, home_of
-from hposvc.cli.options import Shared, share
 from hposvc.errors import OUT_OF_REACH
+from hposvc.verbs.options import Shared, home_of, share
 from hposvc.views.console import note, show
 
 
-@commands.group()
+@click.group()
 def cluster() -> None:
     """Start, look at and end a Ray cluster on this machine."""
 

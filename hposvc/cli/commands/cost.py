@@ -4,9 +4,18 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import home_of, open_sweep, read_spec, verb
-from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
 from hposvc.errors import NO_VALUE
+from hposvc.verbs.options import (
+    Shared,
+    home_of,
+    open_sweep,
+    ray_address,
+    read_spec,
+    settings,
+    spec_file,
+    sweep_id,
+    verb,
+)
 from hposvc.views.console import note, show
 
 PICTURES = (".png", ".svg", ".pdf")

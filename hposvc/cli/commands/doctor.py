@@ -4,10 +4,9 @@ from dataclasses import asdict
 
 import click
 
-from hposvc.cli.app import find_server, open_place, verb
-from hposvc.cli.completion import complete_sweep
-from hposvc.cli.options import Shared, ray_address
 from hposvc.errors import OUT_OF_REACH
+from hposvc.verbs.completion import complete_sweep
+from hposvc.verbs.options import Shared, find_server, open_place, ray_address, verb
 from hposvc.views.console import show
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import open_sweep, verb
-from hposvc.cli.options import Shared, sweep_id
+from hposvc.verbs.options import Shared, open_sweep, sweep_id, verb
 from hposvc.views.console import emit, note
 
 if TYPE_CHECKING:

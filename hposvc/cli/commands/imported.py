@@ -4,13 +4,12 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import commands
-from hposvc.cli.options import Shared, share
 from hposvc.errors import SpecError
+from hposvc.verbs.options import Shared, share
 from hposvc.views.console import emit, note
 
 
-@commands.command("import")  # `import` can't be a function's name
+@click.command("import")  # `import` can't be a function's name
 @share
 @click.pass_obj
 @click.argument("file", type=click.Path(path_type=Path))

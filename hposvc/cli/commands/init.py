@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import verb
-from hposvc.cli.completion import complete_example
-from hposvc.cli.options import Shared
+from hposvc.verbs.completion import complete_example
+from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit, note, show
 
 if TYPE_CHECKING:

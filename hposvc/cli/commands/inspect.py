@@ -5,8 +5,16 @@ import time
 
 import click
 
-from hposvc.cli.app import find_server, home_of, open_place, open_sweep, verb
-from hposvc.cli.options import Shared, optional_trial, sweep_id
+from hposvc.verbs.options import (
+    Shared,
+    find_server,
+    home_of,
+    open_place,
+    open_sweep,
+    optional_trial,
+    sweep_id,
+    verb,
+)
 from hposvc.views.console import emit, note, plain_log, show
 
 

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import open_place, read_spec, verb
-from hposvc.cli.options import Shared, ray_address, settings, spec_file
+from hposvc.verbs.options import (
+    Shared,
+    open_place,
+    ray_address,
+    read_spec,
+    settings,
+    spec_file,
+    verb,
+)
 from hposvc.views.console import show
 
 

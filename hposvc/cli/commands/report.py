@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import home_of, open_sweep, verb
-from hposvc.cli.completion import complete_sweep
-from hposvc.cli.options import Shared
+from hposvc.verbs.completion import complete_sweep
+from hposvc.verbs.options import Shared, home_of, open_sweep, verb
 from hposvc.views.console import emit
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from functools import partial
 
 import click
 
-from hposvc.cli.app import find_server, open_place, open_sweep, verb
-from hposvc.cli.options import Shared, sweep_id
+from hposvc.verbs.options import Shared, find_server, open_place, open_sweep, sweep_id, verb
 
 
 @verb

@@ -29,12 +29,6 @@ def ls(
             return [{key: row[key] for key in row if key != "owner"} for row in listed]
 
 
-def events(server: ServedSweeps, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
-    """Return a sweep's events after a number as data, like `event_log.events`."""
-    pages = list(server.pages(sweep, since, wait_s))
-    return {**pages[-1], "events": [event for page in pages for event in page["events"]]}
-
-
 def feed(
     server: ServedSweeps, since: str | None = None, wait_s: float = MAX_WAIT_S
 ) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hposvc import spec as specs
 from hposvc.errors import fail
-from hposvc.operations import gc, mlflow, notify
+from hposvc.operations import mlflow
 from hposvc.server import models
 from hposvc.server.access import Admin, Principal, Reader, Steerer
 from hposvc.server.child_drivers import variables_of
@@ -19,6 +19,7 @@ from hposvc.server.routes.steer import Body
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId
 from hposvc.server.service import Service, Serving
+from hposvc.verbs import gc, notify
 
 router = APIRouter(tags=["maintenance"])
 

@@ -13,7 +13,7 @@ from hposvc.journal import submissions
 from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
-from hposvc.operations import garbage
+from hposvc.verbs import garbage
 from trainables.load import PICKLE
 from trainables.storage import checkpoint, stores
 

@@ -1,4 +1,4 @@
-from hposvc.cli.options import Shared
+from hposvc.verbs.options import Shared
 
 
 def test_options_may_stand_before_the_verb(hposvc, spec, tmp_path):

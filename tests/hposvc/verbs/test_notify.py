@@ -14,12 +14,12 @@ from simulated_sweeps import Lab, make_spec
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import commands
-from hposvc.cli.options import Shared
 from hposvc.journal.journal import SweepRow
-from hposvc.operations.notify import send_again, try_out
 from hposvc.spec.notify import MOMENTS
 from hposvc.tracking.addresses import ALLOWED
 from hposvc.tracking.messages import Message
+from hposvc.verbs.notify import send_again, try_out
+from hposvc.verbs.options import Shared
 from hposvc.views.result import describe_undelivered
 
 PAGE = (Path(__file__).parents[3] / "docs" / "notifications.md").read_text()

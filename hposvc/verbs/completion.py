@@ -86,5 +86,5 @@ def _open_home(context: click.Context) -> "Sweeps | None":
     from hposvc.api import Sweeps
     from hposvc.journal.home import Home
 
-    home = context.obj.home  # of cli/options.py:Shared
+    home = context.obj.home  # of verbs/options.py:Shared
     return Sweeps.open(home) if Home.of(home).path.is_dir() else None

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from hposvc.analysis.reproduction import Trained
 from hposvc.api import Record
-from hposvc.cli.options import Shared
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.journal.home import Home
 from hposvc.state.summary import failures
+from hposvc.verbs.options import Shared
+from hposvc.verbs.repro import compared
 from hposvc.views import disk_full, result
-from hposvc.views.audit import compared
 from hposvc.views.console import console, note, show
 from hposvc.views.live import LiveView
 
