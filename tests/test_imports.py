@@ -40,7 +40,7 @@ DOORS = {
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
     "resvg_py": ("hposvc/reporting/markdown",),
     "textual": ("hposvc/views/watch/screen",),
-    "matplotlib": ("hposvc/views/charts",),
+    "matplotlib": ("hposvc/verbs/scaling", "hposvc/verbs/laws"),
     "fastapi": ("hposvc/server/",),
     "jinja2": ("hposvc/server/pages/", "hposvc/reporting/"),
     "uvicorn": ("hposvc/server/",),

@@ -15,8 +15,8 @@ from hposvc.analysis import reproduction
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import delete, doctor, mlflow, requests, start
-from hposvc.remote.server import following, maintenance, reading, steering, submission
+from hposvc.operations import delete, requests, start
+from hposvc.remote.server import following, steering, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 
@@ -52,7 +52,6 @@ def routed(
     return decorate
 
 
-ls = routed(reading.ls)(api.ls)
 steer = routed(steering.steer)(requests.steer)
 run = routed(submission.run)(start.run)
 fork = routed(submission.fork)(start.fork)
@@ -61,8 +60,6 @@ reproduce = routed(submission.reproduce)(reproduction.reproduce)
 extend = routed(steering.extend)(requests.extend)
 retry = routed(steering.retry)(requests.retry)
 remove = routed(steering.remove)(delete.remove)
-check = routed(maintenance.check)(mlflow.check)
-examine = routed(reading.examine)(doctor.examine)  # takes a home's folder in place of its sweeps
 
 
 @routed(steering.run_or_resume)

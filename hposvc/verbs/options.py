@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,7 +16,6 @@ from hposvc.views.console import emit
 
 if TYPE_CHECKING:
     from hposvc.api import OpenSweep, Sweeps
-    from hposvc.errors import Problem
     from hposvc.journal.home import Home
     from hposvc.remote.client import Place
     from hposvc.remote.server.connection import ServedSweeps
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 SERVER = "HPOSVC_SERVER"
+PICTURES = (".png", ".svg", ".pdf")
 
 spec_file = click.argument("spec", type=click.Path(path_type=Path))  # `-`: standard input
 sweep_id = click.argument("sweep", metavar="ID", shell_complete=complete_sweep)
@@ -35,6 +35,12 @@ settings = click.option(
     metavar="KEY=VALUE",
     help="Replace a value of the spec: --set trials.max=9.",
     shell_complete=complete_key,
+)
+plot = click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw it into a .png, .svg or .pdf file.",
 )
 ray_address = click.option(
     "--address",
@@ -158,18 +164,16 @@ def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
     return api.validate(spec, read_settings(sets))
 
 
-def repeated_points(checked: "SweepSpec", spec: Path) -> Sequence["Problem"]:
-    """Return what `state.doubts` says of first points, with places in the spec's file."""
-    from hposvc.spec.parsing.document import DASH, read_file
-    from hposvc.state import doubts
-
-    problems = doubts.repeated_points(checked)
-    # Standard input can't be read again.
-    return problems if not problems or spec == DASH else [*map(read_file(spec).place, problems)]
-
-
 def read_settings(sets: tuple[str, ...]) -> dict[str, object]:
     """Return the values of --set by their dotted keys."""
     from hposvc.spec.parsing import overrides
 
     return dict(overrides.parse(sets))
+
+
+def check_picture(file: Path | None) -> None:
+    """Check that the picture can be written, before anything runs."""
+    if file is not None and file.suffix not in PICTURES:
+        raise click.UsageError(f"--plot is {file}; its name must end with {', '.join(PICTURES)}")
+    if file is not None and not file.absolute().parent.is_dir():
+        raise click.UsageError(f"--plot is {file}; there is no folder {file.absolute().parent}")

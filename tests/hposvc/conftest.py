@@ -13,6 +13,7 @@ import command_line
 import pytest
 from command_line import Answer
 from simulated_sweeps import CALLS, Lab
+from sweep_stories import Story, begun
 
 from hposvc import api
 from hposvc import spec as specs
@@ -114,6 +115,12 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def story() -> Story:
+    """Return a sweep to which a driver has just attached."""
+    return begun()
 
 
 @pytest.fixture

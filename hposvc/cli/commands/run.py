@@ -1,4 +1,4 @@
-"""Verbs that validate a spec, run it as a sweep, and resume a sweep."""
+"""Verbs that run a spec as a sweep, and resume a sweep."""
 
 from functools import partial
 from pathlib import Path
@@ -11,30 +11,12 @@ from hposvc.verbs.options import (
     home_of,
     open_place,
     ray_address,
-    read_settings,
     read_spec,
-    repeated_points,
     settings,
     spec_file,
     sweep_id,
     verb,
 )
-from hposvc.views.console import note, show
-
-
-@verb
-@spec_file
-@settings
-def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
-    """Check a spec without running it."""
-    from hposvc import api
-    from hposvc.views import tables
-
-    checked = api.validate(spec, read_settings(sets))
-    if not shared.json(tables.spec_data(checked)):
-        show(tables.parameters(checked), tables.plan(checked))
-    for problem in repeated_points(checked, spec):
-        note(f"{problem}")
 
 
 @verb

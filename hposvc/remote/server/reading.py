@@ -6,27 +6,8 @@ from typing import Any
 
 from hposvc import api
 from hposvc.analysis import reproduction
-from hposvc.errors import Denied, NotFound, OutOfReach
-from hposvc.operations.doctor import Check
+from hposvc.errors import NotFound
 from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps, place
-
-
-def ls(
-    server: ServedSweeps,
-    project: str | None = None,
-    tag: str | None = None,
-    since: float | None = None,
-) -> list[dict[str, Any]]:
-    """List all sweeps, newest first, like `api.ls`."""
-    listed: list[dict[str, Any]] = []
-    cursor = None
-    while True:
-        query = {"project": project, "tag": tag, "since": since, "cursor": cursor}
-        page = server.http.get("sweeps", {**query, "limit": PAGE})
-        listed += page["sweeps"]
-        cursor = page["next"]
-        if cursor is None:
-            return [{key: row[key] for key in row if key != "owner"} for row in listed]
 
 
 def feed(
@@ -58,21 +39,3 @@ def compare_again(
         data = server.http.get(place(record.row.id, "repro"))
         return reproduction.ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
     return None
-
-
-def examine(
-    server: ServedSweeps, deep: bool = False, address: str | None = None
-) -> Iterator[Check]:
-    """Yield checks of the way to the server, like `doctor.examine`."""
-    try:
-        server.http.get("/readyz")
-    except OutOfReach as error:
-        yield Check("server", "fail", f"{error}", "hposvc serve, on its machine")
-        return
-    yield Check("server", "ok", f"{server.http.name} answers")
-    try:
-        server.http.get("sweeps", {"limit": 1})
-    except Denied as error:
-        yield Check("token", "fail", f"{error}", "ask for one: hposvc token create")
-    else:
-        yield Check("token", "ok", "the server lets this user read sweeps")

@@ -35,17 +35,17 @@ FUNCTIONS = {
     "examples": ["drafts.examples.copy", "drafts.examples.listed"],
     "import": ["drafts.imported.reading.convert"],
     "schema": ["drafts.draft.schema"],
-    "validate": ["api.validate"],
+    "validate": ["api.validate", "verbs.validate.spec_data", "verbs.validate.repeated_points"],
     "run": ["remote.client.run", "remote.client.run_or_resume"],  # --resume
     "submit": [
         *("remote.cluster_server.find_or_start", "remote.server.submission.submit"),
         "remote.client.await_rest",  # --wait
     ],
     "resume": ["remote.client.resume"],
-    "ls": ["remote.client.ls"],
+    "ls": ["verbs.ls.ls", "verbs.ls.parse_time"],
     "status": ["api.OpenSweep.record"],
     "watch": ["api.OpenSweep.watch"],
-    "trials": ["operations.selection.trials"],
+    "trials": ["api.OpenSweep.record", "analysis.selection.chosen", "analysis.selection.to_csv"],
     "best": ["api.OpenSweep.record", "analysis.verdict.sureness"],
     "why": ["api.OpenSweep.record", "analysis.verdict.verdict"],
     # --follow; what failed where no files are
@@ -57,7 +57,7 @@ FUNCTIONS = {
         *("reporting.tables.trials_table", "reporting.tables.curves_table"),  # --curves
         *("reporting.tables.written", "reporting.tables.format_of"),
         "reporting.study.export",  # --format optuna
-        "analysis.lineage.best_schedule",  # --schedule
+        *("analysis.lineage.best_schedule", "verbs.export.schedule_yaml"),  # --schedule
         "reporting.model_card.hand_on",  # --model
     ],
     "events": ["verbs.events.events"],
@@ -70,12 +70,12 @@ FUNCTIONS = {
     "repro": ["remote.client.reproduce"],
     "promote": ["verbs.promote.promote"],
     "rm": ["remote.client.remove"],
-    "cluster up": ["operations.cluster.up"],
-    "cluster status": ["operations.cluster.status"],
+    "cluster up": ["verbs.cluster.start"],
+    "cluster status": ["verbs.cluster.overview"],
     "cluster down": ["cluster.local.down"],
     "cluster hold": ["cluster.quarantine.hold"],
     "cluster lift": ["cluster.quarantine.lift"],
-    "doctor": ["remote.client.examine", "remote.client.check"],  # ID
+    "doctor": ["verbs.doctor.examine", "verbs.doctor.compare_mlflow"],  # ID
     "gc": ["verbs.gc.collect"],
     "notify": ["verbs.notify.send_again", "verbs.notify.try_out"],  # --test
     "serve": ["server.serving.serve", "server.config.read"],
@@ -84,10 +84,10 @@ FUNCTIONS = {
     "token list": ["verbs.token.list_tokens"],
     "token revoke": ["verbs.token.revoke_token"],
     "agent": ["agent.start.take_trials"],
-    "plan": ["remote.planning.plan"],
+    "plan": ["verbs.plan.plan"],
     "memory": ["analysis.memory.report"],
-    "scaling": ["analysis.worker_scaling.measure"],
-    "laws": ["analysis.model_size.law_of"],
+    "scaling": ["analysis.worker_scaling.measure", "verbs.scaling.draw"],
+    "laws": ["analysis.model_size.law_of", "verbs.laws.draw"],
     "supervised": ["operations.supervised.drive", "server.driver_job.drive"],  # of a cluster
     "cluster-server": ["server.server_job.serve"],
 }
@@ -133,6 +133,8 @@ def called(function: ast.FunctionDef, module: ast.Module, file: Path) -> Iterato
     for node in (node for statement in function.body for node in ast.walk(statement)):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name("open_sweep")))):
+                yield f"api.OpenSweep.{node.func.attr}"
+            case ast.Call(func=ast.Attribute(value=ast.Name("opened"))):
                 yield f"api.OpenSweep.{node.func.attr}"
             case ast.Call(func=ast.Attribute(value=ast.Name(name))) if name in names:
                 yield f"{names[name]}.{node.func.attr}"
