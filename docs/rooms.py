@@ -23,12 +23,11 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"integrations": "in other libraries' words: sklearn, optuna, hydra, hf, xgboost, ..."},
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
     {"connection": "a server's sweeps in Python"},
-    {"handle": "an existing sweep in Python", "cli": "the command's verbs"},
+    {"handle": "an existing sweep in Python", "cli": "the command line"},
     {"server": "the same verbs over HTTP, for a team"},
-    {
-        "views": "what people see: tables, the live table",
-        "remote": "clients: of a server, of a cluster, and the agents that take trials",
-    },
+    {"verbs": "a file each: function, table, command"},
+    {"views": "what people see: the console, the live table, watch"},
+    {"remote": "clients: of a server, of a cluster, and the agents that take trials"},
     {"reporting": "charts, and the report that holds them"},
     {
         "drafts": "a first spec for one's own code",

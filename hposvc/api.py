@@ -7,7 +7,7 @@ Fenced (another driver has the sweep, 2), Interrupted (130).
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,11 @@ from hposvc.driver.earlier_sweeps import with_sweeps_found
 from hposvc.driver.loop import Watcher
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import SpecError, StoreError, fail
-from hposvc.events import DriverState, Event, UnknownEvent
-from hposvc.journal.compression import Damaged
+from hposvc.events import DriverState, Event
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.follow import Follow
 from hposvc.journal.home import SIGNATURE, Home, as_store_errors, claim, clear, find
-from hposvc.journal.journal import Journal, Listed, SweepRow
+from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.supervision import DriverQueue, find_queue
@@ -33,14 +32,10 @@ from hposvc.open_sweep import Record, trials_logged
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
-from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
 from trainables.storage import stores
 from trainables.storage.stores import StoreFailed
-
-UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
-LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
 
 # Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.
 Watching = Callable[[str], AbstractContextManager[Sequence[Watcher]]]
@@ -255,20 +250,6 @@ def _check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> None:
         fingerprint.check_unchanged(row.id, row.spec, row.code)
 
 
-def ls(
-    sweeps: Sweeps, project: str | None = None, tag: str | None = None, since: float | None = None
-) -> list[dict[str, Any]]:
-    """List all sweeps, newest first; an unreadable sweep is listed with the reason.
-
-    Args:
-        tag: `name`, or `name=value`.
-        since: list only sweeps created at or after this time, in seconds of the epoch.
-    """
-    rows = sweeps.journal.sweeps(project, since)
-    read = partial(_read_state, sweeps)
-    return ls_rows(sweeps, [row for row in rows if tag is None or has_tag(row, tag)], read)
-
-
 def load(sweeps: Sweeps, sweep: str) -> Record:
     """Read a sweep from its journal.
 
@@ -323,74 +304,3 @@ def _record(
         undelivered=recorder.undelivered,
         queue=find_queue(sweeps.journal.store, row.id) if waits else None,
     )
-
-
-def has_tag(row: SweepRow, tag: str) -> bool:
-    """Return whether a sweep has a tag, `name` or `name=value`."""
-    name, equals, value = tag.partition("=")
-    tags = row.spec.get("tags", {})
-    return name in tags and (not equals or str(tags[name]) == value)
-
-
-def ls_rows(
-    sweeps: Sweeps, rows: Sequence[SweepRow], read: Callable[[SweepRow], SweepState]
-) -> list[dict[str, Any]]:
-    """Return the rows of `ls`; of an unreadable sweep, with the reason under `why`.
-
-    Args:
-        read: returns a sweep's state as of now; called for sweeps that have not ended.
-    """
-    listed = sweeps.journal.listed([row.id for row in rows])
-    # A sweep that was deleted just now is left out.
-    return [
-        _ls_row_or_reason(sweeps, row, listed[row.id], read) for row in rows if row.id in listed
-    ]
-
-
-def _ls_row_or_reason(
-    sweeps: Sweeps, row: SweepRow, known: Listed, read: Callable[[SweepRow], SweepState]
-) -> dict[str, Any]:
-    """Return a sweep's row of `ls`. A sweep of another version must not hide the others."""
-    try:
-        return {**_ls_row(sweeps, row, known, read), "why": None}
-    except Exception as error:  # events of another version may break anything
-        if isinstance(error, StoreError) and not isinstance(error.__cause__, Damaged):
-            raise
-        is_ours = isinstance(error, StoreError | SpecError | UnknownEvent)
-        why = f"{error}" if is_ours else f"{type(error).__name__}: {error}"
-    unknown = ("trials", "best_value", "front", "elapsed_s", "gpu_hours")
-    return {**_identity(row), "state": UNREADABLE, **dict.fromkeys(unknown), "why": why}
-
-
-def _ls_row(
-    sweeps: Sweeps, row: SweepRow, known: Listed, read: Callable[[SweepRow], SweepState]
-) -> dict[str, Any]:
-    """Return a sweep's row of `ls`; the journal caches the rows of ended sweeps."""
-    key = {"version": LISTED, "seq": known.seq}  # what the cached row depends on
-    if known.row.get("of") == key:
-        return dict(known.row["row"])
-    # The driver first: one that ends now writes its last events before it lets go.
-    driver = driver_state(sweeps.journal.store, row.id)
-    state = read(row)
-    listed = _summarize(row, state, driver)
-    if state.finished:
-        with suppress(StoreError):  # without a cached row, the next `ls` computes it again
-            sweeps.journal.record_listed(row.id, {"of": key, "row": listed})
-    return listed
-
-
-def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> dict[str, Any]:
-    value = None if state.best is None else state.trials[state.best].value
-    return {
-        **_identity(row),
-        "state": summary.phase(state, driver),
-        "trials": len(state.trials),
-        "best_value": value,
-        "front": len(state.front) if state.spec.several else None,
-        "elapsed_s": round(state.worked_s, 3),
-        "gpu_hours": state.gpu_hours,
-    }
-
-
-def _identity(row: SweepRow) -> dict[str, Any]:
-    return {"sweep": row.id, "name": row.name, "project": row.project, "created": row.created}

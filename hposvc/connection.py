@@ -10,6 +10,7 @@ from hposvc import api
 from hposvc.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
 from hposvc.remote.server import connection, reading, submission
+from hposvc.verbs.ls import ls
 
 log = logging.getLogger("hposvc")
 
@@ -57,7 +58,7 @@ class Server:
             tag: `name`, or `name=value`.
             since: list only sweeps created at or after this time, in seconds of the epoch.
         """
-        return reading.ls(self.place, project, tag, since)
+        return ls(self.place, project, tag, since)
 
     @without_our_frames
     def load(self, sweep: str) -> Handle:

@@ -174,7 +174,7 @@ class Sweep:
             OutOfReach: the cluster does not answer, or can never give the pilot's resources.
         """
         from hposvc.analysis.forecast.plan import Question
-        from hposvc.remote import planning
+        from hposvc.verbs import plan as planning
 
         sweeps = api.Sweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})

@@ -61,6 +61,14 @@ def format_bytes(count: float) -> str:
     return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def format_size(count: float) -> str:
+    """Return a number of bytes as text, in units of 10^9, 10^6 or 10^3."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.0f} B" if count else "0"
+
+
 def finite(data: Any, digits: int | None = None) -> Any:
     """Return data for JSON, with null for each number that is not finite.
 

@@ -1,25 +1,10 @@
-"""The command `hposvc`, and the decorator that adds a verb to it."""
+"""The command `hposvc`, with all its verbs."""
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib import import_module
 
 import click
-from click.core import ParameterSource
 
-from hposvc.cli.options import Shared, share
-
-if TYPE_CHECKING:
-    from hposvc.api import Sweeps
-    from hposvc.errors import Problem
-    from hposvc.journal.home import Home
-    from hposvc.open_sweep import OpenSweep
-    from hposvc.remote.client import Place
-    from hposvc.remote.server.connection import ServedSweeps
-    from hposvc.spec import SweepSpec
-
-SERVER = "HPOSVC_SERVER"
+from hposvc.verbs.options import Shared, share
 
 # Title of each group of verbs in the help: an example, and the verbs.
 GROUPS = {
@@ -40,6 +25,25 @@ GROUPS = {
     "Share": ("hposvc serve --port 8900", ("serve", "agent", "token")),
     "Cost": ("hposvc plan sweep.yaml --pilot", ("plan", "memory", "scaling", "laws")),
 }
+HIDDEN = ("supervised", "cluster-server")  # which only servers call
+# Where a verb's command is, if not in the file of hposvc/verbs that has its name.
+PLACES = {
+    "import": "hposvc.verbs.import_spec:import_command",
+    "cluster-server": "hposvc.cli.commands.serve:cluster_server",
+    "run": "hposvc.cli.commands.run:run",
+    "resume": "hposvc.cli.commands.run:resume",
+    "submit": "hposvc.cli.commands.submit:submit",
+    "ui": "hposvc.cli.commands.serve:ui",
+    "serve": "hposvc.cli.commands.serve:serve",
+    "pause": "hposvc.cli.commands.control:pause",
+    "stop": "hposvc.cli.commands.control:stop",
+    "kill": "hposvc.cli.commands.control:kill",
+    "extend": "hposvc.cli.commands.control:extend",
+    "retry": "hposvc.cli.commands.control:retry",
+    "fork": "hposvc.cli.commands.control:fork",
+    "rm": "hposvc.cli.commands.control:rm",
+    "supervised": "hposvc.cli.commands.serve:supervised",
+}
 # Verbs of other tools, with the nearest thing that hposvc has.
 ELSEWHERE = {
     "importance": "`hposvc why ID` says what mattered; `hposvc report ID` draws it",
@@ -59,19 +63,10 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's verbs, each group below its title and example."""
         for title, (example, names) in GROUPS.items():
-            self._write_group(formatter, f"{title}, as in `{example}`", names)
-        grouped = {name for _, names in GROUPS.values() for name in names}
-        others = [name for name, command in self.commands.items() if not command.hidden]
-        if more := sorted(set(others) - grouped):
-            self._write_group(formatter, "More", more)
-
-    def _write_group(
-        self, formatter: click.HelpFormatter, title: str, names: Sequence[str]
-    ) -> None:
-        with formatter.section(title):
-            formatter.write_dl(
-                [(name, self.commands[name].get_short_help_str(70)) for name in names]
-            )
+            with formatter.section(f"{title}, as in `{example}`"):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(70)) for name in names]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -99,75 +94,13 @@ def commands(context: click.Context) -> None:
     context.ensure_object(Shared)
 
 
-def verb(function: Callable[..., int | None]) -> click.Command:
-    """Make the function a verb of `hposvc`, under its own name."""
-    return commands.command()(share(click.pass_obj(function)))
+def find_command(name: str) -> click.Command:
+    """Return the command of a verb, from the verb's file."""
+    place = PLACES.get(name, f"hposvc.verbs.{name}:{name}_command")
+    module, _, attribute = place.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
 
 
-def home_of(shared: Shared) -> "Home":
-    """Return the home that the command line or the environment names."""
-    from hposvc.journal.home import Home
-
-    return Home.of(shared.home)
-
-
-def open_home(shared: Shared) -> "Sweeps":
-    """Open the home, with its journal."""
-    from hposvc.api import Sweeps
-
-    return Sweeps.open(shared.home)
-
-
-def find_server(shared: Shared) -> "ServedSweeps | None":
-    """Return the server that the command line or HPOSVC_SERVER names; None: neither does.
-
-    Raises:
-        UsageError: the command line names a server, and a cluster of Ray's too.
-    """
-    url = os.environ.get(SERVER) if shared.server is None else shared.server
-    if not url:
-        return None
-    context = click.get_current_context()
-    if context.get_parameter_source("address") == ParameterSource.COMMANDLINE:
-        if shared.server is None:
-            return None  # what is said now counts more than the variable
-        raise click.UsageError("--address is of Ray, which the server has; leave out one", context)
-    from hposvc.remote import cluster_server
-
-    return cluster_server.at(url, home=shared.home)
-
-
-def open_place(shared: Shared) -> "Place":
-    """Open the sweeps of a server if one is named, or else those of the home."""
-    return find_server(shared) or open_home(shared)
-
-
-def open_sweep(shared: Shared, sweep: str) -> "OpenSweep":
-    """Open a sweep of the home, or of a server, to be read."""
-    from hposvc.open_sweep import OpenSweep
-
-    return OpenSweep(open_place(shared), sweep)
-
-
-def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
-    """Read and check the spec in a file, with the values of --set."""
-    from hposvc import api
-
-    return api.validate(spec, read_settings(sets))
-
-
-def repeated_points(checked: "SweepSpec", spec: Path) -> Sequence["Problem"]:
-    """Return what `state.doubts` says of first points, with places in the spec's file."""
-    from hposvc.spec.parsing.document import DASH, read_file
-    from hposvc.state import doubts
-
-    problems = doubts.repeated_points(checked)
-    # Standard input can't be read again.
-    return problems if not problems or spec == DASH else [*map(read_file(spec).place, problems)]
-
-
-def read_settings(sets: tuple[str, ...]) -> dict[str, object]:
-    """Return the values of --set by their dotted keys."""
-    from hposvc.spec.parsing import overrides
-
-    return dict(overrides.parse(sets))
+for _name in (*(name for _, names in GROUPS.values() for name in names), *HIDDEN):
+    commands.add_command(find_command(_name), _name)

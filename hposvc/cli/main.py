@@ -1,7 +1,6 @@
-"""The command line: each verb parses its arguments, calls the api and prints the result.
+"""The command line: data goes to stdout, all else to stderr.
 
-A verb imports what it needs only when it runs. Data goes to stdout, all else to stderr. A verb
-returns its exit code; docs/CONTRACT.md#exit-codes explains the codes.
+A verb returns its exit code; docs/CONTRACT.md#exit-codes explains the codes.
 """
 
 import logging
@@ -12,31 +11,7 @@ from typing import NoReturn
 
 from hposvc.cli import exit_codes
 from hposvc.cli.app import commands
-from hposvc.cli.commands import (  # noqa: F401 - imported to register their verbs
-    agent,
-    audit,
-    cluster,
-    compare,
-    control,
-    cost,
-    doctor,
-    events,
-    export,
-    gc,
-    imported,
-    init,
-    inspect,
-    notify,
-    plan,
-    promote,
-    report,
-    run,
-    serve,
-    submit,
-    token,
-    watch,
-)
-from hposvc.cli.options import Shared
+from hposvc.verbs.options import Shared
 from hposvc.views.console import PlainFormatter
 
 

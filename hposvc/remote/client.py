@@ -16,8 +16,8 @@ from hposvc.driver.warm_start import resolve
 from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
-from hposvc.operations import delete, doctor, event_log, gc, mlflow, notify, requests, start, tokens
-from hposvc.remote.server import following, maintenance, reading, steering, submission
+from hposvc.operations import delete, requests, start
+from hposvc.remote.server import following, steering, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 
@@ -53,7 +53,6 @@ def routed(
     return decorate
 
 
-ls = routed(reading.ls)(api.ls)
 steer = routed(steering.steer)(requests.steer)
 run = routed(submission.run)(start.run)
 fork = routed(submission.fork)(start.fork)
@@ -62,15 +61,6 @@ reproduce = routed(submission.reproduce)(reproduction.reproduce)
 extend = routed(steering.extend)(requests.extend)
 retry = routed(steering.retry)(requests.retry)
 remove = routed(steering.remove)(delete.remove)
-promote = routed(steering.promote)(mlflow.promote)
-check = routed(maintenance.check)(mlflow.check)
-collect = routed(maintenance.collect)(gc.collect)
-send_again = routed(maintenance.send_again)(notify.send_again)
-events = routed(reading.events)(event_log.events)
-create_token = routed(maintenance.create_token)(tokens.create_token)
-list_tokens = routed(maintenance.list_tokens)(tokens.list_tokens)
-revoke_token = routed(maintenance.revoke_token)(tokens.revoke_token)
-examine = routed(reading.examine)(doctor.examine)  # takes a home's folder in place of its sweeps
 
 
 @routed(steering.run_or_resume)

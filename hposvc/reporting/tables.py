@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hposvc.analysis.selection import plain_cell
 from hposvc.errors import fail
 from hposvc.open_sweep import OpenSweep
-from hposvc.operations.selection import plain_cell
 from hposvc.result import Result
 from searchers.names import nearest
 

@@ -13,12 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hposvc import api
 from hposvc.journal.census import take
 from hposvc.journal.journal import SweepRow
 from hposvc.server.folded import Unreadable
 from hposvc.server.principal import Principal
 from hposvc.server.service import Service
+from hposvc.verbs.ls import ls_rows
 
 COUNTED_S = 10.0  # for which a count of all sweeps stands
 UNKNOWN = "other"  # the route of a request that no route takes
@@ -118,7 +118,7 @@ class _Census:
     def _count(self, driven: Collection[str]) -> Iterator[tuple[SweepRow, str, int]]:
         """Count sweeps and running trials, without reading the events of ended sweeps."""
         rows = self.service.sweeps.journal.sweeps()
-        listed = api.ls_rows(self.service.sweeps, rows, self.service.folded.followers.look)
+        listed = ls_rows(self.service.sweeps, rows, self.service.folded.followers.look)
         states = {row["sweep"]: row["state"] for row in listed}
         for row in rows:
             if row.id not in states:  # deleted meanwhile

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 import click
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 # Control characters but for tabs and line feeds, marks that turn the direction of writing,
@@ -101,6 +103,14 @@ def _write(data: str | bytes) -> None:
 def note(text: str) -> None:
     """Write a message that is not data to stderr."""
     click.echo(plain(text), err=True)
+
+
+def make_table(*names: str) -> Table:
+    """Return an empty table with these columns."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bright_black", pad_edge=False)
+    for name in names:
+        table.add_column(name)
+    return table
 
 
 class PlainFormatter(logging.Formatter):

@@ -374,6 +374,11 @@ def baseline_mark(is_baseline: bool) -> tuple[str, str]:
     return (" baseline" if is_baseline else "", "magenta")
 
 
+def phase_text(name: str) -> Text:
+    """Return the phase of a sweep or trial in its colour."""
+    return Text(name, COLOURS.get(name, ""))
+
+
 def why_over(trial: TrialState) -> str:
     """Return why a trial ended, as in `stopped (rung): rank 4 of 5`, or `failed (oom): ...`."""
     reason = f"{trial.state.lower()} ({trial.reason})" if trial.reason else trial.state.lower()

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 from hposvc.spec import SweepSpec
-from hposvc.spec.types import read_seconds
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, number, value_text
@@ -73,21 +71,6 @@ def rough(seconds: float) -> str:
 def micro_batch_share(times: int) -> str:
     """Return the share of a micro-batch left after `times` halvings, as in `1/4`; empty: none."""
     return f"1/{2**times}" if times else ""
-
-
-def parse_time(text: str, now: float) -> float:
-    """Parse a date (local time), or a time span before `now` such as `12h` or `7d`.
-
-    Returns:
-        seconds of the epoch.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return now - read_seconds(text)
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 from hposvc.state.estimates import CONFIDENCE, Estimate, chance, estimates, reasons
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
-from hposvc.views.tables import make_table
+from hposvc.views.console import make_table
 
 LEVEL = 1 - CONFIDENCE
 

@@ -1,6 +1,6 @@
 """The result of a sweep, for people: the best configuration, where files are, what failed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -25,10 +25,11 @@ from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import address, is_served
 from hposvc.views import replicates
+from hposvc.views.console import make_table
 from hposvc.views.dashboard import baseline_mark, one_line
-from hposvc.views.formatting import scalar
-from hposvc.views.tables import front
+from hposvc.views.formatting import configuration, scalar
 from hposvc.views.waits import LONG_S, LONG_SHARE
+from searchers.domains import Constant
 
 SHOWN = 5  # kinds of failures listed at most
 LATER: Mapping[Verb, str] = {
@@ -90,6 +91,36 @@ def best(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType
         if trial["checkpoint"]
     ]
     return Group(front(trials, spec), *checkpoints)
+
+
+def values(value: float | Sequence[float] | None, spec: SweepSpec) -> list[str]:
+    """Return the texts of a trial's values, one per metric, from the value that JSON has."""
+    if value is None:
+        return [NONE] * len(spec.objectives)
+    return [number(item) for item in (value if isinstance(value, Sequence) else [value])]
+
+
+def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
+    """Return the table of the Pareto front, sorted by the first metric."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    names = [metric.name for metric in spec.objectives]
+    table = make_table(*names, "trial", unit, "configuration")
+    parameters = varied(spec, trials)
+    for trial in trials:
+        table.add_row(
+            *(Text(text, "bold green") for text in values(trial["value"], spec)),
+            Text.assemble(trial["trial"], baseline_mark(trial["baseline"])),
+            str(trial["step"]),
+            configuration(trial["params"], parameters),
+        )
+    return table
+
+
+def varied(spec: SweepSpec, trials: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the parameters that are no constants: of the space, and decided within trials."""
+    constant = {name for name in spec.space if isinstance(spec.space[name], Constant)}
+    names = dict.fromkeys([*spec.space, *(name for trial in trials for name in trial["params"])])
+    return [name for name in names if name not in constant]
 
 
 def unregistered(record: Record) -> str:
@@ -191,19 +222,6 @@ def failures(sweep: str, failed: Sequence[TrialState]) -> RenderableType:
     """Describe the failed trials: alike failures once, with the command that shows a log."""
     lines = list(_failure_lines(sweep, failed))
     return Group(Text(f"{len(failed)} failed", style="red"), *lines)
-
-
-def logs(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the ranks' logs as one text; several logs are headed by their names."""
-    head = "==> {trial}, order {order}, rank {rank}: {path} <==\n" if len(entries) > 1 else ""
-    placeholder = "(nothing was printed)\n" if len(entries) > 1 else ""
-    return "".join(head.format(**log) + (log["text"] or placeholder) for log in entries)
-
-
-def errors(messages: Mapping[str, str]) -> str:
-    """Return the error messages of trials as one text; several are headed by their trials."""
-    head = "==> {} <==\n" if len(messages) > 1 else ""
-    return "".join(f"{head.format(trial)}{text.rstrip()}\n" for trial, text in messages.items())
 
 
 def describe_receipt(

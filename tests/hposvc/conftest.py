@@ -1,13 +1,19 @@
-"""Fixtures: recorded sweeps, an MLflow server's database, and databases for journals."""
+"""Fixtures: the command line, recorded sweeps, databases of MLflow and for journals."""
 
+import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import command_line
 import pytest
+from command_line import Answer
 from simulated_sweeps import CALLS, Lab
+from sweep_stories import Story, begun
 
 from hposvc import api
 from hposvc import spec as specs
@@ -27,6 +33,7 @@ if TYPE_CHECKING:  # importing mlflow takes two seconds, which tests of other mo
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+SUPPORT = Path(__file__).parents[1] / "support"
 CREATED = 1_700_000_000.0
 CURVES = '''
 import math
@@ -83,6 +90,37 @@ def _only_known_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
         set_phase(table, trial, phase)
 
     monkeypatch.setattr(TrialTable, "_set_phase", checked)
+
+
+@pytest.fixture
+def hposvc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Answer]:
+    """Return a function that runs the command line in this process, in tests/support."""
+    monkeypatch.chdir(SUPPORT)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    return partial(command_line.run, capfd)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a spec with other values at some keys; JSON is YAML too."""
+
+    def write(**changes: object) -> Path:
+        path = tmp_path / "spec.yaml"
+        path.write_text(json.dumps({**command_line.SPEC, **changes}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def story() -> Story:
+    """Return a sweep to which a driver has just attached."""
+    return begun()
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ import sys
 import pytest
 from reference_page import json_keys
 from simulated_sweeps import make_spec
-from sqlalchemy import insert, update
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.cli.main import main
 from hposvc.errors import SpecError
-from hposvc.events import Attached, Requested
-from hposvc.journal.database import EVENTS, SWEEPS
+from hposvc.events import Attached
+from hposvc.verbs.ls import ls
 from trainables.runtime.assignment import log_file
 
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
@@ -59,32 +57,7 @@ def test_the_fields_are_those_of_the_reference(sweeps):
     assert set(api.load(sweeps, row.id).status()) == json_keys("`run`, `resume`, `status`")
     assert set(api.load(sweeps, row.id).best()) == json_keys("`best`") - {"estimate"}
     assert set(api.load(sweeps, row.id).trials()[0]) == json_keys("`trials`")
-    assert set(api.ls(sweeps)[0]) == json_keys("`ls`")
-
-
-def test_sweeps_are_listed_newest_first_by_project_tag_and_age(sweeps):
-    first = api.create(sweeps, make(project="demo", tags={"who": "me", "n": 3}))
-    second = api.create(sweeps, make(project="other", tags={"who": "you"}))
-    assert [row["sweep"] for row in api.ls(sweeps)] == [second.id, first.id]
-    assert [row["sweep"] for row in api.ls(sweeps, project="demo")] == [first.id]
-    assert [row["sweep"] for row in api.ls(sweeps, tag="who")] == [second.id, first.id]
-    assert [row["sweep"] for row in api.ls(sweeps, tag="who=you")] == [second.id]
-    assert [row["sweep"] for row in api.ls(sweeps, tag="n=3")] == [first.id]
-    assert [row["sweep"] for row in api.ls(sweeps, since=second.created)] == [second.id]
-
-
-def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(sweeps, monkeypatch):
-    row = api.create(sweeps, make())
-    assert api.ls(sweeps)[0]["state"] == "QUEUED"
-    api.drive(sweeps, row)
-    first = api.ls(sweeps)
-    with monkeypatch.context() as patch:
-        patch.delattr(api, "follow_row")
-        assert api.ls(sweeps) == first
-    assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
-    more = Requested(0.0, "extend", None, {"trials.max": 220})
-    sweeps.journal.append(row.id, sweeps.journal.last(row.id), [more])
-    assert api.ls(sweeps)[0]["state"] == "QUEUED"
+    assert set(ls(sweeps)[0]) == json_keys("`ls`")
 
 
 DIE = """
@@ -159,38 +132,3 @@ def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):
     log.symlink_to(tmp_path / "secret")  # swapped after it was listed
     with pytest.raises(OSError, match="symbolic links"):
         found.part(100)
-
-
-def unreadable(sweeps, name, kind="renewed", body="{}", **spec):
-    """Record a sweep as a later version would write it."""
-    row = api.create(sweeps, make(), name)
-    with sweeps.journal.store.writing() as connection:
-        event = {"sweep": name, "seq": 1, "kind": kind, "time": 1.0, "body": body}
-        connection.execute(insert(EVENTS), event)
-        changed = json.dumps({**row.spec, **spec})
-        connection.execute(update(SWEEPS).where(SWEEPS.c.id == name).values(spec=changed))
-
-
-def test_one_sweep_that_cannot_be_read_hides_no_other(sweeps, capsys):
-    api.create(sweeps, make(), "fine")
-    unreadable(sweeps, "kind")
-    unreadable(sweeps, "field", "attached", '{"driver": "h:1", "colour": "red"}')
-    unreadable(sweeps, "key", "attached", '{"driver": "h:1"}', dreams=True)
-    listed = {row["sweep"]: row for row in api.ls(sweeps)}
-    assert {name: row["state"] for name, row in listed.items()} == {
-        **dict.fromkeys(("kind", "field", "key"), "UNREADABLE"),
-        "fine": "QUEUED",
-    }
-    assert "event kind 'renewed' is unknown here" in listed["kind"]["why"]
-    assert "an event of kind 'attached' is unknown here" in listed["field"]["why"]
-    assert "dreams: no such key" in listed["key"]["why"]
-    assert listed["fine"]["why"] is None
-    assert len({frozenset(row) for row in listed.values()}) == 1  # the same fields
-    for verb, code in ((["ls"], None), (["status", "fine"], None), (["gc"], 5)):
-        with pytest.raises(SystemExit) as left:
-            main([*verb, "--home", f"{sweeps.home.path}"])
-        assert (left.value.code or None) == code
-        captured = capsys.readouterr()
-        if verb == ["ls"]:
-            assert "kind can't be read: journal: event kind 'renewed'" in captured.err
-            assert captured.out.count("UNREADABLE") == 3

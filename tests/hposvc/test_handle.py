@@ -18,6 +18,7 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.remote import client
 from hposvc.remote.client import FOLLOW_S
+from hposvc.verbs.ls import ls
 
 CURVE = """
 import time
@@ -225,5 +226,5 @@ def test_a_driver_that_ends_while_somebody_looks_was_not_interrupted(tmp_path):
     reader = Sweeps(sweeps.home, Ends(sweeps.journal.store))
     assert api.load(reader, row.id).phase == "RUNNING"
     lease.acquire()
-    assert [listed["state"] for listed in api.ls(reader)] == ["RUNNING"]
+    assert [listed["state"] for listed in ls(reader)] == ["RUNNING"]
     assert api.load(sweeps, row.id).phase == "INTERRUPTED"

@@ -3,7 +3,7 @@ from math import inf, nan
 
 import pytest
 
-from hposvc.text import duration, finite, format_bytes, number, spelled, value_text
+from hposvc.text import duration, finite, format_bytes, format_size, number, spelled, value_text
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,11 @@ def test_json_gets_null_or_a_name_for_what_it_has_no_number_for():
     assert json.loads(json.dumps(spelled(data), allow_nan=False)) == {
         **{"a": [1.23456789, "NaN"], "b": ["Infinity", {"c": "-Infinity"}], "d": "NaN", "e": True}
     }
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999 B"), (1000, "1 kB"), (1_234_567, "1.23 MB"), (8e10, "80 GB")],
+)
+def test_a_size_has_a_unit_and_three_digits(count, text):
+    assert format_size(count) == text

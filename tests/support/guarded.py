@@ -6,12 +6,12 @@ from fastapi import APIRouter, Depends
 from fastapi.testclient import TestClient
 
 from hposvc import api
-from hposvc.operations import tokens
 from hposvc.server.access import Reader, Steerer, Submitter, check_sweep
 from hposvc.server.app import API, create_app
 from hposvc.server.config import Config
 from hposvc.server.service import Listening, Service
 from hposvc.spec.parsing.coercion import fill
+from hposvc.verbs.token import create_token
 
 SPEC = {
     "engine": {"type": "simulate", "curve": "curves:valley"},
@@ -65,7 +65,7 @@ def call(
 
 def bearer(sweeps: api.Sweeps, owner: str, *scopes: str) -> dict[str, str]:
     """Return the header with a new token."""
-    token = tokens.create_token(sweeps, owner, scopes, "1h")["token"]
+    token = create_token(sweeps, owner, scopes, "1h")["token"]
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import home_of, open_place, read_settings, verb
-from hposvc.cli.options import (
+from hposvc.verbs.options import (
     Shared,
+    home_of,
+    open_place,
     optional_trial,
     ray_address,
+    read_settings,
     settings,
     sweep_id,
+    verb,
 )
 from hposvc.views.console import note, plain, show
 
@@ -63,8 +66,8 @@ def extend(
 
     A running sweep takes it at once. One that has ended continues here.
     """
-    from hposvc.cli.foreground import driving
     from hposvc.remote import client
+    from hposvc.verbs.foreground import driving
 
     limits = read_settings(sets)
     answer = client.extend(open_place(shared), sweep, trials, limits, address, driving)
@@ -80,8 +83,8 @@ def retry(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
 
     Without TRIAL: all of them.
     """
-    from hposvc.cli.foreground import driving
     from hposvc.remote import client
+    from hposvc.verbs.foreground import driving
 
     answer = client.retry(open_place(shared), sweep, trial, address, driving)
     return report(shared, answer, "retry", trial)
@@ -99,8 +102,8 @@ def fork(
 
     --set changes its settings; the others are those of this sweep.
     """
-    from hposvc.cli.foreground import conclude, starting
     from hposvc.remote import client
+    from hposvc.verbs.foreground import conclude, starting
 
     changes = read_settings(sets)
     record = client.fork(open_place(shared), sweep, changes, name, address, starting)
@@ -141,8 +144,8 @@ def report(
     shared: Shared, answer: "Record | RequestReceipt", verb: "Verb", trial: str | None
 ) -> int:
     """Print the result of a sweep that went on here, or who carries out the request."""
-    from hposvc.cli.foreground import conclude
     from hposvc.open_sweep import Record
+    from hposvc.verbs.foreground import conclude
     from hposvc.views import result
 
     if isinstance(answer, Record):

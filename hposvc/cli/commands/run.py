@@ -1,29 +1,22 @@
-"""Verbs that validate a spec, run it as a sweep, and resume a sweep."""
+"""Verbs that run a spec as a sweep, and resume a sweep."""
 
 from functools import partial
 from pathlib import Path
 
 import click
 
-from hposvc.cli.app import home_of, open_place, read_settings, read_spec, repeated_points, verb
-from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
 from hposvc.errors import fail
-from hposvc.views.console import note, show
-
-
-@verb
-@spec_file
-@settings
-def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
-    """Check a spec without running it."""
-    from hposvc import api
-    from hposvc.views import tables
-
-    checked = api.validate(spec, read_settings(sets))
-    if not shared.json(tables.spec_data(checked)):
-        show(tables.parameters(checked), tables.plan(checked))
-    for problem in repeated_points(checked, spec):
-        note(f"{problem}")
+from hposvc.verbs.options import (
+    Shared,
+    home_of,
+    open_place,
+    ray_address,
+    read_spec,
+    settings,
+    spec_file,
+    sweep_id,
+    verb,
+)
 
 
 @verb
@@ -47,8 +40,8 @@ def run(
     After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints. With --id
     and --resume the same command begins the sweep or continues it.
     """
-    from hposvc.cli.foreground import conclude, conclude_trained, starting
     from hposvc.remote import client
+    from hposvc.verbs.foreground import conclude, conclude_trained, starting
 
     if goes_on and (name is None or debug):
         message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
@@ -73,8 +66,8 @@ def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -
 
     For a sweep that has ended, only MLflow is brought up to date.
     """
-    from hposvc.cli.foreground import conclude_trained, driving
     from hposvc.remote import client
+    from hposvc.verbs.foreground import conclude_trained, driving
 
     trained = client.resume(open_place(shared), sweep, accept_code, address, driving)
     return conclude_trained(shared, trained, home_of(shared))

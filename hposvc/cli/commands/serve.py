@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import commands, find_server, open_home, verb
-from hposvc.cli.completion import complete_sweep
-from hposvc.cli.options import Shared, ray_address, share
+from hposvc.verbs.completion import complete_sweep
+from hposvc.verbs.options import Shared, find_server, open_home, ray_address, share, verb
 from hposvc.views.console import console, note
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
         serving.serve(open_home(shared), listening, config.read(), read_only=True, begun=begun)
 
 
-@commands.command(hidden=True)
+@click.command(hidden=True)
 @click.argument("sweep")
 @click.option("--payload", help="Of a job; without one, this is a process of the server's machine.")
 @ray_address
@@ -131,7 +130,7 @@ def supervised(shared: Shared, sweep: str, payload: str | None, address: str | N
         driver_job.drive(payload, watching)
 
 
-@commands.command("cluster-server", hidden=True)
+@click.command("cluster-server", hidden=True)
 @click.option("--payload", required=True)
 def cluster_server(payload: str) -> None:
     """Serve the sweeps of a Ray cluster; only the first submit to it calls this, as a job."""

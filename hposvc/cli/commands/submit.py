@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import find_server, home_of, read_spec, verb
-from hposvc.cli.options import Shared, settings, spec_file
+from hposvc.verbs.options import Shared, find_server, home_of, read_spec, settings, spec_file, verb
 from hposvc.views.console import note, show
 
 
@@ -41,9 +40,9 @@ def submit(
     The cluster's token is RAY_AUTH_TOKEN, the server's HPOSVC_TOKEN. The files of the spec's folder
     are sent along, except those that a .gitignore names.
     """
-    from hposvc.cli.foreground import conclude, driving
     from hposvc.remote import client, cluster_server
     from hposvc.remote.server import submission
+    from hposvc.verbs.foreground import conclude, driving
 
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")

@@ -20,11 +20,11 @@ from hposvc.errors import NotFound, SpecError
 from hposvc.events import Event
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
-from hposvc.remote.server import reading
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import study
 from hposvc.spec.types import NAME
 from hposvc.state.sweep import SweepState
+from hposvc.verbs.ls import ls
 
 # Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
 TRIAL_BITS = 20
@@ -248,7 +248,7 @@ class RecordedSweeps(BaseStorage):
     def _rows(self) -> list[SweepRow]:
         if isinstance(self._place, api.Sweeps):
             return self._place.journal.sweeps()
-        listed = (row["sweep"] for row in reading.ls(self._place))
+        listed = (row["sweep"] for row in ls(self._place))
         return [self._place.find(sweep) for sweep in listed]
 
 

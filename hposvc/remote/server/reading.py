@@ -5,34 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 from hposvc.analysis import reproduction
-from hposvc.errors import Denied, NotFound, OutOfReach
+from hposvc.errors import NotFound
 from hposvc.open_sweep import Record
-from hposvc.operations.doctor import Check
 from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps, place
-
-
-def ls(
-    server: ServedSweeps,
-    project: str | None = None,
-    tag: str | None = None,
-    since: float | None = None,
-) -> list[dict[str, Any]]:
-    """List all sweeps, newest first, like `api.ls`."""
-    listed: list[dict[str, Any]] = []
-    cursor = None
-    while True:
-        query = {"project": project, "tag": tag, "since": since, "cursor": cursor}
-        page = server.http.get("sweeps", {**query, "limit": PAGE})
-        listed += page["sweeps"]
-        cursor = page["next"]
-        if cursor is None:
-            return [{key: row[key] for key in row if key != "owner"} for row in listed]
-
-
-def events(server: ServedSweeps, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
-    """Return a sweep's events after a number as data, like `event_log.events`."""
-    pages = list(server.pages(sweep, since, wait_s))
-    return {**pages[-1], "events": [event for page in pages for event in page["events"]]}
 
 
 def feed(
@@ -62,21 +37,3 @@ def compare_again(server: ServedSweeps, record: Record) -> reproduction.Reproduc
         data = server.http.get(place(record.row.id, "repro"))
         return reproduction.ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
     return None
-
-
-def examine(
-    server: ServedSweeps, deep: bool = False, address: str | None = None
-) -> Iterator[Check]:
-    """Yield checks of the way to the server, like `doctor.examine`."""
-    try:
-        server.http.get("/readyz")
-    except OutOfReach as error:
-        yield Check("server", "fail", f"{error}", "hposvc serve, on its machine")
-        return
-    yield Check("server", "ok", f"{server.http.name} answers")
-    try:
-        server.http.get("sweeps", {"limit": 1})
-    except Denied as error:
-        yield Check("token", "fail", f"{error}", "ask for one: hposvc token create")
-    else:
-        yield Check("token", "ok", "the server lets this user read sweeps")

@@ -12,7 +12,7 @@ from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
 from hposvc.remote.server.connection import ServedSweeps, place
-from hposvc.spec import SweepSpec, registry
+from hposvc.spec import SweepSpec
 from hposvc.state.trial import OVER
 
 
@@ -119,15 +119,6 @@ def remove(
     confirm(name)
     result = server.result(server.http.delete(place(name)))
     return Removed(name, result.get("left") or "")
-
-
-def promote(
-    server: ServedSweeps, sweep: str, model: str, alias: str = "champion", gate: float = 0.0
-) -> Any:
-    """Register the best trial's checkpoint in MLflow, like `mlflow.promote`."""
-    body = {"model": model, "alias": alias, "gate": gate}
-    result = server.result(server.http.post(place(sweep, "promote"), body))
-    return registry.resolve("hposvc.tracking.promotion:Promotion")(**result)
 
 
 def _renew(

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from hposvc.analysis import selection
 from hposvc.errors import NotFound, SpecError
 from hposvc.events import EVENT_KINDS
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
-from hposvc.operations import selection
 from hposvc.reporting.charts import KINDS
 from hposvc.server.access import Principal, Reader
 from hposvc.server.models import Answer

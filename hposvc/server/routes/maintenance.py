@@ -10,7 +10,6 @@ from pydantic import Field
 
 from hposvc import spec as specs
 from hposvc.errors import fail
-from hposvc.operations import gc, mlflow, notify
 from hposvc.server import models
 from hposvc.server.access import Admin, Principal, Reader, Steerer
 from hposvc.server.child_drivers import variables_of
@@ -19,6 +18,7 @@ from hposvc.server.routes.steer import Body
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId
 from hposvc.server.service import Service, Serving
+from hposvc.verbs import doctor, gc, notify
 
 router = APIRouter(tags=["maintenance"])
 
@@ -45,7 +45,7 @@ class NotifyBody(Body):
 @router.get("/sweeps/{id}/doctor")
 def compare_mlflow(caller: Reader, service: Serving, sweep: SweepId) -> models.Comparison:
     """Compare what MLflow holds of a sweep with the journal."""
-    comparison = mlflow.check(service.sweeps, service.find(caller, sweep).id)
+    comparison = doctor.compare_mlflow(service.sweeps, service.find(caller, sweep).id)
     return models.Comparison.model_validate(comparison.data())
 
 
@@ -55,7 +55,7 @@ def repair_mlflow(caller: Steerer, service: Serving, sweep: SweepId) -> Operatio
     row = service.find(caller, sweep)
 
     def work() -> Mapping[str, Any]:
-        return mlflow.check(service.sweeps, row.id, fix=True).data()
+        return doctor.compare_mlflow(service.sweeps, row.id, fix=True).data()
 
     return OperationBody.of(service.operations.run(caller, "doctor", row.id, None, work))
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hposvc.events import NOTHING, Verb
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import mlflow
 from hposvc.operations.requests import more_trials
 from hposvc.server import steering
 from hposvc.server.access import Principal, Steerer
@@ -18,6 +17,7 @@ from hposvc.server.policy import check_extension
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
+from hposvc.verbs.promote import promote
 
 router = APIRouter(tags=["steering"])
 
@@ -159,7 +159,7 @@ def promote_sweep(caller: Steerer, service: Serving, sweep: SweepId, body: Promo
     row = service.find(caller, sweep)
 
     def work() -> Mapping[str, Any]:
-        return asdict(mlflow.promote(service.sweeps, row.id, body.model, body.alias, body.gate))
+        return asdict(promote(service.sweeps, row.id, body.model, body.alias, body.gate))
 
     operation = service.operations.run(caller, "promote", row.id, None, work)
     return Steered(sweep=row.id, state=_phase(service, row), operation=operation.id)

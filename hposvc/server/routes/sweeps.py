@@ -13,12 +13,11 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit as audits
 from hposvc.analysis import devices, lineage, reproduction
+from hposvc.analysis.selection import Row, chosen
 from hposvc.errors import NotFound, fail
 from hposvc.journal import submissions
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
-from hposvc.operations import selection
-from hposvc.operations.selection import Row
 from hposvc.server import models
 from hposvc.server.access import Principal, Reader, ReaderOrAgent
 from hposvc.server.answers import UNCHANGED, from_cursor, tagged, tagged_as, to_cursor
@@ -26,7 +25,7 @@ from hposvc.server.service import Service, Serving
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
-from hposvc.views import formatting
+from hposvc.verbs.ls import has_tag, ls_rows, parse_time
 
 router = APIRouter(tags=["sweeps"], responses=UNCHANGED)
 
@@ -58,7 +57,7 @@ def list_sweeps(
     shown, last = find_sweeps(
         service,
         caller,
-        lambda row: tag is None or api.has_tag(row, tag),
+        lambda row: tag is None or has_tag(row, tag),
         limit,
         cursor,
         project=project,
@@ -100,7 +99,7 @@ def find_sweeps(
 def listed_rows(service: Service, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
     """Return what a list says of each sweep."""
     owners = owners_of(service, rows)
-    listed = api.ls_rows(service.sweeps, rows, service.folded.followers.look)
+    listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
     return [{**row, "owner": owners.get(row["sweep"])} for row in listed]
 
 
@@ -190,8 +189,8 @@ def list_trials(
     with service.folded.open(row) as folded:
         if where or sort is not None or top is not None:
             record = folded.record()
-            chosen = selection.chosen(record, where or (), sort, top)
-            total, rows = len(chosen), chosen[begin : begin + limit]
+            matching = chosen(record, where or (), sort, top)
+            total, rows = len(matching), matching[begin : begin + limit]
         else:
             total, rows = _page(
                 folded.record(lambda state: trial_names(state, begin, limit)), begin, limit
@@ -372,6 +371,6 @@ def _time(text: str) -> float:
     except ValueError:
         pass
     try:
-        return formatting.parse_time(text, time.time())
+        return parse_time(text, time.time())
     except (ValueError, OverflowError, OSError) as error:
         raise fail(f"{error}, or a date like 2025-11-01", "since") from error

@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from hposvc.journal.tokens import Tokens
-from hposvc.operations import tokens as operations
 from hposvc.server import browser
 from hposvc.server.access import Admin, Caller
 from hposvc.server.gate import address, is_https
 from hposvc.server.principal import Principal, principal_of
 from hposvc.server.problems import unauthorized
 from hposvc.server.service import Service, Serving
+from hposvc.verbs import token as token_verb
 
 router = APIRouter(tags=["tokens"])
 
@@ -83,7 +83,7 @@ class Me(BaseModel):
 @router.get("/tokens")
 def list_tokens(caller: Admin, service: Serving) -> TokenRows:
     """List all tokens, without their secrets."""
-    rows = operations.list_tokens(service.sweeps)
+    rows = token_verb.list_tokens(service.sweeps)
     return TokenRows(tokens=[TokenRow(**row) for row in rows])
 
 
@@ -94,7 +94,7 @@ def create_token(caller: Admin, service: Serving, body: NewToken) -> CreatedToke
 
     def work() -> Mapping[str, Any]:
         created.update(
-            operations.create_token(
+            token_verb.create_token(
                 service.sweeps, body.owner, body.scopes, body.expires, caller.name
             )
         )
@@ -109,7 +109,7 @@ def revoke_token(caller: Admin, service: Serving, token: str) -> Revoked:
     """Revoke a token, at once; browsers that logged in with it are logged out."""
 
     def work() -> Mapping[str, Any]:
-        return operations.revoke_token(service.sweeps, token)
+        return token_verb.revoke_token(service.sweeps, token)
 
     service.operations.run_here(caller, "token revoke", work)
     return Revoked(revoked=token)

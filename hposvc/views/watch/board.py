@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from hposvc.analysis.selection import COMPARISONS, Row, choose
 from hposvc.events import DriverState, Event, Ordered, error_line
-from hposvc.operations.selection import COMPARISONS, Row, choose
 from hposvc.state.summary import INTERRUPTED, trial_row
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState, trial_name

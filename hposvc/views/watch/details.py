@@ -6,17 +6,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.analysis.audit import Line
+from hposvc.analysis.audit.entry import Line, merge_checkpoint_lines
 from hposvc.state.summary import rung_steps
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, number
-from hposvc.views.audit import COLOURS, merge_checkpoint_lines
 from hposvc.views.console import plain_log
 from hposvc.views.dashboard import why_over
 from hposvc.views.formatting import scalar
 from hposvc.views.watch.plot import plot
 
 VIEWS = ("curve", "decisions", "configuration", "log")
+COLOURS = {
+    **dict.fromkeys(("proposed", "driven"), "bold"),
+    **dict.fromkeys(("continued", "ordered", "finished"), "green"),
+    **dict.fromkeys(("exploited", "changed", "copied", "asked"), "cyan"),
+    **dict.fromkeys(("paused", "parked", "placed", "saved", "removed", "rested"), "bright_black"),
+    **dict.fromkeys(("stopped", "killed", "closed", "lost"), "yellow"),
+    "failed": "red",
+}
 
 
 def curve(state: SweepState, name: str, width: int, height: int) -> RenderableType:

@@ -5,11 +5,11 @@ from simulated_sweeps import at_desk
 
 from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.cli.exit_codes import exit_code
-from hposvc.cli.foreground import conclude_trained
-from hposvc.cli.options import Shared
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
+from hposvc.verbs.foreground import conclude_trained
+from hposvc.verbs.options import Shared
 
 
 def test_an_error_without_an_exit_code_is_a_bug():

@@ -13,7 +13,8 @@ from hposvc.events import Ordered, Proposed
 from hposvc.reporting.charts import charts
 from hposvc.reporting.history import History
 from hposvc.state import summary
-from hposvc.views import dashboard, tables
+from hposvc.verbs import trials
+from hposvc.views import dashboard
 from hposvc.views import replicates as view
 
 BASELINE = {"seeds": 3, "params": {"lr": 0.001}}
@@ -64,7 +65,7 @@ def test_a_baseline_is_the_first_trial_with_several_seeds_hidden_from_the_search
     assert marked == ["t0001", "t0001.1", "t0001.2", "t0001.3"]
     console = Console(width=150)
     with console.capture() as text:
-        console.print(tables.trials(rows, spec, state.front))
+        console.print(trials.table(rows, spec, state.front))
         console.print(dashboard.status_view("s", state, "none", True, False))
     assert "t0001 baseline" in text.get()
 

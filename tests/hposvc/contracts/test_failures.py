@@ -18,7 +18,7 @@ from hposvc.schedulers.scheduler import SearchDone
 from hposvc.spec.sections import MOST_HALVINGS
 from hposvc.state import summary
 from hposvc.tracking.projection import Projection
-from hposvc.views import tables
+from hposvc.verbs.trials import table
 from trainables.worker import Diverged, TooLarge
 
 BAD = 4  # one trial in so many
@@ -348,7 +348,7 @@ def test_a_value_that_is_not_finite_is_named(value, words):
     desk.report(order, 2, value)
     desk.end(order)
     assert summary.trials(desk.state, {})[0]["detail"] == words
-    shown = tables.trials(summary.trials(desk.state, {}), desk.state.spec, ())
+    shown = table(summary.trials(desk.state, {}), desk.state.spec, ())
     assert f"diverged: {words}" in next(iter(shown.columns[-2].cells))
     why = f"no trial has a value; 1 of 1 diverged, the first was t0001: {words}"
     assert desk.controller.finish(desk.time).reason == why

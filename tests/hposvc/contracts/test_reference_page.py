@@ -17,9 +17,6 @@ from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.cli.main import commands
-from hposvc.operations.doctor import Check
-from hposvc.operations.garbage import Garbage
-from hposvc.operations.notify import Sent
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
@@ -29,6 +26,9 @@ from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
 from hposvc.tracking.comparison import Difference, MlflowComparison
 from hposvc.tracking.promotion import Promotion
+from hposvc.verbs.doctor import Check
+from hposvc.verbs.garbage import Garbage
+from hposvc.verbs.notify import Sent
 from searchers.methods import METHODS, load
 from searchers.optimizer import Optimizer, create
 from trainables.memory_estimation.forecast import Forecast, Variant

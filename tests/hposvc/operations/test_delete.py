@@ -13,6 +13,7 @@ from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
 from hposvc.journal import operations
 from hposvc.journal.home import Home, clear, signature
 from hposvc.operations import delete
+from hposvc.verbs.ls import ls
 from trainables.storage import checkpoint, stores
 
 SPEC = {
@@ -204,7 +205,7 @@ def test_a_sweep_that_was_refused_before_it_began_leaves_nothing(sweeps, error, 
 
     with pytest.raises(type(error)):
         refused()
-    assert bool(api.ls(sweeps)) is stays
+    assert bool(ls(sweeps)) is stays
     assert folder.exists() is stays
 
 
@@ -229,4 +230,4 @@ def test_a_storage_below_a_file_is_the_user_s_error(sweeps, tmp_path):
     for storage in (f"{tmp_path / 'file'}", f"{tmp_path / 'file' / 'below'}", "/proc/x"):
         with pytest.raises(SpecError, match=r"storage: .* can't be written"):
             api.create(sweeps, api.validate(SPEC, {"storage": storage}), "one")
-    assert api.ls(sweeps) == []
+    assert ls(sweeps) == []

@@ -16,6 +16,7 @@ from hposvc.views.console import (
     PlainFormatter,
     console,
     emit,
+    make_table,
     note,
     plain,
     plain_log,
@@ -23,7 +24,6 @@ from hposvc.views.console import (
 )
 from hposvc.views.dashboard import Configuration, CutLine
 from hposvc.views.live import Waiting
-from hposvc.views.tables import make_table
 
 TEXTS = st.text(st.one_of(st.sampled_from(STEERS + HIDES), st.characters()), max_size=20)
 

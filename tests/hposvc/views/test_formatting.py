@@ -1,5 +1,4 @@
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from hposvc.views.formatting import (
     BARS,
     NOT_FINITE,
     evenly_spaced,
-    parse_time,
     sparkline,
     why_ended,
 )
@@ -54,10 +52,3 @@ def test_the_end_of_a_search_names_a_user_s_own_method(method, why):
     state = SweepState(spec)
     state.apply(Finished(1.0, "COMPLETED", "space"))
     assert why_ended(state) == why
-
-
-def test_a_moment_is_a_date_or_a_time_ago():
-    assert parse_time("2h", now=10_000.0) == 2_800.0
-    assert parse_time("2025-11-01", now=0.0) == datetime(2025, 11, 1).timestamp()
-    with pytest.raises(ValueError, match="90s, 30m, 2h"):
-        parse_time("yesterday", now=0.0)

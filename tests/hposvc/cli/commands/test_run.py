@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 from hposvc import api
@@ -42,15 +40,6 @@ def test_a_sweep_without_a_value_exits_3(hposvc, spec):
     assert "3 of 3 trials failed before any reported; the first was t0001: ValueError" in ran.err
     assert hposvc("best", "last", "-o", "json").data is None
     assert hposvc("resume", "last").code == 0
-
-
-def test_validate_prints_types_and_plan(hposvc, spec):
-    out = hposvc("validate", spec(), "--set", "scheduler=asha", "--set", "fidelity.max=9").out
-    assert re.search(r"x +choice +1, 2, 3, 4, 5, 6 +ordered", out)
-    assert re.search(r"scheduler +asha, rungs at 1, 3, 9", out)
-    data = hposvc("validate", spec(), "-o", "json").data
-    assert data["spec"]["name"] == "valley"
-    assert data["parameters"]["x"]["type"] == "choice"
 
 
 def test_an_id_is_used_once_and_stays_in_its_folder(hposvc, spec):

@@ -9,11 +9,11 @@ from browser import DESKTOP, PHONE
 from served import until
 
 from hposvc.events import Decided, Reported
-from hposvc.operations import tokens
 from hposvc.server.app import create_app
 from hposvc.server.config import Config
 from hposvc.server.service import Listening, Service
 from hposvc.server.serving import _listen
+from hposvc.verbs.token import create_token
 
 pytestmark = pytest.mark.long
 ADDRESSES = (
@@ -134,7 +134,7 @@ def test_stop_asks_first_and_escape_takes_it_back(live, open_tab):
 
 def test_a_person_logs_in_and_out(sweeps, open_tab):
     recorded_home.cut_off(sweeps, "s")
-    secret = tokens.create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
     for address in serve(sweeps, Config(loopback="token")):
         tab = open_tab(f"{address}/sweeps/s")
         assert not tab.axe()

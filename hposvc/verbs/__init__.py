@@ -1,0 +1,8 @@
+"""The verbs of hposvc, a file each: its function, its JSON, its table and its command.
+
+The function takes plain arguments, returns data, raises our errors and prints nothing: the command
+line, the HTTP server and Python call it. It takes a `Place`, the sweeps of this home or a server's,
+wherever it can do its work for both. The command parses, calls the function, and prints.
+
+The command line imports these files when it starts, so heavy imports are in their functions.
+"""

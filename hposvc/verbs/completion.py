@@ -1,0 +1,90 @@
+"""Complete words when somebody presses tab: sweeps, their trials, examples, keys of a spec.
+
+A shell learns it by `eval "$(_HPOSVC_COMPLETE=bash_source hposvc)"`, or zsh_source or fish_source.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from hposvc.errors import NotFound, SpecError, StoreError
+
+if TYPE_CHECKING:
+    from hposvc.api import Sweeps
+
+NEWEST = 50  # sweeps that are proposed
+
+
+def complete_sweep(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the newest sweeps of the home whose id begins like this, with their projects."""
+    try:
+        sweeps = _open_home(context)
+        rows = sweeps.journal.sweeps(limit=NEWEST) if sweeps else []
+    except StoreError:
+        return []  # a prompt is no place for errors; the verb itself will tell
+    items = [CompletionItem(row.id, help=row.project) for row in rows]
+    if rows:
+        items.append(CompletionItem("last", help="the newest sweep"))
+    return [item for item in items if item.value.startswith(begun)]
+
+
+def complete_trial(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the trials of the sweep on the command line whose name begins like this."""
+    from hposvc import api
+
+    try:
+        sweeps = _open_home(context)
+        trials = api.load(sweeps, context.params["sweep"]).trials() if sweeps else []
+    except (NotFound, SpecError, StoreError):
+        return []
+    items = [CompletionItem(row["trial"], help=row["state"].lower()) for row in trials]
+    return [item for item in items if item.value.startswith(begun)]
+
+
+def complete_example(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the examples whose name begins like this."""
+    from hposvc.drafts import examples
+
+    items = [CompletionItem(example.name, help=example.shows) for example in examples.listed()]
+    return [item for item in items if item.value.startswith(begun)]
+
+
+def complete_key(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the keys of a spec that begin like this, each with the sign before its value."""
+    text = (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
+    schema = json.loads(text)
+    keys = (f"{key}=" for key in _keys(schema, schema["$defs"]))
+    return [CompletionItem(key) for key in keys if key.startswith(begun)]
+
+
+def _keys(schema: Mapping[str, Any], sections: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of a section, with points; a section has none if it takes no plain value."""
+    for name, below in schema["properties"].items():
+        forms = below.get("anyOf", [below])
+        referenced = [sections[form["$ref"].rpartition("/")[2]] for form in forms if "$ref" in form]
+        within = [section for section in referenced if "properties" in section]
+        if not within or any("enum" in form for form in forms):
+            yield name
+        for section in within:
+            yield from (f"{name}.{key}" for key in _keys(section, sections))
+
+
+def _open_home(context: click.Context) -> "Sweeps | None":
+    """Return the home that the command line names so far; None: it does not exist yet."""
+    from hposvc.api import Sweeps
+    from hposvc.journal.home import Home
+
+    home = context.obj.home  # of verbs/options.py:Shared
+    return Sweeps.open(home) if Home.of(home).path.is_dir() else None

@@ -1,0 +1,118 @@
+"""`events`: print the events of a sweep, for people and for programs that follow it."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hposvc.errors import shorten
+from hposvc.text import number, spelled
+from hposvc.verbs.options import Shared, open_place, sweep_id, verb
+from hposvc.views.console import emit, plain
+
+if TYPE_CHECKING:
+    from hposvc.remote.client import Place
+
+FOLLOW_S = 60.0  # for which one question waits for the next event
+POLL_S = 0.2  # between two looks into the journal
+EMPTY: tuple[object, ...] = (None, "", False, [], {})  # values that say nothing
+WIDTH = 160  # characters of what happened, in a line
+
+
+@verb
+@sweep_id
+@click.option(
+    "--since", type=click.IntRange(0), default=0, metavar="N", help="Print those after number N."
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="If there are none yet, wait for some.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on printing until the sweep is over.")
+def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow: bool) -> None:
+    """Print the events of a sweep: all that happened, as recorded.
+
+    With -o json and -f: a line of JSON for each event.
+    """
+    place, over = open_place(shared), False
+    while not over:
+        page = events(place, sweep, since, FOLLOW_S if follow else wait_s)
+        if follow or not shared.json(page):
+            for event in page["events"]:
+                sweep = event["sweep"]  # `last` may be another one by the next question
+                as_json = shared.output == "json"
+                emit(f"{json.dumps(event) if as_json else plain(line(event))}\n")
+        since, over = page["next"], page["over"] or not follow
+
+
+def events(place: "Place", sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
+    """Return the events of a sweep after a number, as data.
+
+    Args:
+        since: 0: all events.
+        wait_s: for how long to wait for the first, while the sweep is not over.
+
+    Returns:
+        `events`; `next`, the number after which to ask for more; and whether the sweep is `over`,
+        so that there will be no more.
+
+    Raises:
+        NotFound: there is no such sweep.
+    """
+    from hposvc.events import to_json
+    from hposvc.remote.server.connection import ServedSweeps
+
+    if isinstance(place, ServedSweeps):
+        pages = list(place.pages(sweep, since, wait_s))
+        return {**pages[-1], "events": [event for page in pages for event in page["events"]]}
+    deadline = time.monotonic() + wait_s
+    follow = place.follow(sweep)
+    while True:
+        record = place.record_of(follow)
+        over = record.state.finished and record.driver != "alive"
+        if follow.seq > since or over or time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    matching = [
+        {
+            "sweep": record.row.id,
+            "seq": seq,
+            "kind": event.kind,
+            "time": event.time,
+            "data": spelled(json.loads(to_json(event))),
+        }
+        for seq, event in place.read(record.row.id, since)
+    ]
+    return {"events": matching, "next": matching[-1]["seq"] if matching else since, "over": over}
+
+
+def line(event: Mapping[str, Any]) -> str:
+    """Return an event, as the API has it, as a line: number, time, kind, trial and the rest."""
+    data = dict(event["data"])
+    data.update(data.pop("order") if isinstance(data.get("order"), dict) else {})
+    trial = data.pop("trial", None) or ""
+    clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+    texts = " ".join(f"{name}={text}" for name, text in _flat(data))
+    short = texts if len(texts) <= WIDTH else f"{texts[: WIDTH - 3]}..."
+    printable = "".join(character if character.isprintable() else "?" for character in short)
+    return f"{event['seq']:>6}  {clock}  {event['kind']:<12}  {trial:<6}  {printable}".rstrip()
+
+
+def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and values as texts, those of mappings in the mappings' place."""
+    for name, value in data.items():
+        match value:
+            case dict() if value:
+                yield from _flat(value)
+            case _ if value in EMPTY:
+                continue
+            case float():
+                yield name, number(value)
+            case _:
+                yield name, shorten(str(value))

@@ -1,0 +1,37 @@
+"""`examples`: list the examples that come with hposvc, or copy one."""
+
+from pathlib import Path
+
+import click
+
+from hposvc.verbs.completion import complete_example
+from hposvc.verbs.options import Shared, verb
+from hposvc.views.console import emit, make_table, note, show
+
+
+@verb
+@click.argument("name", required=False, shell_complete=complete_example)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="examples",
+    show_default=True,
+    help="Copy into this folder.",
+)
+def examples_command(shared: Shared, name: str | None, out: Path) -> None:
+    """List the examples that come with hposvc, or copy one, with the files that it needs."""
+    from hposvc.drafts import examples
+
+    if name is not None:
+        written = [str(path) for path in examples.copy(name, out)]
+        if not shared.json({"written": written}):
+            emit("".join(f"{path}\n" for path in written))
+            note(f"The first lines of {written[0]} say how to run it.")
+        return
+    rows = [{"example": example.name, "shows": example.shows} for example in examples.listed()]
+    if not shared.json(rows):
+        table = make_table("example", "what it shows")
+        for row in rows:
+            table.add_row(row["example"], row["shows"])
+        show(table)
+        note("`hposvc examples NAME` copies one.")

@@ -1,0 +1,93 @@
+"""Drive a sweep in the foreground of a terminal, and print what came of it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from hposvc.analysis.reproduction import Trained
+from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
+from hposvc.journal.home import Home
+from hposvc.open_sweep import Record
+from hposvc.state.summary import failures
+from hposvc.verbs.options import Shared
+from hposvc.verbs.repro import compared
+from hposvc.views import disk_full, result
+from hposvc.views.console import console, note, show
+from hposvc.views.live import LiveView
+
+
+@contextmanager
+def starting(sweep: str, live: bool = True) -> Iterator[list[LiveView]]:
+    """Say how a new sweep can be watched; then show it as `driving` does, if `live`."""
+    note(f"{sweep}: watch and steer it from another terminal by `hposvc watch {sweep}`")
+    with driving(sweep) as views:
+        yield views if live else []
+
+
+@contextmanager
+def driving(sweep: str) -> Iterator[list[LiveView]]:
+    """Show a sweep while it is driven; meanwhile, redirect stdout to stderr for all prints.
+
+    Raises:
+        Interrupted: by Ctrl-C; the message says how to go on.
+    """
+    sys.stdout.flush()
+    saved_stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with LiveView(sweep, console(sys.stderr)) as view:
+            yield [view]
+    except (Interrupted, KeyboardInterrupt) as error:
+        raise Interrupted("interrupted", f"go on with: hposvc resume {sweep}") from error
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved_stdout, 1)
+        os.close(saved_stdout)
+
+
+def conclude(shared: Shared, record: Record, home: Home) -> int:
+    """Print a sweep's failures and result, and return the exit code."""
+    if failed := failures(record.state):
+        console(sys.stderr).print(result.failures(record.row.id, failed))
+    if not shared.json(record.status()):
+        show(*result.summary(record, home))
+    elif record.behind:
+        note(result.describe_backlog(record))
+    if record.undelivered:
+        note(result.describe_undelivered(record))
+    if record.state.state == "PAUSED" and record.state.full:
+        note(disk_full.full_message(record.row.id, record.state))
+        return OUT_OF_REACH
+    if record.state.state == "PAUSED":
+        resume = shared.command(f"resume {record.row.id}")
+        note(f"{record.row.id} is paused; go on with: {resume}")
+    elif not record.state.front or _none_succeeded(record):
+        return NO_VALUE
+    return OUT_OF_REACH if record.behind and record.state.spec.register else 0
+
+
+def _none_succeeded(record: Record) -> bool:
+    """Return whether a sweep failed before any trial came to its end."""
+    trials = record.state.trials.values()
+    return record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
+
+
+def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
+    """Print the verdict of a reproduction, or the result of another sweep; return the exit code."""
+    record = trained.record
+    if trained.comparison is None:
+        code = conclude(shared, record, home)
+        if not trained.had_ended:
+            return code
+        return OUT_OF_REACH if record.behind else 0 if code == NO_VALUE else code
+    if not shared.json(asdict(trained.comparison)):
+        show(compared(trained.comparison, record.state.spec))
+    if record.behind:
+        note(result.describe_backlog(record))
+    if not any(trial.values for trial in record.state.trials.values()):
+        note(f"it has no value this time; hposvc logs {record.row.id} has what its workers wrote")
+        return NO_VALUE
+    register = record.state.spec.register
+    return OUT_OF_REACH if record.behind and (trained.had_ended or register) else 0

@@ -1,0 +1,85 @@
+"""`init`: write a first spec for one's own code; hposvc/drafts/draft.py does it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.verbs.options import Shared, verb
+from hposvc.views.console import emit, note
+
+if TYPE_CHECKING:
+    from hposvc.drafts.draft import Draft
+
+
+@verb
+@click.argument("source", metavar="[FILE|MODULE:NAME]", required=False)
+@click.option(
+    "--out",
+    default="sweep.yaml",
+    show_default=True,
+    help="Write the spec to this file; -: to stdout.",
+)
+@click.option("--yes", is_flag=True, help="Ask nothing; take what is found.")
+def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> None:
+    """Write a first spec for a script, a class or a function.
+
+    The code is read, not run: the arguments of argparse, click, absl or tyro, a class's fields,
+    or the keys that a function reads.
+    """
+    from hposvc.drafts import draft as drafts
+
+    path = None if out == "-" else Path(out)
+    if path is not None and path.exists():
+        raise click.UsageError(f"{out} exists; give another name by --out, or remove it")
+    draft = drafts.draft(source or _only_script())
+    if not yes and sys.stdin.isatty():
+        draft = _ask(draft)
+    emit(drafts.write(draft, path))
+    if path is not None:
+        schema = f"{drafts.SCHEMA} for editors"
+        note(f"{out} is written, with {schema}. Run it by `hposvc run {out}`.")
+    if draft.unknown:
+        missing = ", ".join(draft.unknown)
+        note(f"The code also needs {missing}: write a value or a range into the spec.")
+    if draft.program.logs_to_wandb:
+        note("Call hposvc.report beside wandb.log in the script first: see docs/wandb.md.")
+
+
+def _only_script() -> str:
+    """Return the only script of the working directory that has hyperparameters."""
+    from hposvc.drafts import draft as drafts
+    from hposvc.errors import SpecError
+
+    scripts = []
+    for path in sorted(Path().glob("*.py")):
+        try:
+            drafts.draft(str(path))
+        except SpecError:
+            continue
+        scripts.append(str(path))
+    if len(scripts) == 1:
+        return scripts[0]
+    if scripts:
+        names = ", ".join(scripts)
+        raise click.UsageError(f"several scripts here have arguments to search; name one: {names}")
+    raise click.UsageError("no script here has arguments to search; give FILE, or FILE.py:NAME")
+
+
+def _ask(draft: "Draft") -> "Draft":
+    """Ask what the code does not say for sure."""
+    given = click.prompt("Search these parameters", default=" ".join(draft.domains), err=True)
+    draft = draft.with_only(given.replace(",", " ").split())
+    draft = draft.about(click.prompt("Metric", default=draft.metric, err=True))
+    goals = click.Choice(["minimize", "maximize"])
+    goal = click.prompt("Goal", default=draft.goal, type=goals, err=True)
+    length = click.prompt(
+        "Steps of a trial (0: it ends by itself)",
+        default=draft.length or 0,
+        type=click.IntRange(0),
+        err=True,
+    )
+    trials = click.prompt("Trials", default=draft.trials, type=click.IntRange(1), err=True)
+    return replace(draft, goal=goal, length=length or None, trials=trials)

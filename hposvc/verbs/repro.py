@@ -1,0 +1,69 @@
+"""`repro`: train a trial again, and compare; hposvc/analysis/reproduction.py does it."""
+
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.text import NONE, number
+from hposvc.verbs.completion import complete_trial
+from hposvc.verbs.options import Shared, home_of, open_place, ray_address, sweep_id, verb
+
+if TYPE_CHECKING:
+    from hposvc.analysis.reproduction import ReproductionResult
+    from hposvc.spec import SweepSpec
+
+
+@verb
+@sweep_id
+@click.argument("trial", shell_complete=complete_trial)
+@click.option(
+    "--accept-code", is_flag=True, help="Continue even if the trainable's code has changed."
+)
+@ray_address
+def repro_command(
+    shared: Shared, sweep: str, trial: str, accept_code: bool, address: str | None
+) -> int:
+    """Train a trial again, and compare the results.
+
+    The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each. After
+    Ctrl-C `resume` goes on with it, and gives the answer.
+    """
+    from hposvc.remote import client
+    from hposvc.verbs.foreground import conclude_trained, starting
+
+    trained = client.reproduce(open_place(shared), sweep, trial, accept_code, address, starting)
+    return conclude_trained(shared, trained, home_of(shared))
+
+
+def compared(comparison: "ReproductionResult", spec: "SweepSpec") -> Table:
+    """Return the table that compares a trial with its second training."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black", no_wrap=True)
+    verdict = Text(
+        comparison.verdict, "bold red" if comparison.verdict == "different" else "bold green"
+    )
+    grid.add_row(comparison.trial, Text.assemble(verdict, f": {comparison.rule}"))
+    values = f"{_all_digits(comparison.before)} then, {_all_digits(comparison.now)} now"
+    grid.add_row(comparison.metric, values)
+    if comparison.step is not None:
+        place = f"at {unit} {comparison.step}, the last of {comparison.steps} that both reported"
+        divergence = f"; they differ from {unit} {comparison.first_difference} on"
+        grid.add_row(
+            "compared", place + (divergence if comparison.first_difference is not None else "")
+        )
+    if comparison.difference:
+        share = comparison.share_of_spread
+        relative = "" if share is None else f", {share:.2%} of what lies between the sweep's trials"
+        grid.add_row("difference", f"{number(comparison.difference)}{relative}")
+    for doubt in comparison.doubts:
+        grid.add_row("but", doubt)
+    grid.add_row("sweep", comparison.again)
+    return grid
+
+
+def _all_digits(value: float | None) -> str:
+    """Return the value with all digits, since only the last one may differ."""
+    return NONE if value is None else repr(value)

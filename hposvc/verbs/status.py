@@ -1,0 +1,24 @@
+"""`status`: show a sweep's progress; hposvc/views/dashboard.py draws it."""
+
+import sys
+
+from hposvc.verbs.options import Shared, find_server, home_of, open_sweep, sweep_id, verb
+from hposvc.views.console import note, show
+
+
+@verb
+@sweep_id
+def status_command(shared: Shared, sweep: str) -> None:
+    """Show a sweep's progress, best trial and running trials."""
+    from hposvc.views import dashboard, result
+
+    record = open_sweep(shared, sweep).record()
+    if not shared.json(record.status()):
+        wide = sys.stdout.isatty()
+        served = find_server(shared) is not None
+        panel = dashboard.status_view(
+            record.row.id, record.state, record.driver, wide, served, record.queue
+        )
+        show(panel, *result.mlflow(record, home_of(shared)))
+        if record.undelivered:
+            note(result.describe_undelivered(record))
