@@ -37,9 +37,9 @@ from hposvc.events import BackendEvent, Event, Failed
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.operations import start
 from hposvc.spec import SweepSpec, registry
 from hposvc.state.sweep import SweepState
+from hposvc.verbs.run import run
 from trainables.order import Order
 
 CURVE = f"{__name__}:curve"
@@ -319,7 +319,7 @@ def real(number: int, home: Path) -> list[Case]:
         if earlier:
             joined = forecasts.forecast(spec, join(earlier), slots, None)
             plans.append(("earlier sweeps", joined))
-        state = start.run(sweeps, spec).state
+        state = run(sweeps, spec).state
     finally:
         sweeps.journal.store.close()
     return [compared(source, spec, made, state) for source, made in plans]

@@ -140,7 +140,7 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
             check_id(identifier)
         except ValueError as error:
             raise fail(error, "--id") from error
-    name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
+    name = identifier or new_id(spec)
     id_taken = fail(
         f"there is a sweep {name} already",
         "--id",
@@ -158,6 +158,11 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     if not sweeps.journal.create(row):  # another process created the id a moment ago
         raise id_taken
     return row
+
+
+def new_id(spec: SweepSpec) -> str:
+    """Return an id for a new sweep: its name with six random digits."""
+    return f"{spec.name}-{secrets.token_hex(3)}"
 
 
 def prepare(
@@ -243,6 +248,8 @@ def _check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> None:
     Raises:
         SpecError: the code can't be imported, does not fit, or has changed.
     """
+    if isinstance(row.parsed, SweepSpec):  # this process has just made it
+        return
     if not row.code:
         checked = validate(specs.dump(specs.restore(row.spec)), {})
         sweeps.journal.record_code(row.id, fingerprint.describe(checked))

@@ -14,12 +14,13 @@ from hposvc.analysis.verdict import verdict
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record
-from hposvc.operations import requests
-from hposvc.remote import client
+from hposvc.remote.client import Place, await_rest
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
+from hposvc.verbs import extend, resume, retry, steering
 from hposvc.views import result
 from hposvc.views.console import console
 from hposvc.views.live import LiveView
@@ -64,7 +65,7 @@ def load(sweep: str, home: Path | str | None = None) -> "Handle":
 class Handle:
     """A recorded sweep; every method reads its journal anew."""
 
-    sweeps: client.Place  # those of a home, or of a server
+    sweeps: Place  # those of a home, or of a server
     id: str
 
     def __repr__(self) -> str:
@@ -174,7 +175,7 @@ class Handle:
             SpecError: the trainable's source has changed.
             OutOfReach: the cluster can't be reached.
         """
-        trained = client.resume(self.sweeps, self.id, accept_code, None, self._watching(progress))
+        trained = resume.resume(self.sweeps, self.id, accept_code, None, self._watching(progress))
         return conclude(self.sweeps, trained.record, progress)
 
     @without_our_frames
@@ -199,7 +200,7 @@ class Handle:
         Raises:
             SpecError: a key is no limit, or its value does not fit.
         """
-        answer = client.extend(self.sweeps, self.id, trials, set, None, self._watching(progress))
+        answer = extend.extend(self.sweeps, self.id, trials, set, None, self._watching(progress))
         return self._report(answer, progress)
 
     @without_our_frames
@@ -211,7 +212,7 @@ class Handle:
         Raises:
             NotFound: there is no such trial, or it did not fail.
         """
-        answer = client.retry(self.sweeps, self.id, trial, None, self._watching(progress))
+        answer = retry.retry(self.sweeps, self.id, trial, None, self._watching(progress))
         return self._report(answer, progress)
 
     @without_our_frames
@@ -224,7 +225,7 @@ class Handle:
         Raises:
             OutOfReach: the driver ended before the sweep did; call `resume`.
         """
-        return self._result(client.await_rest(self.sweeps, self.id, self._watching(progress)))
+        return self._result(await_rest(self.sweeps, self.id, self._watching(progress)))
 
     def _watching(self, progress: bool) -> api.Watching:
         """Return what shows the sweep while it goes on, if `progress`."""
@@ -237,9 +238,9 @@ class Handle:
         return Result(self.id, record.phase, record, self._events)
 
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
-        client.steer(self.sweeps, self.id, verb, trial)
+        steering.steer(self.sweeps, self.id, verb, trial)
 
-    def _report(self, answer: Record | requests.RequestReceipt, progress: bool) -> Result:
+    def _report(self, answer: Record | RequestReceipt, progress: bool) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""
         if isinstance(answer, Record):
             return conclude(self.sweeps, answer, progress)
@@ -275,7 +276,7 @@ def driving(sweep: str, progress: bool, opener: str = "hposvc.load") -> Iterator
         raise Interrupted(message) from None
 
 
-def conclude(sweeps: client.Place, record: Record, progress: bool) -> Result:
+def conclude(sweeps: Place, record: Record, progress: bool) -> Result:
     """Return the result of a sweep that was driven; with `progress`, print a summary on stderr."""
     if progress:
         stderr = console(sys.stderr)

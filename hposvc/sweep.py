@@ -19,7 +19,6 @@ from hposvc.connection import Server, connect
 from hposvc.errors import fail
 from hposvc.handle import Handle, conclude, driving, without_our_frames
 from hposvc.journal.home import Home
-from hposvc.operations import start
 from hposvc.remote import cluster_server
 from hposvc.result import Result
 from hposvc.spec import NOTHING, Metric
@@ -33,6 +32,7 @@ from hposvc.spec.sections import (
     Tracking,
     Trials,
 )
+from hposvc.verbs.run import run
 from trainables.load import PICKLE
 from trainables.training import Training
 
@@ -145,7 +145,7 @@ class Sweep:
         sweeps = api.Sweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})
         watching = partial(driving, progress=progress)
-        record = start.run(sweeps, spec, address=address, watching=watching)
+        record = run(sweeps, spec, address=address, watching=watching)
         return conclude(sweeps, record, progress)
 
     @without_our_frames

@@ -15,7 +15,6 @@ The verdicts:
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -82,53 +81,6 @@ class Trained:
     had_ended: bool = False  # before: so only MLflow was brought up to date
 
 
-def reproduce(
-    sweeps: api.Sweeps,
-    sweep: str,
-    trial: str,
-    accept_code: bool = False,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Trained:
-    """Train a trial again in a new sweep, and compare the results.
-
-    Raises:
-        NotFound, SpecError: see `original`.
-        Interrupted: by Ctrl-C; `resume` goes on, and gives the verdict.
-    """
-    before = original(sweeps, sweep, trial, accept_code)
-    before.spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
-    row = api.create(sweeps, before.spec, before.again)
-    with watching(row.id) as watchers:
-        record = api.drive(sweeps, row, watchers, address)
-    return Trained(record, compare(before, record.state))
-
-
-def resume(
-    sweeps: api.Sweeps,
-    sweep: str,
-    accept_code: bool = False,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Trained:
-    """Continue an interrupted or paused sweep; of an ended one, bring MLflow up to date.
-
-    Args:
-        accept_code: continue although the trainable's source has changed.
-
-    Raises:
-        NotFound: there is no such sweep.
-        SpecError: the trainable's source changed since the sweep began.
-    """
-    before = api.load(sweeps, sweep)
-    had_ended = before.state.finished
-    with watching(before.row.id) as watchers:
-        record = api.drive(sweeps, before.row, watchers, address, accept_code)
-    repeated = resumed(sweeps, before.row) if record.state.finished else None
-    comparison = None if repeated is None else compare(repeated, record.state)
-    return Trained(record, comparison, had_ended)
-
-
 def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> Original:
     """Return a recorded trial with the spec of the sweep that trains it again.
 
@@ -189,19 +141,21 @@ def trial_of(row: SweepRow) -> tuple[str, str] | None:
     return (sweep, trial) if sweep else None
 
 
-def resumed(sweeps: api.Sweeps, row: SweepRow) -> Original | None:
-    """Return the original of an interrupted reproduction that is resumed.
+def verdict_of(sweeps: api.Sweeps, record: Record) -> ReproductionResult | None:
+    """Return the verdict of a reproduction that has ended.
 
-    None: the sweep is not a reproduction, or the original is gone or was continued meanwhile.
+    None: it has not, or the sweep is none, or the original is gone or was continued meanwhile.
     """
-    repeated = trial_of(row)
-    if repeated is None or sweeps.journal.find(repeated[0]) is None:
+    row, repeated = record.row, trial_of(record.row)
+    if not record.state.finished or repeated is None or not sweeps.journal.find(repeated[0]):
         return None
     try:
         before = original(sweeps, *repeated, accept_code=True)
     except (NotFound, SpecError):
         return None
-    return replace(before, again=row.id) if before.spec == specs.restore(row.spec) else None
+    if before.spec != specs.restore(row.spec):
+        return None
+    return compare(replace(before, again=row.id), record.state)
 
 
 def compare(before: Original, state: SweepState) -> ReproductionResult:

@@ -14,8 +14,8 @@ from sklearn.utils import check_random_state
 from hposvc import api
 from hposvc.backends.embedded import Embedded
 from hposvc.errors import Interrupted
-from hposvc.operations import start
 from hposvc.sweep import Sweep
+from hposvc.verbs.run import run
 from trainables.order import Order, Params
 from trainables.worker import Worker
 
@@ -146,7 +146,7 @@ class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
         candidates = _Candidates(self, evaluate_candidates, choices, metrics)
         backend = partial(Embedded, evaluate=candidates.evaluate, slots=self._together())
         try:
-            record = start.run(sweeps, spec, embedded=backend)
+            record = run(sweeps, spec, embedded=backend)
         except Interrupted:
             raise KeyboardInterrupt from None
         self.sweep_ = record.row.id

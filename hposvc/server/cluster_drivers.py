@@ -16,11 +16,11 @@ from hposvc.errors import SpecError, fail
 from hposvc.journal import submitted_secrets, supervision
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import supervised
 from hposvc.remote import jobs as remote_jobs
 from hposvc.remote.archive import list_all, pack, private_paths
 from hposvc.remote.job_payload import DriverPayload, locate
 from hposvc.remote.jobs import dial, job_error
+from hposvc.server import supervised
 
 THREADS = 4  # that send files to the cluster
 LOOK_S = 2.0  # between two looks at the jobs

@@ -20,8 +20,8 @@ from hposvc.errors import OutOfReach, fail
 from hposvc.journal import supervision
 from hposvc.journal.home import as_store_errors
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import supervised
 from hposvc.remote.job_payload import DriverPayload
+from hposvc.server import supervised
 from hposvc.spec import SweepSpec
 
 REMEDIES = {

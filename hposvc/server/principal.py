@@ -8,8 +8,8 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.submissions import submitted_by
 from hposvc.journal.tokens import AGENT, Token, Tokens
-from hposvc.operations.requests import asker
 from hposvc.server.config import Config
+from hposvc.verbs.steering import asker
 
 # The scopes that a scope stands for. A caller with `agent` may take and report a sweep's trials.
 INCLUDED = {

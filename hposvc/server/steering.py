@@ -14,9 +14,9 @@ from hposvc.journal import operations, supervision
 from hposvc.journal.journal import SweepRow, add_request
 from hposvc.journal.lease import Holder, busy, find_holder, holder
 from hposvc.journal.operations import Operation
-from hposvc.operations import requests
 from hposvc.server import sweep_secrets
 from hposvc.server.service import Service
+from hposvc.verbs import steering as requests
 
 RESUME = "resume"
 POLL_S = 0.1

@@ -23,7 +23,6 @@ from hposvc.journal import submissions, submitted_secrets, supervision
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.operations import SUBMIT
 from hposvc.journal.submissions import Submission
-from hposvc.operations.start import fork_data
 from hposvc.server import sweep_secrets, user_spaces
 from hposvc.server.access import Principal, check_project
 from hposvc.server.archives import Archives
@@ -35,6 +34,7 @@ from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import MAX_BYTES, Document, from_mapping, read_text
 from hposvc.spec.types import check_id
+from hposvc.verbs.fork import fork_data
 from trainables.load import PICKLE
 from trainables.programs.command import PYTHONS
 from trainables.storage.stores import is_url

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from hposvc import spec as specs
-from hposvc.errors import Problem, SpecError, shown
+from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
 from searchers.names import nearest
@@ -102,3 +102,12 @@ def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:
         message = f"can't grow under scheduler {spec.scheduler.name}"
         return [Problem(path, message, "`hposvc fork` begins anew with what was learned")]
     return []
+
+
+def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]:
+    """Return the changes, with `trials` more than the sweep has or was to have."""
+    if trials < 1:
+        raise fail(f"is {trials}", "--trials", fix="give 1 or more")
+    if "trials.max" in changes:
+        raise fail("is given, and so is --set trials.max", "--trials", fix="leave one of them out")
+    return {**changes, "trials.max": trials_increment(trials)}

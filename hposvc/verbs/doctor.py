@@ -380,7 +380,7 @@ def compare_mlflow(place: "Place", sweep: str, fix: bool = False) -> MlflowCompa
     from hposvc.tracking.mlflow_server import quiet_mlflow
 
     if isinstance(place, connection.ServedSweeps):
-        where = connection.place(sweep, "doctor")
+        where = connection.path_of(sweep, "doctor")
         if not fix:
             return MlflowComparison.from_data(place.http.get(where, work_s=COMPARE_S))
         answer = place.http.post(where, {}, repeatable=True)

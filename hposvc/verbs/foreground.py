@@ -1,4 +1,4 @@
-"""Drive a sweep in the foreground of a terminal, and print what came of it."""
+"""What verbs that drive or steer a sweep print: while it is driven, and what came of it."""
 
 import os
 import sys
@@ -8,10 +8,13 @@ from dataclasses import asdict
 
 from hposvc.analysis.reproduction import Trained
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
+from hposvc.events import Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
-from hposvc.verbs.options import Shared
+from hposvc.verbs import steering
+from hposvc.verbs.options import Shared, home_of, open_place
 from hposvc.verbs.repro import compared
 from hposvc.views import disk_full, result
 from hposvc.views.console import console, note, show
@@ -91,3 +94,17 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
         return NO_VALUE
     register = record.state.spec.register
     return OUT_OF_REACH if record.behind and (trained.had_ended or register) else 0
+
+
+def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
+    """Record a request, and print who will carry it out."""
+    report(shared, steering.steer(open_place(shared), sweep, verb, trial), verb, trial)
+
+
+def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:
+    """Print the result of a sweep that went on here, or who carries out the request."""
+    if isinstance(answer, Record):
+        return conclude(shared, answer, home_of(shared))
+    if not shared.json({"verb": verb, "trial": trial, **asdict(answer)}):
+        show(result.describe_receipt(answer, verb, trial))
+    return 0

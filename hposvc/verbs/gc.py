@@ -85,7 +85,7 @@ def collect(
     from hposvc.verbs.garbage import Garbage
 
     if isinstance(place, connection.ServedSweeps):
-        where = "gc" if sweep is None else connection.place(sweep, "gc")
+        where = "gc" if sweep is None else connection.path_of(sweep, "gc")
         body = {"dry_run": dry_run, "compact": compact, "logs": logs}
         result = place.result(place.http.post(where, body, repeatable=True))
         files = [{key: file[key] for key in file if key != "freed"} for file in result["files"]]

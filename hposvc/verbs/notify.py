@@ -58,7 +58,7 @@ def send_again(place: "Place", sweep: str, variables: Mapping[str, str] = os.env
     if isinstance(place, connection.ServedSweeps):
         recorded = place.facts(sweep)["row"]
         body = {"secrets": submission.find_variables(recorded["spec"], variables)}
-        where = connection.place(recorded["id"], "notify")
+        where = connection.path_of(recorded["id"], "notify")
         result = place.result(place.http.post(where, body, repeatable=True))
         return [Sent(**sent) for sent in result["results"]]
     row = place.find(sweep)

@@ -55,7 +55,7 @@ def promote(
 
     if isinstance(place, connection.ServedSweeps):
         body = {"model": model, "alias": alias, "gate": gate}
-        result = place.result(place.http.post(connection.place(sweep, "promote"), body))
+        result = place.result(place.http.post(connection.path_of(sweep, "promote"), body))
         promotion = registry.resolve("hposvc.tracking.promotion:Promotion")(**result)
         return cast("Promotion", promotion)
     try:

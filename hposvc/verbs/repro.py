@@ -1,17 +1,23 @@
-"""`repro`: train a trial again, and compare; hposvc/analysis/reproduction.py does it."""
+"""`repro`: train a trial again, and compare as hposvc/analysis/reproduction.py says."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.errors import NotFound
 from hposvc.text import NONE, number
 from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.options import Shared, home_of, open_place, ray_address, sweep_id, verb
 
 if TYPE_CHECKING:
-    from hposvc.analysis.reproduction import ReproductionResult
+    from hposvc import api
+    from hposvc.analysis.reproduction import ReproductionResult, Trained
+    from hposvc.open_sweep import Record
+    from hposvc.remote.client import Place
+    from hposvc.remote.server.connection import ServedSweeps
     from hposvc.spec import SweepSpec
 
 
@@ -30,11 +36,54 @@ def repro_command(
     The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each. After
     Ctrl-C `resume` goes on with it, and gives the answer.
     """
-    from hposvc.remote import client
     from hposvc.verbs.foreground import conclude_trained, starting
 
-    trained = client.reproduce(open_place(shared), sweep, trial, accept_code, address, starting)
+    trained = reproduce(open_place(shared), sweep, trial, accept_code, address, starting)
     return conclude_trained(shared, trained, home_of(shared))
+
+
+def reproduce(
+    place: "Place",
+    sweep: str,
+    trial: str,
+    accept_code: bool,
+    address: str | None,
+    watching: "api.Watching",
+) -> "Trained":
+    """Train a trial again in a new sweep, and compare the results.
+
+    Raises:
+        NotFound, SpecError: see `reproduction.original`.
+        Interrupted: by Ctrl-C; `resume` goes on, and gives the verdict.
+    """
+    from hposvc.analysis.reproduction import Trained, compare, original
+    from hposvc.remote.server import following, submission
+    from hposvc.remote.server.connection import ServedSweeps, path_of
+    from hposvc.verbs.run import run
+
+    if not isinstance(place, ServedSweeps):
+        before = original(place, sweep, trial, accept_code)
+        record = run(place, before.spec, before.again, address, watching)
+        return Trained(record, compare(before, record.state))
+    row = place.facts(sweep)["row"]
+    body = {"accept_code": accept_code, "secrets": submission.find_variables(row["spec"])}
+    answer = place.http.post(path_of(row["id"], "repro", trial), body)
+    with watching(answer["sweep"]) as watchers:
+        record = following.show(place, answer["sweep"], watchers, answer["operation"])
+    return Trained(record, ask_verdict(place, record))
+
+
+def ask_verdict(server: "ServedSweeps", record: "Record") -> "ReproductionResult | None":
+    """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
+    from hposvc.analysis import reproduction
+    from hposvc.remote.server.connection import path_of
+
+    if reproduction.trial_of(record.row) is None:
+        return None
+    with suppress(NotFound):
+        data = server.http.get(path_of(record.row.id, "repro"))
+        return reproduction.ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
+    return None
 
 
 def compared(comparison: "ReproductionResult", spec: "SweepSpec") -> Table:

@@ -115,8 +115,8 @@ def create_token(
         NotFound: there is no sweep as an agent's scope names it.
     """
     from hposvc.journal.tokens import Tokens
-    from hposvc.operations.requests import asker
     from hposvc.remote.server.connection import ServedSweeps
+    from hposvc.verbs.steering import asker
 
     if isinstance(place, ServedSweeps):
         body = {"owner": owner, "scopes": list(scopes), "expires": expires}

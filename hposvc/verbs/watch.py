@@ -16,7 +16,7 @@ def watch_command(shared: Shared, sweep: str) -> None:
     `?` lists the keys, `q` leaves; the sweep goes on. Without a terminal it prints plain lines, as
     `run` does, until the sweep ends.
     """
-    from hposvc.remote import client
+    from hposvc.verbs import steering
     from hposvc.views.watch.lines import print_lines
 
     if shared.output == "json":
@@ -30,4 +30,4 @@ def watch_command(shared: Shared, sweep: str) -> None:
     from hposvc.views.watch.screen import show
 
     follow.look()
-    show(place, follow, partial(client.steer, place, follow.row.id), starts_drivers)
+    show(place, follow, partial(steering.steer, place, follow.row.id), starts_drivers)

@@ -12,11 +12,11 @@ from hposvc.analysis.verdict import worth
 from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.open_sweep import Record
-from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
 from hposvc.state.doubts import doubts
 from hposvc.state.error_pattern import error_pattern
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialState

@@ -110,7 +110,7 @@ def test_changed_code_is_not_gone_on_with_unasked(sweeps, tmp_path):
     row = api.create(sweeps, file_spec(file))
     file.write_text(TRAIN + "\n")
     with pytest.raises(SpecError, match=rf"mine.py:train changed since {row.id}.*--accept-code"):
-        api.drive(sweeps, row)
+        api.drive(sweeps, sweeps.find(row.id))
 
 
 def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):

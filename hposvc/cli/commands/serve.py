@@ -114,7 +114,7 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
 @click.pass_obj
 def supervised(shared: Shared, sweep: str, payload: str | None, address: str | None) -> None:
     """Drive a sweep that a server supervises; only servers call this."""
-    from hposvc.operations import supervised
+    from hposvc.server import supervised
     from hposvc.views.live import LiveView
 
     @contextmanager

@@ -13,9 +13,9 @@ from hposvc import api, handle
 from hposvc.backends.embedded import Embedded, Outcome
 from hposvc.errors import fail
 from hposvc.integrations.optuna.objective import is_small, value_names
-from hposvc.operations import start
 from hposvc.spec.parsing.foreign_domains import declared
 from hposvc.sweep import Sweep
+from hposvc.verbs.run import run
 from searchers.branches import Leaf
 from searchers.define_by_run import describe
 from searchers.space import Space
@@ -75,7 +75,7 @@ def from_study(
         return [_outcome(trials[int(order.trial[1:]) - 1], names) for order in orders]
 
     backend = partial(Embedded, evaluate=evaluate, slots=1)
-    record = start.run(sweeps, spec, embedded=backend)
+    record = run(sweeps, spec, embedded=backend)
     return handle.load(record.row.id, home)
 
 

@@ -80,7 +80,7 @@ class ServedSweeps:
     ) -> list[dict[str, Any]]:
         """Return the logs of a trial's ranks, oldest order first; see `Log.part`."""
         query = {"rank": rank, "tail": most, "offset": offset, "order": order}
-        return list(self.http.get(place(row.id, "logs", trial), query)["logs"])
+        return list(self.http.get(path_of(row.id, "logs", trial), query)["logs"])
 
     def find(self, name: str) -> SweepRow:
         """Return a sweep's row, by its id, a beginning of it, or `last`."""
@@ -101,7 +101,7 @@ class ServedSweeps:
         deadline = time.monotonic() + wait_s
         while True:
             wait_s = min(MAX_WAIT_S, max(0.0, deadline - time.monotonic()))
-            page = self.http.get(place(sweep, "events"), {"since": since, "limit": PAGE}, wait_s)
+            page = self.http.get(path_of(sweep, "events"), {"since": since, "limit": PAGE}, wait_s)
             if page["events"]:
                 since, deadline = page["next"], 0.0
             elif deadline > time.monotonic() and not page["over"]:
@@ -112,12 +112,12 @@ class ServedSweeps:
 
     def facts(self, sweep: str) -> Mapping[str, Any]:
         """Return all that the server has about a sweep but its events."""
-        facts: Mapping[str, Any] = self.http.get(place(sweep, "record"))
+        facts: Mapping[str, Any] = self.http.get(path_of(sweep, "record"))
         return facts
 
     def status(self, sweep: str) -> Mapping[str, Any]:
         """Return a sweep's progress as the server has it."""
-        status: Mapping[str, Any] = self.http.get(place(sweep))
+        status: Mapping[str, Any] = self.http.get(path_of(sweep))
         return status
 
     def result(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ class ServedSweeps:
         return operation_data
 
 
-def place(sweep: str, word: str | None = None, trial: str | None = None) -> str:
+def path_of(sweep: str, word: str | None = None, trial: str | None = None) -> str:
     """Return the path of a sweep or of a trial, or of what a word names of it.
 
     Raises:

@@ -1,13 +1,9 @@
-"""Read a server's sweeps: the list, one of them, events, logs, and checks of the way there."""
+"""The events of all of a server's sweeps."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from hposvc.analysis import reproduction
-from hposvc.errors import NotFound
-from hposvc.open_sweep import Record
-from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps, place
+from hposvc.remote.server.connection import MAX_WAIT_S, PAGE, ServedSweeps
 
 
 def feed(
@@ -27,13 +23,3 @@ def feed(
         for number, event in enumerate(page["events"]):
             yield {**event, "cursor": page["next"] if number == last else since}
         since = page["next"]
-
-
-def compare_again(server: ServedSweeps, record: Record) -> reproduction.ReproductionResult | None:
-    """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
-    if reproduction.trial_of(record.row) is None:
-        return None
-    with suppress(NotFound):
-        data = server.http.get(place(record.row.id, "repro"))
-        return reproduction.ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
-    return None

@@ -10,19 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
-from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.reproduction import Trained
 from hposvc.errors import SpecError, fail
-from hposvc.open_sweep import Record
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
-from hposvc.remote.server import following, reading
-from hposvc.remote.server.connection import ServedSweeps, place
+from hposvc.remote.server import following
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import Environment, SweepSpec
 from hposvc.spec.environment import read_secrets
-from hposvc.spec.parsing import overrides
-from hposvc.spec.parsing.document import from_mapping
 from hposvc.spec.paths import code_references
 from hposvc.state.trial import OVER
 from trainables.load import PICKLE
@@ -91,58 +87,6 @@ def send(
     return Accepted(answer["sweep"], answer["state"], answer["operation"], server.http.name)
 
 
-def run(
-    server: ServedSweeps,
-    spec: SweepSpec,
-    identifier: str | None = None,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-    debug: bool = False,
-) -> Record:
-    """Submit a new sweep, and show it to its end, like `start.run`."""
-    if debug:
-        raise fail("runs a trial in this process", "--debug", fix="leave out --server, or --debug")
-    identifier = identifier or f"{spec.name}-{token_hex(3)}"  # as `api.create` has it
-    accepted = submit(server, spec, identifier)
-    with watching(accepted.sweep) as watchers:
-        return following.show(server, accepted.sweep, watchers, accepted.operation)
-
-
-def fork(
-    server: ServedSweeps,
-    sweep: str,
-    set: Mapping[str, object],
-    identifier: str | None = None,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Record:
-    """Have a new sweep learn from another, and show it to its end, like `start.fork`."""
-    spec = overrides.apply(from_mapping(server.facts(sweep)["row"]["spec"]), set).data
-    body = {"set": dict(set), "secrets": find_variables(spec)}
-    wish = {} if identifier is None else {"id": identifier}
-    answer = server.http.post(place(sweep, "fork"), {**body, **wish}, key=token_hex(16))
-    forked = answer["sweep"]
-    with watching(forked) as watchers:
-        return following.show(server, forked, watchers, answer["operation"])
-
-
-def reproduce(
-    server: ServedSweeps,
-    sweep: str,
-    trial: str,
-    accept_code: bool = False,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Trained:
-    """Have the server train a trial again, and compare, like `reproduction.reproduce`."""
-    row = server.facts(sweep)["row"]
-    body = {"accept_code": accept_code, "secrets": find_variables(row["spec"])}
-    answer = server.http.post(place(row["id"], "repro", trial), body)
-    with watching(answer["sweep"]) as watchers:
-        record = following.show(server, answer["sweep"], watchers, answer["operation"])
-    return Trained(record, reading.compare_again(server, record))
-
-
 def _check_roots(packed: SourceArchive) -> None:
     """Check that a module of the archive is where a server imports from: in its top folder.
 
@@ -183,3 +127,14 @@ def find_variables(
     named = environment.get("secrets") if isinstance(environment, Mapping) else None
     names = [name for name, source in read_secrets(named or {}).items() if name == source]
     return {name: variables[name] for name in names if variables.get(name)}
+
+
+def secrets_for(server: ServedSweeps, status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return this machine's values of a sweep's secrets, as a body has them.
+
+    A sweep of others, whose code would get them, gets none.
+    """
+    if status["owner"] not in (None, server.http.get("me")["name"]):
+        return {}
+    variables = find_variables(server.facts(status["sweep"])["row"]["spec"])
+    return {"secrets": variables} if variables else {}

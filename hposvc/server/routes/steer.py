@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hposvc.events import NOTHING, Verb
 from hposvc.journal.journal import SweepRow
-from hposvc.operations.requests import more_trials
 from hposvc.server import steering
 from hposvc.server.access import Principal, Steerer
 from hposvc.server.models import Accepted
@@ -17,6 +16,7 @@ from hposvc.server.policy import check_extension
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
+from hposvc.spec.extension import more_trials
 from hposvc.verbs.promote import promote
 
 router = APIRouter(tags=["steering"])

@@ -29,7 +29,7 @@ from hposvc.errors import OutOfReach, StoreError
 from hposvc.events import DriverState, Event, Verb
 from hposvc.journal.follow import Follow
 from hposvc.open_sweep import SweepSource
-from hposvc.operations.requests import RequestReceipt
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
 from hposvc.views import dashboard
 from hposvc.views.console import Plain

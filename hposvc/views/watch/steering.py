@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hposvc.events import Verb
-from hposvc.operations.requests import more_trials
+from hposvc.spec.extension import more_trials
 from hposvc.state.sweep import SweepState
 
 KEYS: Mapping[str, Verb] = {"p": "pause", "s": "stop", "k": "kill", "e": "extend", "r": "retry"}

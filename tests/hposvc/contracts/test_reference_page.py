@@ -17,11 +17,11 @@ from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.cli.main import commands
-from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
 from hposvc.spec.registry import SCHEDULERS, resolve
 from hposvc.state import summary
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
 from hposvc.tracking.comparison import Difference, MlflowComparison

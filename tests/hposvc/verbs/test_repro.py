@@ -39,9 +39,11 @@ def test_a_repro_that_was_interrupted_gives_its_verdict_when_it_is_resumed(hposv
     data = json.loads(out)
     assert (data["verdict"], data["sweep"], data["again"]) == ("equal", "five", before.again)
     row, original = (sweeps.journal.find(name) for name in (before.again, "five"))
-    assert reproduction.resumed(sweeps, original) is None
+    assert reproduction.verdict_of(sweeps, api.load(sweeps, original.id)) is None
     sweeps.journal.remove("five")
-    assert reproduction.resumed(sweeps, row) is None, "there is nothing to compare it with"
+    assert reproduction.verdict_of(sweeps, api.load(sweeps, row.id)) is None, (
+        "there is nothing to compare it with"
+    )
 
 
 def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):

@@ -6,7 +6,7 @@ from hposvc.events import Failed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
-from hposvc.operations.requests import RequestReceipt
+from hposvc.state.receipt import RequestReceipt
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.views.result import (
     best,

@@ -20,7 +20,7 @@ from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.pool import RayPool
 from hposvc.errors import OutOfReach, SpecError
 from hposvc.events import Failed, Reported
-from hposvc.operations import requests
+from hposvc.verbs import steering
 
 pytestmark = pytest.mark.ray
 
@@ -172,7 +172,7 @@ def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
 
     def kill(sweep, event):
         os.kill(int(event.metrics["pid"]), signal.SIGSTOP)  # never reports again
-        requests.steer(sweeps, sweep, "kill", "t0001")
+        steering.steer(sweeps, sweep, "kill", "t0001")
 
     sweep, status = steered(sweeps, sweep_spec, kill)
     assert [trial["state"] for trial in api.load(sweeps, sweep).trials()] == [
@@ -292,7 +292,7 @@ def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
 
     def freeze(sweep, event):
         os.kill(int(event.metrics["pid"]), signal.SIGSTOP)
-        requests.steer(sweeps, sweep, "stop")
+        steering.steer(sweeps, sweep, "stop")
 
     sweep, status = steered(sweeps, sweep_spec, freeze)
     assert status["state"] == "STOPPED"
@@ -355,6 +355,6 @@ def test_code_that_changes_while_a_sweep_runs_ends_its_driver(sweeps, tmp_path, 
     assert all(event.metrics["loss"] == 1 for event in events(sweeps, row.id, Reported))
     assert_no_ranks(sweeps)
     with pytest.raises(SpecError, match="changed since"):
-        api.drive(sweeps, row)
+        api.drive(sweeps, sweeps.find(row.id))
     record = api.drive(sweeps, row, accept_code=True)
     assert [trial["state"] for trial in record.trials()] == ["COMPLETED"] * 2

@@ -11,7 +11,8 @@ from hposvc.errors import SpecError
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.remote.server.submission import fork, submit
+from hposvc.remote.server.submission import submit
+from hposvc.verbs.fork import fork
 
 
 def sending(tmp_path, seen, **facts):
@@ -91,7 +92,7 @@ def test_a_fork_sends_the_secrets_that_its_spec_names(tmp_path, monkeypatch, cha
     seen = []
     server = sending(tmp_path, seen, row={"spec": {"environment": {"secrets": secrets}}})
     with pytest.raises(TypeError):  # this server has no more of the new sweep
-        fork(server, "s", changes)
+        fork(server, "s", changes, None, None, api.unwatched)
     (post,) = [request for request in seen if request.method == "POST"]
     assert json.loads(post.content)["secrets"] == sent
 

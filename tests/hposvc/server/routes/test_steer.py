@@ -13,8 +13,7 @@ from hposvc.errors import Busy, SpecError
 from hposvc.events import Finished
 from hposvc.journal import operations, submissions, submitted_secrets, supervision
 from hposvc.journal.lease import Lease
-from hposvc.operations import supervised
-from hposvc.server import steering
+from hposvc.server import steering, supervised
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
 from hposvc.server.supervisor import Supervisor

@@ -10,7 +10,7 @@ from watched_sweeps import begin, failing, report, watched
 
 from hposvc.errors import NotFound, OutOfReach
 from hposvc.events import Attached, Ended, Finished
-from hposvc.operations.requests import RequestReceipt
+from hposvc.state.receipt import RequestReceipt
 from hposvc.views.watch.screen import WatchApp
 
 SMALL = (80, 24)

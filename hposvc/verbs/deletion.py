@@ -1,15 +1,14 @@
 """Deletion of a sweep's records: files first, the journal last, so that nothing is orphaned."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import Busy, Fenced, Interrupted, StoreError, entry
 from hposvc.journal import operations, submitted_secrets
-from hposvc.journal.home import SIGNATURE, clear, find, signature
+from hposvc.journal.home import SIGNATURE, clear, signature
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
@@ -22,36 +21,15 @@ if TYPE_CHECKING:
 TRACKER = "hposvc.tracking.mlflow_client:tracker_of"
 
 
-@dataclass(frozen=True)
-class Removed:
-    """A deleted sweep."""
-
-    sweep: str
-    left: str  # folders that stay because they hold other files too; empty: none
-
-
-def remove(
-    sweeps: api.Sweeps, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
-) -> Removed:
-    """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
+def remove(sweeps: api.Sweeps, row: SweepRow) -> str:
+    """Delete a sweep's checkpoints, logs and journal; return the folders that hold other files too.
 
     MLflow keeps the runs but not their owner: a new sweep with this id does not continue them.
 
-    Args:
-        confirm: receives the sweep's full id before anything is deleted; may raise.
-
     Raises:
-        NotFound: there is no such sweep.
         Busy: a driver is at work on it.
         StoreError: a file can't be deleted, or MLflow does not answer; the journal is unchanged.
     """
-    row = find(sweeps.journal, sweep)
-    confirm(row.id)
-    with sweeps.journal.store.with_spare_room():
-        return _remove(sweeps, row)
-
-
-def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
     lease = Lease(sweeps.journal.store, row.id, "rm")
     lease.acquire()
     try:
@@ -68,7 +46,7 @@ def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
         operations.end_waiting(sweeps.journal.store, row.id, errors=[deleted])
     finally:
         lease.release()
-    return Removed(row.id, left)
+    return left
 
 
 @contextmanager

@@ -4,10 +4,13 @@ import json
 
 import httpx
 
+from hposvc import api
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.remote.server.steering import extend, retry, steer
+from hposvc.verbs.extend import extend
+from hposvc.verbs.retry import retry
+from hposvc.verbs.steering import steer
 
 SECRETS = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE", "FILED": "file:/proc/self/comm"}
 RECEIPT = {"sweep": "s", "state": "RUNNING", "driver": "alive", "place": ""}
@@ -36,8 +39,8 @@ def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, mo
     monkeypatch.setenv("MY_KEY", "open sesame")
     seen, found = {}, {"secrets": {"MY_KEY": "open sesame"}}
     server = steered(tmp_path, "ann", seen)
-    extend(server, "s", trials=2)
-    retry(server, "s", "t0001")
+    extend(server, "s", 2, {}, None, api.unwatched)
+    retry(server, "s", "t0001", None, api.unwatched)
     steer(server, "s", "stop")
     assert seen == {
         "sweeps/s/extend": {"set": {"trials.max": "+2"}, **found},
@@ -49,5 +52,5 @@ def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, mo
 def test_the_code_of_others_gets_no_secrets_from_here(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "open sesame")
     seen = {}
-    retry(steered(tmp_path, "eve", seen), "s")
+    retry(steered(tmp_path, "eve", seen), "s", None, None, api.unwatched)
     assert seen == {"sweeps/s/retry": {}}

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hposvc.errors import SpecError, fail
-from hposvc.operations.redacted import redacted_output
+from hposvc.server.redacted import redacted_output
 
 SECRET = "hunter-22-never-seen"
 

@@ -1,4 +1,4 @@
-"""Requests to a sweep: pause, stop, extend, retry.
+"""Requests to a sweep, which pause, stop, kill, extend and retry record in its journal.
 
 A living driver carries out a request, on whatever machine it runs. Without a driver a stop or pause
 is carried out at once, in this process; requests that need slots wait for `resume`.
@@ -8,38 +8,29 @@ import getpass
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from hposvc import api
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import ENDS, NOTHING, RENEWALS, DriverState, Verb
+from hposvc.events import ENDS, NOTHING, RENEWALS, Event, Requested, Verb
 from hposvc.journal.follow import Follow
-from hposvc.journal.home import find
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
-from hposvc.spec.extension import LIMITS, accepted, trials_increment
-from hposvc.state.sweep import SweepPhase, SweepState
-from hposvc.state.trial import OVER, TrialPhase
+from hposvc.remote.client import Place
+from hposvc.remote.server import following, submission
+from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.spec.extension import LIMITS, accepted
+from hposvc.state.receipt import RequestReceipt
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import OVER
 
 POLL_S = 0.05
 HEEDED_S = 1.0  # a driver looks for requests five times a second; later while it starts or ends
 
 
-@dataclass(frozen=True)
-class RequestReceipt:
-    """The answer to a request: the state of the sweep, and the driver that takes it."""
-
-    sweep: str
-    state: SweepPhase
-    driver: DriverState
-    place: str  # host:pid of the driver at work; empty: there is none
-    trial_state: TrialPhase | None = None  # of a trial that is over, so that nothing was requested
-    changes: Mapping[str, object] = field(default_factory=dict)  # of limits, that were requested
-
-
 def steer(
-    sweeps: api.Sweeps,
+    place: Place,
     sweep: str,
     verb: Verb,
     trial: str | None = None,
@@ -49,31 +40,53 @@ def steer(
     """Request a verb of hposvc.events of a sweep, or of one of its trials.
 
     Args:
-        by: name of the user; None: whoever this process belongs to.
+        by: name of the user; None: whoever this process belongs to. A server knows.
 
     Raises:
         NotFound: there is no such sweep or trial.
         SpecError: a changed key is not a limit, or a value does not fit.
     """
-    record = api.load(sweeps, sweep)
-    answer, due = check(sweeps, record, verb, trial, changes)
+    if isinstance(place, ServedSweeps):
+        return _ask_server(place, sweep, verb, trial, changes)
+    record = api.load(place, sweep)
+    answer, due = check(place, record, verb, trial, changes)
     if not due:
         return answer
     row = record.row
-    number = sweeps.journal.request(row.id, verb, trial, changes, by or asker())
-    driver = _await_driver(sweeps, row.id, number)
+    number = place.journal.request(row.id, verb, trial, changes, by or asker())
+    driver = _await_driver(place, row.id, number)
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))
     # No driver is at work: the state changes only if this process changes it.
     if trial is None and verb in ENDS:
         try:
-            state = Driver(sweeps.home, sweeps.journal, row).end()
+            state = Driver(place.home, place.journal, row).end()
         except Busy:  # another driver has just resumed the sweep, and sees the request
-            driver = holder(sweeps.journal.store, row.id)
+            driver = holder(place.journal.store, row.id)
             return replace(answer, driver="alive", place=driver_place(driver))
     else:
-        state = api.load(sweeps, row.id).state
+        state = api.load(place, row.id).state
     return replace(answer, state=state.state, driver=driver.state, place="")
+
+
+def _ask_server(
+    server: ServedSweeps,
+    sweep: str,
+    verb: Verb,
+    trial: str | None,
+    changes: Mapping[str, object],
+) -> RequestReceipt:
+    body: dict[str, object] = {}
+    action: str = verb
+    if verb == "drain":
+        action, body = "stop", {"drain": True}
+    if verb == "extend":
+        body = {"set": dict(changes)}
+    if verb in RENEWALS:
+        body |= submission.secrets_for(server, server.status(sweep))
+    where = path_of(sweep, action, trial)
+    answer = server.http.post(where, body, repeatable=verb not in RENEWALS)
+    return RequestReceipt(**(answer.get("receipt") or server.result(answer)))
 
 
 def check(
@@ -113,51 +126,8 @@ def check(
     return answer, True
 
 
-def extend(
-    sweeps: api.Sweeps,
-    sweep: str,
-    trials: int | None = None,
-    set: Mapping[str, object] = NOTHING,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Record | RequestReceipt:
-    """Raise a sweep's limits, and continue it here if it has ended.
-
-    Args:
-        trials: how many trials to add.
-        set: new limits by their dotted keys.
-
-    Returns:
-        the sweep when it has ended again; the receipt, if it had not ended or a driver has it.
-
-    Raises:
-        NotFound: there is no such sweep.
-        SpecError: a key is not a limit, or a value does not fit.
-    """
-    changes = dict(set) if trials is None else more_trials(set, trials)
-    return _renew(sweeps, sweep, "extend", None, changes, address, watching)
-
-
-def retry(
-    sweeps: api.Sweeps,
-    sweep: str,
-    trial: str | None = None,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Record | RequestReceipt:
-    """Train failed trials again, and continue the sweep here if it has ended; see `extend`.
-
-    Args:
-        trial: None: all that failed.
-
-    Raises:
-        NotFound: there is no such sweep or trial, or it did not fail.
-    """
-    return _renew(sweeps, sweep, "retry", trial, NOTHING, address, watching)
-
-
-def _renew(
-    sweeps: api.Sweeps,
+def renew(
+    place: Place,
     sweep: str,
     verb: Verb,
     trial: str | None,
@@ -165,19 +135,39 @@ def _renew(
     address: str | None,
     watching: api.Watching,
 ) -> Record | RequestReceipt:
-    answer = steer(sweeps, sweep, verb, trial, changes)
+    """Request a renewal of a sweep, and drive it here, or show it on its server, if it has ended.
+
+    Returns:
+        the sweep when it has ended again; the receipt, if it had not ended or a driver has it.
+
+    Raises:
+        NotFound, SpecError: see `steer`.
+    """
+    if isinstance(place, ServedSweeps):
+        before = place.status(sweep)
+        receipt = steer(place, before["sweep"], verb, trial, changes)
+        if receipt.state not in OVER:
+            return receipt
+        with watching(receipt.sweep) as watchers:
+            return following.show(place, receipt.sweep, watchers, None, before["seq"], _renews)
+    answer = steer(place, sweep, verb, trial, changes)
     over = answer.state in OVER
     while over:
         try:
             with watching(answer.sweep) as watchers:
-                return api.drive(sweeps, find(sweeps.journal, answer.sweep), watchers, address)
+                return api.drive(place, place.find(answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
-            follow = sweeps.follow(answer.sweep)
-            answer = _update_receipt(sweeps, follow, answer)
+            follow = place.follow(answer.sweep)
+            answer = _update_receipt(place, follow, answer)
             while answer.state in OVER and answer.driver == "alive":
-                answer = _update_receipt(sweeps, follow, answer)
+                answer = _update_receipt(place, follow, answer)
             over = answer.driver != "alive"
     return answer
+
+
+def _renews(event: Event) -> bool:
+    """Whether an ended sweep goes on with the event."""
+    return isinstance(event, Requested) and event.verb in RENEWALS
 
 
 def _update_receipt(
@@ -210,15 +200,6 @@ def _check_failed(record: Record, trial: str | None) -> None:
     if trial is not None and not (trial in record.failures() or state.replicates.failed(trial)):
         phase = state.trials[trial].state
         raise NotFound(f"{trial} of {row.id} is {phase}", "only trials that failed are tried again")
-
-
-def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]:
-    """Return the changes, with `trials` more than the sweep has or was to have."""
-    if trials < 1:
-        raise fail(f"is {trials}", "--trials", fix="give 1 or more")
-    if "trials.max" in changes:
-        raise fail("is given, and so is --set trials.max", "--trials", fix="leave one of them out")
-    return {**changes, "trials.max": trials_increment(trials)}
 
 
 def _check_changes(record: Record, changes: Mapping[str, object]) -> None:

@@ -23,10 +23,11 @@ from hposvc.journal.home import DRIVER_LOG
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease, holder
 from hposvc.journal.supervision import Supervised
-from hposvc.operations.redacted import redacted_output
-from hposvc.operations.requests import RequestReceipt, driver_place
+from hposvc.server.redacted import redacted_output
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
+from hposvc.verbs.steering import driver_place
 from trainables.runtime.output import bounded
 
 log = logging.getLogger("hposvc")

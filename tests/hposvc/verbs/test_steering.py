@@ -9,8 +9,9 @@ from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, SpecError
 from hposvc.events import Attached, Finished, Requested, Suspended
 from hposvc.journal.lease import Lease, holder
-from hposvc.operations import requests as steering
-from hposvc.operations.requests import more_trials, steer
+from hposvc.spec.extension import more_trials
+from hposvc.verbs import steering
+from hposvc.verbs.steering import steer
 
 SPEC = {
     "name": "valley",

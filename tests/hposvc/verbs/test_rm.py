@@ -1,6 +1,10 @@
 """`hposvc rm` deletes everything that hposvc wrote, and nothing else. If not, work is lost."""
 
+import os
+import pty
 import shutil
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +16,9 @@ from hposvc.cli.main import main
 from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
 from hposvc.journal import operations
 from hposvc.journal.home import Home, clear, signature
-from hposvc.operations import delete
+from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.ls import ls
+from hposvc.verbs.rm import remove
 from trainables.storage import checkpoint, stores
 
 SPEC = {
@@ -138,7 +143,7 @@ def test_what_waited_for_the_driver_of_a_removed_sweep_has_failed(sweeps):
     api.create(sweeps, api.validate(SPEC, {}), "s")
     with sweeps.journal.store.writing() as connection:
         name = operations.begin(connection, "submit", "s", None, "ann", None)
-    delete.remove(sweeps, "s")
+    remove(sweeps, "s")
     ended = operations.find(sweeps.journal.store, name)
     assert ended.state == "failed"
     assert "s was deleted" in ended.errors[0]["message"]
@@ -170,7 +175,7 @@ def test_a_folder_that_another_journal_has_signed_stays_where_others_write_too(s
     make(folder, OURS)
     (folder / "journal.txt").write_text("sqlite:////theirs/hposvc.db")
     before = files(folder)
-    assert delete.remove(sweeps, "one").left == f"{folder}"
+    assert remove(sweeps, "one").left == f"{folder}"
     assert files(folder) == before
 
 
@@ -200,7 +205,7 @@ def test_a_sweep_that_was_refused_before_it_began_leaves_nothing(sweeps, error, 
     make(folder, ["logs/recorder.log"])
 
     def refused():
-        with delete.delete_if_refused(sweeps, row):
+        with delete_if_refused(sweeps, row):
             raise error
 
     with pytest.raises(type(error)):
@@ -219,7 +224,7 @@ def test_a_refused_sweep_leaves_no_run_in_mlflow_either(home, tracked):
     outbox.turn()
     outbox.prepare()
     assert len(tracked.runs("one")) == 2
-    with pytest.raises(OutOfReach), delete.delete_if_refused(sweeps, row):
+    with pytest.raises(OutOfReach), delete_if_refused(sweeps, row):
         raise OutOfReach("8 GPUs")
     assert tracked.all() == []
     assert sweeps.journal.runs("one") == {}
@@ -231,3 +236,22 @@ def test_a_storage_below_a_file_is_the_user_s_error(sweeps, tmp_path):
         with pytest.raises(SpecError, match=r"storage: .* can't be written"):
             api.create(sweeps, api.validate(SPEC, {"storage": storage}), "one")
     assert ls(sweeps) == []
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_a_sweep_is_removed_at_a_terminal_only_when_its_user_says_so(hposvc, spec, answer):
+    hposvc("run", spec(), "--id", "mine")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hposvc", "rm", "last"]
+    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE) as process:
+        os.close(theirs)
+        asked = b""
+        while b"[y/N]" not in asked:
+            asked += os.read(ours, 1000)
+        assert b"remove mine, with its checkpoints and logs?" in asked
+        os.write(ours, f"{answer}\n".encode())
+        out = process.stdout.read().decode()
+        assert process.wait(60) == (0 if answer == "y" else 130)
+    os.close(ours)
+    assert ("mine is removed" in out) is (answer == "y")
+    assert len(hposvc("ls", "-o", "json").data) == (answer == "n")

@@ -1,0 +1,96 @@
+"""`fork`: run a new sweep with the spec of another, from whose trials it learns."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.verbs.options import (
+    Shared,
+    home_of,
+    open_place,
+    ray_address,
+    read_settings,
+    settings,
+    sweep_id,
+    verb,
+)
+
+if TYPE_CHECKING:
+    from hposvc import api
+    from hposvc.open_sweep import Record
+    from hposvc.remote.client import Place
+
+
+@verb
+@sweep_id
+@settings
+@click.option("--id", "name", metavar="ID", help="Name the new sweep.")
+@ray_address
+def fork_command(
+    shared: Shared, sweep: str, sets: tuple[str, ...], name: str | None, address: str | None
+) -> int:
+    """Run a new sweep that learns from this one's trials.
+
+    --set changes its settings; the others are those of this sweep.
+    """
+    from hposvc.verbs.foreground import conclude, starting
+
+    changes = read_settings(sets)
+    record = fork(open_place(shared), sweep, changes, name, address, starting)
+    return conclude(shared, record, home_of(shared))
+
+
+def fork(
+    place: "Place",
+    sweep: str,
+    set: Mapping[str, object],
+    identifier: str | None,
+    address: str | None,
+    watching: "api.Watching",
+) -> "Record":
+    """Run a new sweep with the spec of another, from whose trials it learns.
+
+    Args:
+        set: changes of the spec, by dotted keys.
+
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: the changed spec is not valid, or has other metrics than the first sweep.
+    """
+    from secrets import token_hex
+
+    from hposvc import api
+    from hposvc.remote.server import following, submission
+    from hposvc.remote.server.connection import ServedSweeps, path_of
+    from hposvc.spec.parsing import overrides
+    from hposvc.spec.parsing.document import from_mapping
+    from hposvc.verbs.run import run
+
+    if not isinstance(place, ServedSweeps):
+        data = fork_data(api.load(place, sweep))
+        return run(place, api.validate(data, set), identifier, address, watching)
+    spec = overrides.apply(from_mapping(place.facts(sweep)["row"]["spec"]), set).data
+    body = {"set": dict(set), "secrets": submission.find_variables(spec)}
+    wish = {} if identifier is None else {"id": identifier}
+    answer = place.http.post(path_of(sweep, "fork"), {**body, **wish}, key=token_hex(16))
+    with watching(answer["sweep"]) as watchers:
+        return following.show(place, answer["sweep"], watchers, answer["operation"])
+
+
+def fork_data(record: "Record") -> dict[str, object]:
+    """Return the data of a sweep's spec for another sweep that learns from it.
+
+    The points of `initial` that the first sweep has tried are not tried again.
+    """
+    from hposvc import spec as specs
+
+    spec = record.state.spec
+    if spec.baseline is not None and spec.baseline.params is None:
+        first, *others = spec.initial  # the baseline stays the same when the others are left out
+        baseline = replace(spec.baseline, params=first)
+        spec = replace(spec, baseline=baseline, initial=tuple(others))
+    tried = max(0, len(record.state.trials) - (spec.baseline is not None))
+    data = specs.dump(replace(spec, initial=spec.initial[tried:]))
+    return {**data, "warm_start": {"from": [record.row.id]}}

@@ -1,0 +1,12 @@
+"""`pause`: free what a sweep holds, until `resume`."""
+
+from hposvc.verbs.options import Shared, sweep_id, verb
+
+
+@verb
+@sweep_id
+def pause_command(shared: Shared, sweep: str) -> None:
+    """Pause a sweep, and free what it holds, until `resume`."""
+    from hposvc.verbs.foreground import steer
+
+    steer(shared, "pause", sweep, None)

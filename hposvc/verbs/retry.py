@@ -1,0 +1,47 @@
+"""`retry`: train failed trials again, and continue the sweep if it has ended."""
+
+from typing import TYPE_CHECKING
+
+from hposvc.verbs.options import Shared, open_place, optional_trial, ray_address, sweep_id, verb
+
+if TYPE_CHECKING:
+    from hposvc import api
+    from hposvc.open_sweep import Record
+    from hposvc.remote.client import Place
+    from hposvc.state.receipt import RequestReceipt
+
+
+@verb
+@sweep_id
+@optional_trial
+@ray_address
+def retry_command(shared: Shared, sweep: str, trial: str | None, address: str | None) -> int:
+    """Train failed trials again, from their last checkpoints.
+
+    Without TRIAL: all of them.
+    """
+    from hposvc.verbs.foreground import driving, report
+
+    answer = retry(open_place(shared), sweep, trial, address, driving)
+    return report(shared, answer, "retry", trial)
+
+
+def retry(
+    place: "Place",
+    sweep: str,
+    trial: str | None,
+    address: str | None,
+    watching: "api.Watching",
+) -> "Record | RequestReceipt":
+    """Train failed trials again; see `steering.renew` for what is returned.
+
+    Args:
+        trial: None: all that failed.
+
+    Raises:
+        NotFound: there is no such sweep or trial, or it did not fail.
+    """
+    from hposvc.events import NOTHING
+    from hposvc.verbs.steering import renew
+
+    return renew(place, sweep, "retry", trial, NOTHING, address, watching)

@@ -1,0 +1,194 @@
+"""`run`: record a sweep, and drive it to its end; a server does both for its own."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.errors import fail, shown
+from hposvc.verbs.options import (
+    Shared,
+    home_of,
+    open_place,
+    ray_address,
+    read_spec,
+    settings,
+    spec_file,
+    verb,
+)
+
+if TYPE_CHECKING:
+    from hposvc import api
+    from hposvc.analysis.reproduction import Trained
+    from hposvc.journal.journal import SweepRow
+    from hposvc.open_sweep import Record
+    from hposvc.remote.client import Place
+    from hposvc.spec import SweepSpec
+
+# Debuggers need one trial in this process.
+DEBUG = {
+    "trials.max": 1,
+    "trials.parallel": 1,
+    "resources.workers": 1,
+    "training.strategy": "single",
+    "failure.user_retries": 0,
+}
+NAMED = 5  # differences of two specs that are named
+
+
+@verb
+@spec_file
+@settings
+@click.option("--id", "name", metavar="ID", help="Name the sweep; by default NAME-xxxxxx.")
+@click.option("--resume", "goes_on", is_flag=True, help="Continue the sweep if the ID exists.")
+@click.option("--debug", is_flag=True, help="Run one trial in this process, for debuggers.")
+@ray_address
+def run_command(
+    shared: Shared,
+    spec: Path,
+    sets: tuple[str, ...],
+    name: str | None,
+    goes_on: bool,
+    debug: bool,
+    address: str | None,
+) -> int:
+    """Run a sweep on this machine, or on the server's.
+
+    After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints. With --id
+    and --resume the same command begins the sweep or continues it.
+    """
+    from hposvc.verbs.foreground import conclude, conclude_trained, starting
+
+    if goes_on and (name is None or debug):
+        message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
+        raise fail(message, "--debug" if debug else "--resume")
+    checked = read_spec(spec, sets)
+    watching = partial(starting, live=not debug)
+    if goes_on and name is not None:
+        trained = run_or_resume(open_place(shared), checked, name, address, watching)
+        return conclude_trained(shared, trained, home_of(shared))
+    record = run(open_place(shared), checked, name, address, watching, debug)
+    return conclude(shared, record, home_of(shared))
+
+
+def run(
+    place: "Place",
+    spec: "SweepSpec",
+    identifier: str | None = None,
+    address: str | None = None,
+    watching: "api.Watching | None" = None,
+    debug: bool = False,
+    embedded: "api.Embedded | None" = None,
+) -> "Record":
+    """Record a new sweep, and run it to its end; if it is refused, delete its record.
+
+    Args:
+        identifier: None: the spec's name with six random digits.
+        address: of a Ray cluster; None: start Ray on this machine.
+        watching: None: nothing shows it.
+        debug: run one trial in this process.
+        embedded: see `api.drive`.
+
+    Raises:
+        SpecError: the spec needs a secret that is missing; see `api.create` for more.
+        OutOfReach: the cluster does not answer, or can never give the resources.
+        Interrupted: by Ctrl-C; the sweep can be resumed.
+    """
+    import os
+
+    from hposvc import api
+    from hposvc import spec as specs
+    from hposvc.remote.server.connection import ServedSweeps
+    from hposvc.verbs.deletion import delete_if_refused
+
+    watching = watching or api.unwatched
+    if isinstance(place, ServedSweeps):
+        from hposvc.remote.server import following, submission
+
+        if debug:
+            fix = "leave out --server, or --debug"
+            raise fail("runs a trial in this process", "--debug", fix=fix)
+        accepted = submission.submit(place, spec, identifier or api.new_id(spec))
+        with watching(accepted.sweep) as watchers:
+            return following.show(place, accepted.sweep, watchers, accepted.operation)
+    if debug:
+        engine = {} if spec.engine.traits.simulated else {"engine": "local"}
+        spec = api.validate(specs.dump(spec), {**DEBUG, **engine})
+    spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
+    row = api.create(place, spec, identifier)
+    with delete_if_refused(place, row), watching(row.id) as watchers:
+        return api.drive(place, row, watchers, address, embedded=embedded)
+
+
+def run_or_resume(
+    place: "Place",
+    spec: "SweepSpec",
+    identifier: str,
+    address: str | None,
+    watching: "api.Watching",
+) -> "Trained":
+    """Run a new sweep of this id, or continue the one that has it, if that has the same spec.
+
+    Raises:
+        SpecError: the sweep has another spec, or its code has changed; see `run` and `resume`.
+        Busy: another driver is at work on the sweep.
+    """
+    from hposvc.analysis.reproduction import Trained
+    from hposvc.driver.warm_start import resolve
+    from hposvc.remote.server import following, submission
+    from hposvc.remote.server.connection import ServedSweeps
+    from hposvc.state.trial import OVER
+    from hposvc.verbs.resume import resume
+
+    if not _exists(place, identifier):
+        return Trained(run(place, spec, identifier, address, watching), None)
+    if not isinstance(place, ServedSweeps):
+        _check_same_spec(place.find(identifier), resolve(place.journal, spec))
+        return resume(place, identifier, False, address, watching)
+    submission.submit(place, spec, identifier)  # refused, unless it is the same sweep
+    if place.status(identifier)["state"] in ("PAUSED", "INTERRUPTED", *OVER):
+        return resume(place, identifier, False, address, watching)
+    with watching(identifier) as watchers:
+        return Trained(following.show(place, identifier, watchers), None)
+
+
+def _exists(place: "Place", identifier: str) -> bool:
+    """Return whether a sweep has this very id."""
+    from hposvc.errors import NotFound
+    from hposvc.remote.server.connection import ServedSweeps
+
+    if not isinstance(place, ServedSweeps):
+        return place.journal.find(identifier) is not None
+    try:
+        return bool(place.status(identifier)["sweep"] == identifier)
+    except NotFound:
+        return False
+
+
+def _check_same_spec(row: "SweepRow", spec: "SweepSpec") -> None:
+    """Check that a recorded sweep has this spec.
+
+    Raises:
+        SpecError: it has another one; the message has the values that differ.
+    """
+    from hposvc import spec as specs
+
+    recorded, given = (
+        specs.flat(specs.dump(one_spec)) for one_spec in (specs.restore(row.spec), spec)
+    )
+    found_then = spec.warm_start is not None and spec.warm_start.is_auto
+    differing = [
+        f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"
+        for key in dict.fromkeys([*recorded, *given])
+        if recorded.get(key) != given.get(key)
+        and not (found_then and key.partition(".")[0] == "warm_start")
+    ]
+    if differing:
+        more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
+        raise fail(
+            f"the sweep {row.id} has another spec: {'; '.join(differing[:NAMED])}{more}. "
+            f"`hposvc resume {row.id}` continues it as it is, `hposvc extend {row.id}` with more "
+            "trials; a new sweep needs another id",
+            "--id",
+        )
