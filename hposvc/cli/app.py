@@ -29,20 +29,18 @@ HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
     "import": "hposvc.verbs.import_spec:import_command",
-    "cluster-server": "hposvc.cli.commands.serve:cluster_server",
+    "cluster-server": "hposvc.cli.serve:cluster_server",
     "run": "hposvc.cli.commands.run:run",
     "resume": "hposvc.cli.commands.run:resume",
-    "submit": "hposvc.cli.commands.submit:submit",
-    "ui": "hposvc.cli.commands.serve:ui",
-    "serve": "hposvc.cli.commands.serve:serve",
+    "ui": "hposvc.cli.serve:ui",
+    "serve": "hposvc.cli.serve:serve",
     "pause": "hposvc.cli.commands.control:pause",
     "stop": "hposvc.cli.commands.control:stop",
     "kill": "hposvc.cli.commands.control:kill",
     "extend": "hposvc.cli.commands.control:extend",
     "retry": "hposvc.cli.commands.control:retry",
     "fork": "hposvc.cli.commands.control:fork",
-    "rm": "hposvc.cli.commands.control:rm",
-    "supervised": "hposvc.cli.commands.serve:supervised",
+    "supervised": "hposvc.cli.serve:supervised",
 }
 # Verbs of other tools, with the nearest thing that hposvc has.
 ELSEWHERE = {

@@ -1,15 +1,13 @@
-"""Deletion of a sweep's records: files first, the journal last, so that nothing is orphaned."""
+"""Delete a sweep's files and disown its runs, for `rm`; and a new sweep that was refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import Busy, Fenced, Interrupted, StoreError, entry
-from hposvc.journal import operations, submitted_secrets
-from hposvc.journal.home import SIGNATURE, clear, find, signature
+from hposvc.errors import Busy, Fenced, Interrupted
+from hposvc.journal.home import SIGNATURE, clear, signature
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
@@ -20,55 +18,6 @@ if TYPE_CHECKING:
     from hposvc.tracking.mlflow_client import Tracker
 
 TRACKER = "hposvc.tracking.mlflow_client:tracker_of"
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A deleted sweep."""
-
-    sweep: str
-    left: str  # folders that stay because they hold other files too; empty: none
-
-
-def remove(
-    sweeps: api.Sweeps, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
-) -> Removed:
-    """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
-
-    MLflow keeps the runs but not their owner: a new sweep with this id does not continue them.
-
-    Args:
-        confirm: receives the sweep's full id before anything is deleted; may raise.
-
-    Raises:
-        NotFound: there is no such sweep.
-        Busy: a driver is at work on it.
-        StoreError: a file can't be deleted, or MLflow does not answer; the journal is unchanged.
-    """
-    row = find(sweeps.journal, sweep)
-    confirm(row.id)
-    with sweeps.journal.store.with_spare_room():
-        return _remove(sweeps, row)
-
-
-def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
-    lease = Lease(sweeps.journal.store, row.id, "rm")
-    lease.acquire()
-    try:
-        spec = specs.restore(row.spec)
-        try:
-            left = _delete(sweeps, row, spec)
-            _disown_runs(sweeps, row, spec)
-        except Exception as error:
-            message = f"{row.id} is not removed: {type(error).__name__}: {error}"
-            raise StoreError(message, "fix that and run the command again") from error
-        sweeps.journal.remove(row.id)
-        submitted_secrets.delete(sweeps.home, row.id)
-        deleted = entry("not_found", f"{row.id} was deleted before its driver began")
-        operations.end_waiting(sweeps.journal.store, row.id, errors=[deleted])
-    finally:
-        lease.release()
-    return Removed(row.id, left)
 
 
 @contextmanager
@@ -95,7 +44,7 @@ def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
     try:
         recorded = sweeps.journal.runs(row.id)
         sweeps.journal.remove(row.id)
-        _delete(sweeps, row, spec)
+        delete_files(sweeps, row, spec)
         tracker = _tracker(sweeps, row, spec) if recorded else None
         if tracker is not None and tracker.find():
             for run in (run for runs in tracker.runs().values() for run in runs):
@@ -104,7 +53,7 @@ def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
         lease.release()
 
 
-def _delete(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
+def delete_files(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
     """Delete the files of hposvc; return the places that stay, as others' or with other files."""
     owners = (None, f"{sweeps.journal.store}")
     left = []
@@ -123,7 +72,7 @@ def _delete(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
     return ", ".join(left)
 
 
-def _disown_runs(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
+def disown_runs(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
     """Remove the sweep's tags from its MLflow runs, which stay."""
     if not sweeps.journal.runs(row.id):
         return

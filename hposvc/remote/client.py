@@ -16,7 +16,7 @@ from hposvc.driver.warm_start import resolve
 from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
-from hposvc.operations import delete, requests, start
+from hposvc.operations import requests, start
 from hposvc.remote.server import following, steering, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
@@ -60,7 +60,6 @@ resume = routed(steering.resume)(reproduction.resume)
 reproduce = routed(submission.reproduce)(reproduction.reproduce)
 extend = routed(steering.extend)(requests.extend)
 retry = routed(steering.retry)(requests.retry)
-remove = routed(steering.remove)(delete.remove)
 
 
 @routed(steering.run_or_resume)

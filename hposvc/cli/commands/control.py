@@ -1,6 +1,5 @@
-"""Verbs that pause, stop, extend, retry, fork and remove sweeps."""
+"""Verbs that pause, stop, extend, retry and fork sweeps."""
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from hposvc.verbs.options import (
     sweep_id,
     verb,
 )
-from hposvc.views.console import note, plain, show
+from hposvc.views.console import show
 
 if TYPE_CHECKING:
     from hposvc.events import Verb
@@ -108,28 +107,6 @@ def fork(
     changes = read_settings(sets)
     record = client.fork(open_place(shared), sweep, changes, name, address, starting)
     return conclude(shared, record, home_of(shared))
-
-
-@verb
-@sweep_id
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def rm(shared: Shared, sweep: str, yes: bool) -> None:
-    """Delete a sweep: its journal, checkpoints and logs. MLflow keeps its runs.
-
-    Files in its folder that the sweep did not write stay, too. At a terminal, it asks first.
-    """
-    from hposvc.remote import client
-
-    def confirm(name: str) -> None:
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            question = plain(f"remove {name}, with its checkpoints and logs?")
-            click.confirm(question, abort=True, err=True)
-
-    removed = client.remove(open_place(shared), sweep, confirm)
-    if not shared.json({"removed": removed.sweep, "left": removed.left or None}):
-        show(f"{removed.sweep} is removed; MLflow keeps its runs")
-    if removed.left:
-        note(f"{removed.left} stays: there is more in it than {removed.sweep} wrote")
 
 
 def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None) -> None:

@@ -1,6 +1,6 @@
-"""Steer a server's sweeps: stop, extend, retry, resume, delete and promote them."""
+"""Steer a server's sweeps: stop, extend, retry and resume them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hposvc import api
@@ -8,7 +8,6 @@ from hposvc.analysis.reproduction import Trained
 from hposvc.errors import NotFound
 from hposvc.events import NOTHING, RENEWALS, Attached, Event, Requested, Verb
 from hposvc.open_sweep import Record
-from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
 from hposvc.remote.server.connection import ServedSweeps, place
@@ -109,16 +108,6 @@ def run_or_resume(
         return resume(server, identifier, False, address, watching)
     with watching(identifier) as watchers:
         return Trained(following.show(server, identifier, watchers), None)
-
-
-def remove(
-    server: ServedSweeps, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
-) -> Removed:
-    """Delete a sweep, like `delete.remove`."""
-    name = server.status(sweep)["sweep"]
-    confirm(name)
-    result = server.result(server.http.delete(place(name)))
-    return Removed(name, result.get("left") or "")
 
 
 def _renew(

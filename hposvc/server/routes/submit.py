@@ -10,7 +10,6 @@ from hposvc.errors import Busy
 from hposvc.journal import supervision
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.submissions import Submission
-from hposvc.operations import delete
 from hposvc.server import submissions
 from hposvc.server.access import Reader, Steerer, Submitter
 from hposvc.server.models import Accepted
@@ -18,6 +17,7 @@ from hposvc.server.problems import ApiError
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
 from hposvc.server.submissions import SubmissionRequest
+from hposvc.verbs.rm import remove
 
 router = APIRouter(tags=["sweeps"])
 
@@ -172,7 +172,7 @@ def delete_sweep(caller: Steerer, service: Serving, sweep: SweepId) -> Accepted:
     _check_at_rest(service, row)
 
     def work() -> Mapping[str, Any]:
-        return vars(delete.remove(service.sweeps, row.id))
+        return vars(remove(service.sweeps, row.id))
 
     operation = service.operations.run(caller, "rm", row.id, None, work)
     state = "DELETING" if operation.state == "running" else "DELETED"

@@ -14,7 +14,7 @@ from hposvc.driver.earlier_sweeps import alike, overlap
 from hposvc.driver.warm_start import load_warm_start, names_by_role
 from hposvc.events import WarmStarted
 from hposvc.journal.journal import SweepRow
-from hposvc.operations.delete import remove
+from hposvc.verbs.rm import remove
 from hposvc.views.dashboard import status_view
 from searchers.space import Space
 

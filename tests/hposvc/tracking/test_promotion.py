@@ -29,12 +29,12 @@ from hposvc.events import (
 )
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.operations.delete import remove
 from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
+from hposvc.verbs.rm import remove
 from hposvc.views.result import summary
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved, store

@@ -12,8 +12,9 @@ from hposvc.cli.main import main
 from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
 from hposvc.journal import operations
 from hposvc.journal.home import Home, clear, signature
-from hposvc.operations import delete
+from hposvc.operations.delete import delete_if_refused
 from hposvc.verbs.ls import ls
+from hposvc.verbs.rm import remove
 from trainables.storage import checkpoint, stores
 
 SPEC = {
@@ -138,7 +139,7 @@ def test_what_waited_for_the_driver_of_a_removed_sweep_has_failed(sweeps):
     api.create(sweeps, api.validate(SPEC, {}), "s")
     with sweeps.journal.store.writing() as connection:
         name = operations.begin(connection, "submit", "s", None, "ann", None)
-    delete.remove(sweeps, "s")
+    remove(sweeps, "s")
     ended = operations.find(sweeps.journal.store, name)
     assert ended.state == "failed"
     assert "s was deleted" in ended.errors[0]["message"]
@@ -170,7 +171,7 @@ def test_a_folder_that_another_journal_has_signed_stays_where_others_write_too(s
     make(folder, OURS)
     (folder / "journal.txt").write_text("sqlite:////theirs/hposvc.db")
     before = files(folder)
-    assert delete.remove(sweeps, "one").left == f"{folder}"
+    assert remove(sweeps, "one").left == f"{folder}"
     assert files(folder) == before
 
 
@@ -200,7 +201,7 @@ def test_a_sweep_that_was_refused_before_it_began_leaves_nothing(sweeps, error, 
     make(folder, ["logs/recorder.log"])
 
     def refused():
-        with delete.delete_if_refused(sweeps, row):
+        with delete_if_refused(sweeps, row):
             raise error
 
     with pytest.raises(type(error)):
@@ -219,7 +220,7 @@ def test_a_refused_sweep_leaves_no_run_in_mlflow_either(home, tracked):
     outbox.turn()
     outbox.prepare()
     assert len(tracked.runs("one")) == 2
-    with pytest.raises(OutOfReach), delete.delete_if_refused(sweeps, row):
+    with pytest.raises(OutOfReach), delete_if_refused(sweeps, row):
         raise OutOfReach("8 GPUs")
     assert tracked.all() == []
     assert sweeps.journal.runs("one") == {}
