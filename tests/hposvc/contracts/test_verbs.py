@@ -36,7 +36,7 @@ FUNCTIONS = {
     "examples": ["drafts.examples.copy", "drafts.examples.listed"],
     "import": ["drafts.imported.reading.convert"],
     "schema": ["drafts.draft.schema"],
-    "validate": ["api.validate", "verbs.validate.spec_data", "verbs.validate.repeated_points"],
+    "validate": ["api.validate"],
     "run": ["remote.client.run", "remote.client.run_or_resume"],  # --resume
     "submit": [
         *("remote.cluster_server.find_or_start", "remote.server.submission.submit"),
@@ -79,7 +79,7 @@ FUNCTIONS = {
     "repro": ["remote.client.reproduce"],
     "promote": ["verbs.promote.promote"],
     "rm": ["verbs.rm.remove"],
-    "cluster up": ["verbs.cluster.start"],
+    "cluster up": ["cluster.local.up", "cluster.local.share_of_cores"],
     "cluster status": ["verbs.cluster.overview"],
     "cluster down": ["cluster.local.down"],
     "cluster hold": ["cluster.quarantine.hold"],
