@@ -1,4 +1,4 @@
-"""Deletion of a sweep's records: files first, the journal last, so that nothing is orphaned."""
+"""Delete a sweep's files and disown its runs, for `rm`; and a new sweep that was refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +35,8 @@ def remove(sweeps: api.Sweeps, row: SweepRow) -> str:
     try:
         spec = specs.restore(row.spec)
         try:
-            left = _delete(sweeps, row, spec)
-            _disown_runs(sweeps, row, spec)
+            left = delete_files(sweeps, row, spec)
+            disown_runs(sweeps, row, spec)
         except Exception as error:
             message = f"{row.id} is not removed: {type(error).__name__}: {error}"
             raise StoreError(message, "fix that and run the command again") from error
@@ -73,7 +73,7 @@ def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
     try:
         recorded = sweeps.journal.runs(row.id)
         sweeps.journal.remove(row.id)
-        _delete(sweeps, row, spec)
+        delete_files(sweeps, row, spec)
         tracker = _tracker(sweeps, row, spec) if recorded else None
         if tracker is not None and tracker.find():
             for run in (run for runs in tracker.runs().values() for run in runs):
@@ -82,7 +82,7 @@ def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
         lease.release()
 
 
-def _delete(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
+def delete_files(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
     """Delete the files of hposvc; return the places that stay, as others' or with other files."""
     owners = (None, f"{sweeps.journal.store}")
     left = []
@@ -101,7 +101,7 @@ def _delete(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
     return ", ".join(left)
 
 
-def _disown_runs(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
+def disown_runs(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
     """Remove the sweep's tags from its MLflow runs, which stay."""
     if not sweeps.journal.runs(row.id):
         return
