@@ -2,16 +2,19 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import SHOWN, Problem, SpecError, shown
 from hposvc.spec.sections import Metric
 from searchers.names import nearest
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
 
 MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
 NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -99,14 +102,10 @@ Limits = Annotated[
 ]
 
 
-def limit_problems(limits: Sequence[Limit], reported: Collection[str]) -> Iterator[Problem]:
-    """Check that each limit has one bound, and is on a reported metric.
-
-    Args:
-        reported: names of reported metrics; empty: not known before trials report.
-    """
-    unknown = 0
-    for index, limit in enumerate(limits):
+def limit_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that each limit has one bound, and is on a reported metric, where these are known."""
+    unknown, reported = 0, (spec.collect and spec.collect.names) or ()
+    for index, limit in enumerate(spec.bounds):
         if bounds := _several_bounds(limit):
             yield Problem(("limits", index), bounds)
         elif reported and limit.metric not in reported:
@@ -130,15 +129,10 @@ def _several_bounds(limit: Limit) -> str | None:
     return None
 
 
-def metric_problems(
-    metric: Metric | None, metrics: Sequence[Metric], scheduler: Mapping[str, object]
-) -> Iterator[Problem]:
-    """Check that there is one metric, or several that make a front.
-
-    Args:
-        scheduler: the scheduler's options.
-    """
-    if metric is not None:
+def metric_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that there is one metric, or several that make a front."""
+    metrics = spec.metrics
+    if spec.metric is not None:
         if metrics:
             fix = "remove one of them"
             yield Problem(("metrics",), "is given, and metric too", fix, at_key=True)
@@ -153,7 +147,7 @@ def metric_problems(
     if len(metrics) > MAX_METRICS:
         yield Problem(("metrics",), f"has {len(metrics):,}", f"give 2 to {MAX_METRICS}")
         return
-    if scheduler.get("plateau"):
+    if spec.scheduler.options.get("plateau"):
         message = f"watches one metric, and there are {len(metrics)}"
         yield Problem(("scheduler", "plateau"), message, "remove it", at_key=True)
     yield from _single_metric_problems(metrics)

@@ -2,16 +2,18 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, fail, shown
-from hposvc.spec.sections import Engine
 from hposvc.spec.types import CLOSED, Word
 from searchers.names import nearest
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
 
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 RESERVED_ALIAS = re.compile(r"latest|v[0-9]+", re.ASCII | re.IGNORECASE)  # MLflow's own
@@ -67,18 +69,17 @@ class Register:
             raise fail(f"is {shown(self.alias)}, {message}", "alias")
 
 
-def register_problems(
-    register: Register | None, engine: Engine, metrics: int, send_to: Sequence[str]
-) -> Iterator[Problem]:
+def register_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that there is one best trial with a checkpoint, and that MLflow hears of the sweep."""
-    if register is None:
+    metrics = len(spec.objectives)
+    if spec.register is None:
         return
     if metrics > 1:
         message = f"asks which trial is the best, and with {metrics} metrics there is a front"
         yield Problem(("register",), message, "remove it", at_key=True)
-    if engine.traits.simulated:
+    if spec.engine.traits.simulated:
         message = "asks for a checkpoint, and a simulated trial has none"
         yield Problem(("register",), message, "remove it", at_key=True)
-    if "mlflow" not in send_to:
+    if "mlflow" not in spec.tracking.send_to:
         message = "asks for MLflow, which is not in tracking.send_to"
         yield Problem(("register",), message, "add mlflow there", at_key=True)
