@@ -27,21 +27,20 @@ from hposvc.spec.command import Collect, CommandItems, Launch
 from hposvc.spec.cross_checks import default_strategy
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.environment import Environment
-from hposvc.spec.metrics import Limit, Limits, read_limit
-from hposvc.spec.model_registry import Register
+from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
 from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import Document, from_mapping, read_file
 from hposvc.spec.parsing.unsupported import planned_feature_problems
-from hposvc.spec.price import Price
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, PluginType
 from hposvc.spec.sections import (
     Checkpoints,
     Engine,
     Failure,
     Fidelity,
-    Metric,
+    Price,
+    Register,
     Resources,
     Storage,
     Tracking,

@@ -13,7 +13,6 @@ from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.bounds import option_problem
 from hposvc.spec.command import command_problems
 from hposvc.spec.metrics import limit_problems, metric_problems
-from hposvc.spec.model_registry import register_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
@@ -183,6 +182,22 @@ def _takes_several(search: PlugIn) -> bool:
         return takes_several(type(build(SEARCHERS, search)))
     except SpecError:
         return True  # reported elsewhere
+
+
+def register_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that there is one best trial with a checkpoint, and that MLflow hears of the sweep."""
+    metrics = len(spec.objectives)
+    if spec.register is None:
+        return
+    if metrics > 1:
+        message = f"asks which trial is the best, and with {metrics} metrics there is a front"
+        yield Problem(("register",), message, "remove it", at_key=True)
+    if spec.engine.traits.simulated:
+        message = "asks for a checkpoint, and a simulated trial has none"
+        yield Problem(("register",), message, "remove it", at_key=True)
+    if "mlflow" not in spec.tracking.send_to:
+        message = "asks for MLflow, which is not in tracking.send_to"
+        yield Problem(("register",), message, "add mlflow there", at_key=True)
 
 
 def plateau_problems(spec: "SweepSpec") -> Iterator[Problem]:
