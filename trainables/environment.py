@@ -42,12 +42,17 @@ KEEP_BYTES = 256 << 20  # freed bytes that a process keeps
 MMAP_BYTES = 32 << 20  # size from which a block gets a mapping of its own; glibc's upper limit
 
 
-def keep_freed_memory() -> None:
-    """Let this process keep some of the memory that it frees; without glibc, do nothing."""
+def keep_freed_memory(most: int = KEEP_BYTES, mapped: int = MMAP_BYTES) -> None:
+    """Let this process keep some of the memory that it frees; without glibc, do nothing.
+
+    Args:
+        most: bytes that it keeps.
+        mapped: bytes from which a block has a mapping of its own, which is never kept.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)
-        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(M_TRIM_THRESHOLD, most)
+        mallopt(M_MMAP_THRESHOLD, mapped)
 
 
 def gpu_variables(environment: Mapping[str, str], gpu_share: float = 1.0) -> dict[str, str]:

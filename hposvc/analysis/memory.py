@@ -1,18 +1,28 @@
 """Memory of a spec's training: forecast for each strategy, and measured for its own."""
 
+import queue
+import tempfile
 from contextlib import AbstractContextManager, chdir, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hposvc.backends.backend import Setting
+from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_group import Exited, RankGroup
+from hposvc.backends.process.slot import ProcessSlot
 from hposvc.errors import SpecError, fail
+from hposvc.events import Failed, error_line
 from hposvc.spec import SweepSpec
+from hposvc.state.trial import trial_name
 from searchers.searcher import call_rng
 from searchers.space import Params
 from trainables import load, nesting
 from trainables.data import Data
+from trainables.link import Report
+from trainables.memory_estimation import measuring, short_run
 from trainables.memory_estimation.forecast import (
     Forecast,
     Variant,
@@ -21,8 +31,9 @@ from trainables.memory_estimation.forecast import (
     variants,
 )
 from trainables.memory_estimation.gpus import memory_of
-from trainables.memory_estimation.measuring import MeasuredTrial, MeasurementFailed
-from trainables.memory_estimation.measuring import measure as measure_trial
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment
+from trainables.runtime.wire import Message
 from trainables.task import Task
 from trainables.training import Training
 
@@ -149,19 +160,60 @@ def report(
     on_gpu = spec.resources.gpus_per_worker > 0
     if measure and limit is not None and not on_gpu:
         raise fail("is of this machine: set resources.gpus_per_worker too", "--measure")
-    try:
-        with in_trial_folder(spec):
-            case = Case.of(spec, workers)
-            data, on_gpus = case.task.load_data(), on_gpu or limit is not None
-            strategies = variants(case.training, case.ranks)
-            rows = [_row(case.task, data, strategy, on_gpus) for strategy in strategies]
-            trial = MeasuredTrial(case.task, case.training, case.ranks, on_gpu)
-            taken = measure_trial(trial) if measure else None
-    except MeasurementFailed as error:
-        raise fail(f"{error}") from error
+    with in_trial_folder(spec):
+        case = Case.of(spec, workers)
+        data, on_gpus = case.task.load_data(), on_gpu or limit is not None
+        strategies = variants(case.training, case.ranks)
+        rows = [_row(case.task, data, strategy, on_gpus) for strategy in strategies]
+    taken = measured(spec, case) if measure else None
     if not measure and all(row.forecast is None for row in rows):
         raise fail(rows[0].refusal)
     return MemoryReport(case.params, rows, limit, taken)
+
+
+def measured(spec: SweepSpec, case: Case) -> int:
+    """Return the bytes of the rank that needs the most for two updates, in processes of their own.
+
+    Raises:
+        SpecError: the updates broke off; the message is the last line of the error.
+        OutOfReach: a rank could not start: this machine has too few GPUs.
+    """
+    own = (name for name in case.params if not name.startswith(load.TRAINING))
+    params = {
+        **{name: case.params[name] for name in own},
+        short_run.TASK: spec.trainable or "",
+        measuring.TRIALS: case.training.trials_at_once(),
+    }
+    inbox: queue.SimpleQueue[tuple[RankGroup, Message | Exited]] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="hposvc-") as folder:
+        setting = Setting("memory", spec, Path(folder), Path(folder))
+        config = replace(
+            setting.slot_config(),
+            trainable=f"{measuring.__name__}:{measuring.train.__name__}",
+            training=replace(case.training, trials_per_process=1),
+            metrics=(measuring.METRIC,),
+            total=1,
+            world_size=case.ranks,
+            storage=None,
+            memory=None,
+            nan="stop",
+        )
+        slot = ProcessSlot(
+            "memory/slot", spec.resources, LocalLauncher(), lambda *posted: inbox.put(posted)
+        )
+        slot.prepare(config)
+        try:
+            while not slot.ready:
+                slot.handle(*inbox.get())
+            slot.carry_out(Assignment(Order(1, trial_name(1), params, None, 1, 1)))
+            while True:
+                match slot.handle(*inbox.get()):
+                    case Report(metrics=metrics):
+                        return int(metrics[measuring.METRIC])
+                    case Failed(message=message):
+                        raise fail(error_line(message))
+        finally:
+            slot.close()
 
 
 def _limit(gpu_memory: str | None) -> int | None:

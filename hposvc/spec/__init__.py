@@ -23,25 +23,24 @@ from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, paths, registry
 from hposvc.spec.bounds import bound_problems
-from hposvc.spec.command import Collect, CommandItems, Launch, Program, command_problems
+from hposvc.spec.command import Collect, CommandItems, Launch
 from hposvc.spec.cross_checks import default_strategy
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.environment import Environment
-from hposvc.spec.metrics import Limit, Limits, limit_problems, metric_problems, read_limit
-from hposvc.spec.model_registry import Register, register_problems
-from hposvc.spec.notify import Moment, Notify, notify_problems
+from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
+from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import Document, from_mapping, read_file
 from hposvc.spec.parsing.unsupported import planned_feature_problems
-from hposvc.spec.price import Price
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, PluginType
 from hposvc.spec.sections import (
     Checkpoints,
     Engine,
     Failure,
     Fidelity,
-    Metric,
+    Price,
+    Register,
     Resources,
     Storage,
     Tracking,
@@ -134,52 +133,7 @@ class SweepSpec:
         """
         if absurd := [*bound_problems(self)]:
             return absurd  # the other checks may build what such a number asks for
-        resources, nan = self.resources, self.failure.nan
-        ends = sorted({resources.ranks, resources.max_workers})
-        problems = [
-            *metric_problems(self.metric, self.metrics, self.scheduler.options),
-            *cross_checks.space_problems(lambda: self.space, self.initial),
-            *cross_checks.trial_count_problems(
-                self.trials, self.budget, self.fidelity, self.scheduler
-            ),
-            *cross_checks.ending_problems(
-                self.stop, self.budget, self.finalists, len(self.objectives)
-            ),
-            *cross_checks.baseline_problems(
-                self.baseline, self.initial, lambda: self.space, self.scheduler, self.plan
-            ),
-            *cross_checks.scheduler_problems(
-                self.scheduler, lambda: self.space, self.fidelity, self.plan
-            ),
-            *cross_checks.search_problems(self.search, self.scheduler, len(self.objectives)),
-            *cross_checks.repeat_problems(
-                self.search, self.scheduler, len(self.objectives), self.limits
-            ),
-            *cross_checks.search_option_problems(self.search, lambda: self.space),
-            *register_problems(
-                self.register, self.engine, len(self.objectives), self.tracking.send_to
-            ),
-            *notify_problems(self.notify, self.budget, self.objectives),
-            *cross_checks.plateau_problems(lambda: self.plateau, self.checkpoints),
-            *cross_checks.engine_problems(self.engine, self.trainable or self.command),
-            *cross_checks.sink_problems(self.tracking.send_to, self.command),
-            *cross_checks.batching_problems(self.engine, self.training),
-            *command_problems(
-                self._program, [metric.name for metric in self.objectives], self.training, ends[0]
-            ),
-            *cross_checks.elastic_worker_problems(self.resources, self.engine, self.command),
-            *limit_problems(self.bounds, (self.collect and self.collect.names) or ()),
-            *cross_checks.checkpoint_problems(self.checkpoints, self.command),
-            *cross_checks.failure_problems(self.failure, self.command, self.engine),
-            *cross_checks.straggler_problems(self.failure, self.engine),
-            *cross_checks.compression_problems(self.training, self.parameters, self.resources),
-        ]
-        for ranks in ends:
-            problems += cross_checks.training_problems(self.training, self.parameters, ranks, nan)
-            problems += cross_checks.searched_training_problems(
-                self.training, lambda: self.space, ranks, nan
-            )
-        return problems
+        return [problem for check in cross_checks.CHECKS for problem in check(self)]
 
     @property
     def objectives(self) -> tuple[Metric, ...]:
@@ -200,10 +154,6 @@ class SweepSpec:
     def bounds(self) -> tuple[Limit, ...]:
         """The limits, parsed."""
         return tuple(map(read_limit, self.limits))
-
-    @property
-    def _program(self) -> Program:
-        return Program(self.command, self.launch, self.collect, self.trainable, self.parameters)
 
     @property
     def works_in(self) -> str | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
@@ -15,6 +15,9 @@ from trainables.load import TRAINING
 from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names
 from trainables.programs.output_metrics import PAIR, STEP
 from trainables.training import Training
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
 
 
 def read_items(value: object) -> tuple[str, ...]:
@@ -84,42 +87,28 @@ class Collect:
         return None if groups >= PAIR else groups - {STEP}
 
 
-@dataclass(frozen=True)
-class Program:
-    """The keys of a spec that concern its program, for the checks across them."""
-
-    command: Sequence[str] | None
-    launch: Launch
-    collect: Collect | None
-    trainable: str | None
-    parameters: Mapping[str, object]
-
-
-def command_problems(
-    program: Program, metrics: Sequence[str], training: Training, workers: int
-) -> Iterator[Problem]:
-    """Check that a program or a trainable is given, and the program's parameters and metrics.
-
-    Args:
-        metrics: names of the optimised metrics.
-    """
-    if program.command is None:
-        yield from _keys_without_command(program)
+def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that a program or a trainable is given, and the program's parameters and metrics."""
+    workers = spec.resources.ranks
+    if spec.command is None:
+        given = {"collect": spec.collect is not None, "launch": spec.launch != "rank"}
+        for key in [key for key, is_given in given.items() if is_given]:
+            yield Problem((key,), "is for a command, and there is none", "remove it", at_key=True)
         return
-    if program.trainable is not None:
+    if spec.trainable is not None:
         fix = "remove one of them"
         yield Problem(("command",), "is given, and trainable too", fix, at_key=True)
-    if training != Training(strategy="ddp" if workers > 1 else "single"):
+    if spec.training != Training(strategy="ddp" if workers > 1 else "single"):
         fix = "a command trains as it likes"
         yield Problem(("training",), "is for trainables", fix, at_key=True)
-    if program.collect is not None:
-        collected = program.collect.names
-        for name in [name for name in metrics if collected is not None and name not in collected]:
-            message = f"finds no {name!r}, the sweep's metric; name a group after it"
+    collected = None if spec.collect is None else spec.collect.names
+    for metric in spec.objectives:
+        if collected is not None and metric.name not in collected:
+            message = f"finds no {metric.name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
-    if workers > 1 and program.launch == "rank":
-        yield from _launcher_problems(program.command, workers)
-    yield from _item_problems(program.command, program.parameters)
+    if workers > 1 and spec.launch == "rank":
+        yield from _launcher_problems(spec.command, workers)
+    yield from _item_problems(spec.command, spec.parameters)
 
 
 def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem]:
@@ -138,12 +127,6 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
         f"starts ranks itself, so the model would be trained {workers} times",
         "write launch: node",
     )
-
-
-def _keys_without_command(program: Program) -> Iterator[Problem]:
-    given = {"collect": program.collect is not None, "launch": program.launch != "rank"}
-    for key in [key for key, is_given in given.items() if is_given]:
-        yield Problem((key,), "is for a command, and there is none", "remove it", at_key=True)
 
 
 def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:

@@ -1,28 +1,23 @@
 """Checks across the sections of a spec; each one yields every problem that it finds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hposvc.errors import Problem, SpecError
-from hposvc.schedulers.early_stopping import Plateau
-from hposvc.schedulers.scheduler import Demanding, Plan
+from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.bounds import option_problem
+from hposvc.spec.command import command_problems
+from hposvc.spec.metrics import limit_problems, metric_problems
+from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
-from hposvc.spec.sections import (
-    Checkpoints,
-    Engine,
-    Failure,
-    Fidelity,
-    Resources,
-    Trials,
-)
+from hposvc.spec.sections import Trials
 from hposvc.spec.sinks import HYDRA_FOLDER
-from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
 from searchers.names import nearest
@@ -36,6 +31,9 @@ from trainables.storage.checkpoint import Period
 from trainables.training import Training
 from trainables.worker import Nan
 
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
+
 SAMPLES = 200  # samples of a space, to see which training options occur together
 # Problems reported for initial points, or searched options: a point can take 1/3 s to check.
 MAX_PROBLEMS = 5
@@ -47,17 +45,17 @@ def default_strategy(workers: int) -> Literal["single", "ddp"]:
     return "ddp" if workers > 1 else "single"
 
 
-def space_problems(space: Callable[[], Space], initial: Sequence[Params]) -> Iterator[Problem]:
+def space_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that conditions and constraints make sense, and initial points lie in the space."""
     try:
-        built = space()
+        space = spec.space
     except SpaceError as error:
         yield Problem(error.path, error.message)
         return
     problems = (
         problem
-        for index, point in enumerate(initial)
-        for problem in _point_problems(built, point, ("initial", index))
+        for index, point in enumerate(spec.initial)
+        for problem in _point_problems(space, point, ("initial", index))
     )
     yield from islice(problems, MAX_PROBLEMS)
 
@@ -72,27 +70,24 @@ def _point_problems(space: Space, point: Params, path: tuple[str | int, ...]) ->
             yield Problem.of_text(str(error), *path)
 
 
-def trial_count_problems(
-    trials: Trials, budget: Budget, fidelity: Fidelity | None, scheduler: PlugIn
-) -> Iterator[Problem]:
+def trial_count_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the sweep ends, and that a scheduler that stops trials knows their length."""
-    if trials.max is None and not budget.limited:
+    if spec.trials.max is None and not spec.budget.limited:
         fix = "say how many trials, or give budget.wall"
         yield Problem(("trials", "max"), "is missing", fix, at_key=True)
-    if fidelity is None and scheduler.name != "fifo":
-        message = f"is missing; scheduler {scheduler.name} must know how long a trial is"
+    if spec.fidelity is None and spec.scheduler.name != "fifo":
+        message = f"is missing; scheduler {spec.scheduler.name} must know how long a trial is"
         yield Problem(("fidelity",), message, "give fidelity: {max: N}", at_key=True)
 
 
-def ending_problems(
-    stop: Stop, budget: Budget, finalists: Finalists | None, metrics: int
-) -> Iterator[Problem]:
+def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that rules about the best trial have a single metric, and a reserve has finalists."""
-    for path, section in ((("stop", "plateau"), stop.plateau), (("finalists",), finalists)):
+    finalists, metrics = spec.finalists, len(spec.objectives)
+    for path, section in ((("stop", "plateau"), spec.stop.plateau), (("finalists",), finalists)):
         if section is not None and metrics > 1:
             message = f"asks which trial is the best, and with {metrics} metrics there is a front"
             yield Problem(path, message, "remove it", at_key=True)
-    if budget.reserve is not None and finalists is None:
+    if spec.budget.reserve is not None and finalists is None:
         message = "is kept for finalists, and there are none"
         yield Problem(("budget", "reserve"), message, "give finalists: {top, seeds}", at_key=True)
     if finalists is not None and finalists.top * finalists.seeds > MOST_REPLICATES:
@@ -101,67 +96,57 @@ def ending_problems(
         yield Problem(("finalists", "seeds"), message, remedy)
 
 
-def baseline_problems(
-    baseline: Baseline | None,
-    initial: Sequence[Params],
-    space: Callable[[], Space],
-    scheduler: PlugIn,
-    plan: Plan,
-) -> Iterator[Problem]:
+def baseline_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a baseline has a configuration that lies in the space and keeps its values."""
+    baseline, scheduler = spec.baseline, spec.scheduler
     if baseline is None:
         return
-    if plan.metrics > 1:
-        message = f"measures the noise of one metric, and there are {plan.metrics}"
+    if spec.several:
+        message = f"measures the noise of one metric, and there are {len(spec.objectives)}"
         yield Problem(("baseline",), message, "remove it", at_key=True)
-    if baseline.params is None and not initial:
+    if baseline.params is None and not spec.initial:
         fix = "give params: {...}, or initial: [{...}]"
         yield Problem(("baseline",), "needs a configuration", fix, at_key=True)
     if trait(SCHEDULERS, scheduler, "changes_values"):
         message = f"is one configuration, and scheduler {scheduler.name} changes values of trials"
         yield Problem(("baseline",), message, "remove it", at_key=True)
-    try:
-        built = space()
-    except SpaceError:
-        return  # reported elsewhere
-    if baseline.params is not None:
-        yield from _point_problems(built, baseline.params, ("baseline", "params"))
+    with suppress(SpaceError):  # reported elsewhere
+        if baseline.params is not None:
+            yield from _point_problems(spec.space, baseline.params, ("baseline", "params"))
 
 
-def scheduler_problems(
-    scheduler: PlugIn, space: Callable[[], Space], fidelity: Fidelity | None, plan: Plan
-) -> Iterator[Problem]:
+def scheduler_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a scheduler with requirements suits this sweep."""
     try:
-        policy, built = build(SCHEDULERS, scheduler), space()
+        policy, space = build(SCHEDULERS, spec.scheduler), spec.space
     except (SpecError, SpaceError):
         return  # reported elsewhere
-    if fidelity is not None and isinstance(policy, Demanding):
-        yield from policy.problems(built, plan)
+    if spec.fidelity is not None and isinstance(policy, Demanding):
+        yield from policy.problems(space, spec.plan)
 
 
-def search_problems(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator[Problem]:
+def search_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that BOHB has a model, and a method that learns from one metric a single metric."""
+    search, metrics = spec.search, len(spec.objectives)
     if metrics > 1 and not _takes_several(search):
         able = ", ".join(name for name in METHODS if takes_several(load(name)))
         message = f"is {search.name}, which learns from one metric, and there are {metrics}"
         yield Problem(("search", "method"), message, f"choose one of {able}")
-    if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
+    if trait(SCHEDULERS, spec.scheduler, "needs_model") and not _uses_results(search):
         message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
         remedy = "choose gp, tpe or auto, or scheduler hyperband"
         yield Problem(("search", "method"), message, remedy)
 
 
-def repeat_problems(
-    search: PlugIn, scheduler: PlugIn, metrics: int, limits: Sequence[str]
-) -> Iterator[Problem]:
+def repeat_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that trials are repeated where a spec asks for it."""
+    search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
     if search.name != "gp" or search.options.get("repeats") is not True:
         return
     path = ("search", "repeats")
     if metrics > 1:
         yield Problem(path, f"is true, but with {metrics} metrics nothing is repeated", "remove it")
-    if limits:
+    if spec.limits:
         fix = "leave out one of the two"
         yield Problem(path, "is true, but with limits nothing is repeated", fix)
     if trait(SCHEDULERS, scheduler, "changes_values"):
@@ -169,14 +154,14 @@ def repeat_problems(
         yield Problem(path, f"{message}, so none would be repeated", "remove it")
 
 
-def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterator[Problem]:
+def search_option_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that search options with requirements suit this space."""
     try:
-        searcher, built = build(SEARCHERS, search), space()
+        searcher, space = build(SEARCHERS, spec.search), spec.space
     except (SpecError, SpaceError):
         return  # reported elsewhere
     try:
-        check(searcher, built)
+        check(searcher, space)
     except SpaceError as error:
         yield Problem.of_text(error.message, "search", *error.path)
     except ValueError as error:
@@ -199,24 +184,39 @@ def _takes_several(search: PlugIn) -> bool:
         return True  # reported elsewhere
 
 
-def plateau_problems(
-    plateau: Callable[[], Plateau | None], checkpoints: Checkpoints
-) -> Iterator[Problem]:
+def register_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that there is one best trial with a checkpoint, and that MLflow hears of the sweep."""
+    metrics = len(spec.objectives)
+    if spec.register is None:
+        return
+    if metrics > 1:
+        message = f"asks which trial is the best, and with {metrics} metrics there is a front"
+        yield Problem(("register",), message, "remove it", at_key=True)
+    if spec.engine.traits.simulated:
+        message = "asks for a checkpoint, and a simulated trial has none"
+        yield Problem(("register",), message, "remove it", at_key=True)
+    if "mlflow" not in spec.tracking.send_to:
+        message = "asks for MLflow, which is not in tracking.send_to"
+        yield Problem(("register",), message, "add mlflow there", at_key=True)
+
+
+def plateau_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a trial stopped for its own curve keeps its best checkpoint."""
     try:
-        has_plateau = plateau() is not None
+        has_plateau = spec.plateau is not None
     except SpecError as error:
         yield from (problem.under("scheduler") for problem in error.problems)
         return
-    if has_plateau and checkpoints.keep_best < 1:
+    if has_plateau and spec.checkpoints.keep_best < 1:
         message = "is 0, but a trial that scheduler.plateau stops was best before"
         yield Problem(("checkpoints", "keep_best"), message, "set it to 1")
 
 
-def engine_problems(engine: Engine, runs: str | Sequence[str] | None) -> Iterator[Problem]:
+def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
+    engine, runs = spec.engine, spec.trainable or spec.command
     if engine.traits.simulated and runs is not None:
-        key = "trainable" if isinstance(runs, str) else "command"
+        key = "trainable" if spec.trainable else "command"
         message = "is given, but engine simulate calls engine.curve instead"
         yield Problem((key,), message, "remove one of them", at_key=True)
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
@@ -224,24 +224,24 @@ def engine_problems(engine: Engine, runs: str | Sequence[str] | None) -> Iterato
         yield Problem(("trainable",), "is missing", fix, at_key=True)
 
 
-def sink_problems(send_to: Sequence[str], command: Sequence[str] | None) -> Iterator[Problem]:
+def sink_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a sweep whose results Hydra's users look for is of Hydra's sweeper."""
-    if "hydra" in send_to and not any(item.startswith(HYDRA_FOLDER) for item in command or ()):
+    send_to, command = spec.tracking.send_to, spec.command or ()
+    if "hydra" in send_to and not any(item.startswith(HYDRA_FOLDER) for item in command):
         message = "is for sweeps that `python train.py -m hydra/sweeper=hposvc` makes; remove it"
         yield Problem(("tracking", "send_to", send_to.index("hydra")), f"hydra {message}")
 
 
-def elastic_worker_problems(
-    resources: Resources, engine: Engine, command: Sequence[str] | None
-) -> Iterator[Problem]:
+def elastic_worker_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the engine can add workers to a running trial, and the trial keeps its batch."""
+    resources, engine = spec.resources, spec.engine
     if resources.max_workers == resources.ranks:
         return
     number = f"give one number, such as {resources.ranks}"
     if not engine.traits.elastic:
         message = f"is a span, but engine {engine.type} cannot change a trial's workers"
         yield Problem(("resources", "workers"), message, number)
-    if command is not None:
+    if spec.command is not None:
         message = "is a span, but a command's batch would change with its workers"
         yield Problem(("resources", "workers"), message, number)
 
@@ -252,74 +252,70 @@ def resolve_trials_per_process(training: Training, trials: Trials) -> Training:
     return replace(training, trials_per_process=training.trials_at_once(parallel, trials.max))
 
 
-def batching_problems(engine: Engine, training: Training) -> Iterator[Problem]:
+def batching_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the engine can train as many trials in a process as `trials_per_process` asks."""
-    if not engine.traits.batched and training.trials_per_process > 1:
-        message = (
-            f"is {training.trials_per_process}, but engine {engine.type} gives a process one trial"
-        )
+    engine, at_once = spec.engine, spec.training.trials_per_process
+    if not engine.traits.batched and at_once > 1:
+        message = f"is {at_once}, but engine {engine.type} gives a process one trial"
         fix = "leave out one of the two"
         yield Problem(("training", "trials_per_process"), f"{message} at a time", fix)
 
 
-def checkpoint_problems(
-    checkpoints: Checkpoints, command: Sequence[str] | None
-) -> Iterator[Problem]:
+def checkpoint_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the interval of checkpoints can be measured."""
-    interval = checkpoints.interval
-    if command is not None and isinstance(interval, Period) and interval.updates is not None:
-        message = f"is {checkpoints.every}, but nobody counts the updates of a command"
+    interval = spec.checkpoints.interval
+    if spec.command is not None and isinstance(interval, Period) and interval.updates is not None:
+        message = f"is {spec.checkpoints.every}, but nobody counts the updates of a command"
         remedy = "give a time like 10m, or a whole number in units of fidelity"
         yield Problem(("checkpoints", "every"), message, remedy)
 
 
-def failure_problems(
-    failure: Failure, command: Sequence[str] | None, engine: Engine
-) -> Iterator[Problem]:
-    """Check that the answer to updates that are not finite can be carried out."""
-    if failure.nan == "stop":
-        return
-    if command is not None:
-        yield Problem(("failure", "nan"), f"is {failure.nan}, but a command {ITS_OWN}")
-    elif engine.traits.simulated:
-        message = f"is {failure.nan}, but a simulation makes no updates"
+def failure_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that the engine can do what is asked for bad updates, and for slow nodes."""
+    nan, engine = spec.failure.nan, spec.engine
+    if nan != "stop" and spec.command is not None:
+        yield Problem(("failure", "nan"), f"is {nan}, but a command {ITS_OWN}")
+    elif nan != "stop" and engine.traits.simulated:
+        message = f"is {nan}, but a simulation makes no updates"
         yield Problem(("failure", "nan"), message, "write nan: stop")
 
-
-def straggler_problems(failure: Failure, engine: Engine) -> Iterator[Problem]:
-    """Check that an engine that is to leave slow nodes looks for them."""
-    if not engine.traits.finds_slow_nodes and failure.straggler == "drain":
+    if not engine.traits.finds_slow_nodes and spec.failure.straggler == "drain":
         message = f"is drain, but engine {engine.type} does not look for slow nodes"
         yield Problem(("failure", "straggler"), message, "leave out one of the two")
 
 
-def compression_problems(
-    training: Training, parameters: Mapping[str, object], resources: Resources
-) -> Iterator[Problem]:
+def compression_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that ranks without GPUs do not compress gradients to bf16, set or searched."""
+    training, resources = spec.training, spec.resources
     if resources.gpus_per_worker or resources.max_workers == 1:
         return
     reason = "only NCCL adds bf16 up, on GPUs; choose fp16 or powersgd, or give each worker a GPU"
     if training.gradient_compression == "bf16" and training.strategy in ("ddp", "zero1"):
         yield Problem(("training", "gradient_compression"), f"is bf16, but {reason}")
-    for name, path, domain in parameters_of(parameters):
+    for name, path, domain in parameters_of(spec.parameters):
         if name == f"{TRAINING}gradient_compression" and not domain.problem("bf16"):
             yield Problem(path, f"has bf16, but {reason}")
 
 
-def training_problems(
-    training: Training, parameters: Mapping[str, object], workers: int, nan: Nan
-) -> Iterator[Problem]:
+def training_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check training options for the fewest workers of a trial, and for the most."""
+    for workers in sorted({spec.resources.ranks, spec.resources.max_workers}):
+        yield from _fixed_training_problems(spec, workers)
+        yield from _searched_training_problems(spec, workers)
+
+
+def _fixed_training_problems(spec: "SweepSpec", workers: int) -> Iterator[Problem]:
     """Check that training options fit the workers, and searched ones exist and are not fixed."""
+    training = spec.training
     base = Training(strategy=default_strategy(workers))
     options = [option.name for option in fields(Training)]
     searched = {
         name: (path, domain)
-        for name, path, domain in parameters_of(parameters)
+        for name, path, domain in parameters_of(spec.parameters)
         if name.startswith(TRAINING)
     }
     if not searched:
-        yield from _refusals(training, workers, nan)
+        yield from _refusals(training, workers, spec.failure.nan)
     for name, (path, domain) in searched.items():
         option = name.removeprefix(TRAINING)
         if option not in options:
@@ -353,26 +349,23 @@ def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -
             return
 
 
-def searched_training_problems(
-    training: Training, space: Callable[[], Space], workers: int, nan: Nan
-) -> Iterator[Problem]:
+def _searched_training_problems(spec: "SweepSpec", workers: int) -> Iterator[Problem]:
     """Check that searched training options go together in every combination that can be drawn."""
     try:
-        built = space()
+        space = spec.space
     except SpaceError:
         return  # reported elsewhere
-    searched = [name for name in built if name.startswith(TRAINING)]
+    searched = [name for name in space if name.startswith(TRAINING)]
     problems: dict[Problem, None] = {}
-    for params in islice(_sample_forever(built), SAMPLES if searched else 1):
+    for params in islice(_sample_forever(space), SAMPLES if searched else 1):
         try:
-            drawn = training_of(
-                training, {name: params[name] for name in searched if name in params}
-            )
+            options = {name: params[name] for name in searched if name in params}
+            drawn = training_of(spec.training, options)
         except ValueError:
             return  # reported elsewhere
-        for problem in _refusals(drawn, workers, nan):
+        for problem in _refusals(drawn, workers, spec.failure.nan):
             name = f"{TRAINING}{problem.path[1]}"
-            path = space().path_of(name) if name in params else problem.path
+            path = space.path_of(name) if name in params else problem.path
             others = [f"{option} {params[option]}" for option in searched if option in params]
             beside = ", ".join(option for option in others if not option.startswith(f"{name} "))
             text = problem.text + (f" (with {beside})" if beside else "")
@@ -398,3 +391,29 @@ def _extreme_values(domain: Domain) -> tuple[object, ...]:
             return domain.values
         case _:
             return (domain.low, domain.high)
+
+
+CHECKS: tuple[Callable[["SweepSpec"], Iterator[Problem]], ...] = (
+    metric_problems,
+    space_problems,
+    trial_count_problems,
+    ending_problems,
+    baseline_problems,
+    scheduler_problems,
+    search_problems,
+    repeat_problems,
+    search_option_problems,
+    register_problems,
+    notify_problems,
+    plateau_problems,
+    engine_problems,
+    sink_problems,
+    batching_problems,
+    command_problems,
+    elastic_worker_problems,
+    limit_problems,
+    checkpoint_problems,
+    failure_problems,
+    compression_problems,
+    training_problems,
+)

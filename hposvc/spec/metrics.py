@@ -2,16 +2,21 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Literal
+from statistics import mean
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from hposvc.errors import SHOWN, Problem, SpecError, shown
-from hposvc.spec.sections import Metric
+from hposvc.errors import SHOWN, Problem, SpecError, fail, shown
+from hposvc.spec.types import CLOSED, Word
 from searchers.names import nearest
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
 
 MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
 NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -19,6 +24,96 @@ LIMIT_PATTERN = re.compile(rf"\s*(\S(?:.*\S)?)\s*(<=|>=)\s*({NUMBER_PATTERN})\s*
 
 # A bound before the name, as in `1 <= loss <= 3`, whose name is `1 <= loss` by LIMIT_PATTERN.
 BOUND_BEFORE_PATTERN = re.compile(rf"({NUMBER_PATTERN})\s*([<>])=?\s*(.+)", re.ASCII)
+
+SMALLEST_PER_ONE = 2**1074  # one over the smallest float: every float is a whole number of these
+SELECT_PATTERN = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that is optimised. Values keep the reported sign, except those of `loss`."""
+
+    name: Word
+    goal: Literal["minimize", "maximize"]
+    select: str = "last"  # a trial's value: last, best, or mean_K (the mean of the last K)
+    target: float | None = None  # a value as good as this ends the sweep; None: no target
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if not SELECT_PATTERN.fullmatch(self.select):
+            message = "choose last, best, or mean_5 for the mean of the last 5"
+            raise fail(f"is {shown(self.select)}", "select", fix=message)
+
+    def loss(self, value: float) -> float:
+        """Return the value, signed so that lower is better."""
+        return -value if self.goal == "maximize" else value
+
+    def value(self, curve: Sequence[tuple[int, float]]) -> float | None:
+        """Return the selected value of (step, value) points in order of steps; None: no points.
+
+        `best` skips NaN; `last` and `mean_K` return NaN if it is among their points.
+        """
+        values = [value for _, value in curve]
+        if not values:
+            return None
+        if self.select == "last":
+            return values[-1]
+        if self.select == "best":
+            return min(values, key=lambda value: (math.isnan(value), self.loss(value)))
+        return mean(values[-int(self.select.removeprefix("mean_")) :])
+
+    def losses(self, curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+        """Return (step, selected loss so far) at each step; skip values that are not finite."""
+        selected = SelectedValue(self)
+        for step, value in curve:
+            selected.add(step, value)
+        return tuple(selected.losses)
+
+    def reached(self, value: float) -> bool:
+        """Return whether the value is as good as the target; False without a target."""
+        return self.target is not None and self.loss(value) <= self.loss(self.target)
+
+
+@dataclass
+class SelectedValue:
+    """The selected value of a trial so far, updated in constant time by each report.
+
+    Values that are not finite are skipped.
+    """
+
+    metric: Metric
+    value: float | None = None  # None before the first finite value
+    losses: list[tuple[int, float]] = field(default_factory=list)  # (step, selected loss so far)
+    _window: deque[float] = field(default_factory=deque)  # of mean_K: the last K values
+    _sum: int = 0  # of the window, in units of the smallest float: exact, unlike a sum of floats
+
+    def add(self, step: int, value: float) -> None:
+        """Add the value of a step; steps increase."""
+        if not math.isfinite(value):
+            return
+        metric, select = self.metric, self.metric.select
+        if select == "last" or self.value is None:
+            self.value = value
+        elif select == "best":
+            self.value = min(self.value, value, key=metric.loss)
+        if select.startswith("mean_"):
+            self.value = self._add_to_mean(value, int(select.removeprefix("mean_")))
+        self.losses.append((step, metric.loss(self.value)))
+
+    def _add_to_mean(self, value: float, width: int) -> float:
+        """Add a value, and return the mean of the last `width`, rounded like statistics.mean."""
+        self._window.append(value)
+        self._sum += _in_smallest(value)
+        if len(self._window) > width:
+            self._sum -= _in_smallest(self._window.popleft())
+        # Division of integers: the sum may overflow a float although the mean does not.
+        return self._sum / (SMALLEST_PER_ONE * len(self._window))
+
+
+def _in_smallest(value: float) -> int:
+    """Return a finite float in units of the smallest float."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (SMALLEST_PER_ONE // denominator)
 
 
 @dataclass(frozen=True)
@@ -99,14 +194,10 @@ Limits = Annotated[
 ]
 
 
-def limit_problems(limits: Sequence[Limit], reported: Collection[str]) -> Iterator[Problem]:
-    """Check that each limit has one bound, and is on a reported metric.
-
-    Args:
-        reported: names of reported metrics; empty: not known before trials report.
-    """
-    unknown = 0
-    for index, limit in enumerate(limits):
+def limit_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that each limit has one bound, and is on a reported metric, where these are known."""
+    unknown, reported = 0, (spec.collect and spec.collect.names) or ()
+    for index, limit in enumerate(spec.bounds):
         if bounds := _several_bounds(limit):
             yield Problem(("limits", index), bounds)
         elif reported and limit.metric not in reported:
@@ -130,15 +221,10 @@ def _several_bounds(limit: Limit) -> str | None:
     return None
 
 
-def metric_problems(
-    metric: Metric | None, metrics: Sequence[Metric], scheduler: Mapping[str, object]
-) -> Iterator[Problem]:
-    """Check that there is one metric, or several that make a front.
-
-    Args:
-        scheduler: the scheduler's options.
-    """
-    if metric is not None:
+def metric_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that there is one metric, or several that make a front."""
+    metrics = spec.metrics
+    if spec.metric is not None:
         if metrics:
             fix = "remove one of them"
             yield Problem(("metrics",), "is given, and metric too", fix, at_key=True)
@@ -153,7 +239,7 @@ def metric_problems(
     if len(metrics) > MAX_METRICS:
         yield Problem(("metrics",), f"has {len(metrics):,}", f"give 2 to {MAX_METRICS}")
         return
-    if scheduler.get("plateau"):
+    if spec.scheduler.options.get("plateau"):
         message = f"watches one metric, and there are {len(metrics)}"
         yield Problem(("scheduler", "plateau"), message, "remove it", at_key=True)
     yield from _single_metric_problems(metrics)

@@ -8,7 +8,7 @@ so that it stands neither in the spec nor in the journal.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 from urllib.parse import urlsplit
 
 from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
@@ -17,10 +17,12 @@ from hposvc.errors import Problem, SpecError, fail, shorten, shown
 from hposvc.events import MomentKind
 from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.sections import Metric
-from hposvc.spec.stopping import Budget, read_share
+from hposvc.spec.stopping import read_share
 from hposvc.spec.types import CLOSED, read_seconds
 from searchers.names import nearest
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
 
 MOMENTS: tuple[MomentKind, ...] = ("done", "failed", *get_args(get_args(MomentKind)[1]))
 VARIABLE = re.compile(rf"\$\{{({NAME.pattern})\}}", re.ASCII)
@@ -276,15 +278,13 @@ Notify = Annotated[
 ]
 
 
-def notify_problems(
-    channels: tuple[Channel, ...], budget: Budget, objectives: tuple[Metric, ...]
-) -> Iterator[Problem]:
+def notify_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that each moment can come."""
-    for number, channel in enumerate(channels):
+    for number, channel in enumerate(spec.notify):
         moments = {moment.what for moment in channel.moments}
-        if "budget" in moments and not budget.limited:
+        if "budget" in moments and not spec.budget.limited:
             fix = "give `budget`, or remove the word"
             yield Problem(("notify", number, "on"), "names budget, and the sweep has none", fix)
-        if "plateau" in moments and len(objectives) > 1:
-            message = f"names plateau, which is of one metric, and there are {len(objectives)}"
+        if "plateau" in moments and spec.several:
+            message = f"names plateau, which is of one metric, and there are {len(spec.objectives)}"
             yield Problem(("notify", number, "on"), message, "remove the word")

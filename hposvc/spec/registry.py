@@ -7,35 +7,25 @@ A plug-in is a frozen dataclass whose fields are its options. Its name is a key 
 import dataclasses
 import difflib
 import importlib
-import inspect
 import re
-import shutil
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from hposvc.errors import SHOWN, Problem, SpecError, fail, shorten, shown
+from hposvc.errors import SHOWN, SpecError, fail, shorten, shown
 from hposvc.schedulers.scheduler import Policy
 from hposvc.spec.parsing.coercion import fill
 from searchers.methods import METHODS
 from searchers.names import nearest, our_name
 from searchers.searcher import Searcher
-from searchers.space import Space
-from trainables import load, nesting
-from trainables.programs.arguments import names
-from trainables.programs.command import PYTHONS, search_paths
+from trainables import load
 
 T = TypeVar("T")
 
 REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 FILE_REFERENCE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
 REFERENCES = "module:Name or path/to/file.py:Name"  # in errors
-SINK_BASE = "hposvc.tracking.sink:Sink"  # of the sinks of users
-SINK_METHODS = (
-    *("open", "resume_point", "send", "ensure_runs", "withdraw_runs", "finish", "close"),
-)
 
 
 @dataclass(frozen=True)
@@ -192,7 +182,7 @@ def resolve(reference: str) -> Any:
     except load.LoadError:
         raise  # there is no such file
     except (Exception, SystemExit) as error:
-        raise ValueError(_import_failure(place, error)) from error
+        raise ValueError(import_failure(place, error)) from error
     if not hasattr(module, name):
         public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise ValueError(f"{place} has no such name; {nearest(name, public)}")
@@ -211,143 +201,7 @@ def resolve_function(reference: str) -> Any:
     return resolved
 
 
-def check_rule(reference: str, *path: str | int) -> None:
-    """Check that a rule that ends a sweep can be imported, and called with the trials so far.
-
-    Raises:
-        SpecError: it cannot; at the path.
-    """
-    try:
-        rule = resolve_function(reference)
-    except ValueError as error:
-        raise fail(error, *path) from error
-    if isinstance(rule, type):
-        fix = "name a function, or an object that is called"
-        raise fail(f"{reference} is a class", *path, fix=fix)
-    try:
-        takes = inspect.signature(rule)
-    except (TypeError, ValueError) as error:  # of some that are written in C
-        fix = "name a function written in Python"
-        raise fail(f"{reference} does not say what it takes", *path, fix=fix) from error
-    try:
-        takes.bind([])
-    except TypeError as error:
-        fix = "a rule takes the trials so far, and nothing else"
-        raise fail(f"{reference} takes {takes}", *path, fix=fix) from error
-
-
-def check_sink(reference: str, *path: str | int) -> None:
-    """Check that a sink of the user's own can be imported, and has all methods.
-
-    Raises:
-        SpecError: it cannot, or has not; at the path.
-    """
-    try:
-        sink = resolve(reference)
-    except ValueError as error:
-        raise fail(error, *path) from error
-    if not isinstance(sink, type):
-        raise fail(f"{reference} is {shown(sink)}", *path, fix="name a class")
-    bases = [cls for cls in sink.__mro__ if cls.__module__ != SINK_BASE.partition(":")[0]]
-    if not any("send" in vars(cls) for cls in bases):
-        raise fail(f"{reference} is no sink: it has no send()", *path, fix="see docs/plug-ins.md")
-    lacking = [name for name in SINK_METHODS if not callable(getattr(sink, name, None))]
-    if lacking:
-        message = f"{reference} is no sink: it has no {', '.join(lacking)}"
-        raise fail(message, *path, fix=f"derive it from {SINK_BASE}")
-
-
-def check_trainable(reference: str, space: Space) -> None:
-    """Import the trainable, and compare its fields with the parameters.
-
-    Raises:
-        SpecError: the trainable cannot be imported, is not a dataclass with `train` or a function,
-            lacks a field for a parameter, or has a required field that no parameter sets; paths
-            start at the top of the spec.
-    """
-    try:
-        trainable = load.resolve(reference)
-        if not isinstance(trainable, type):
-            load.bind(trainable, {})
-    except load.LoadError as error:
-        raise fail(str(error).removeprefix("trainable "), "trainable") from error
-    except (Exception, SystemExit) as error:
-        raise fail(_import_failure(reference, error), "trainable") from error
-    if not load.is_objective(trainable) and (clash := nesting.clash([*space])):
-        raise fail(load.CLASH.format(*clash), *space.path_of(clash[1]), at_key=True)
-    if not isinstance(trainable, type) or load.is_tune_class(trainable):
-        return
-    if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
-        message = "must be a frozen dataclass with train(self, worker), or a function"
-        raise fail(f"{reference} {message}", "trainable")
-    problems = [*_unknown_parameters(trainable, space), *_unset_fields(trainable, space)]
-    if problems:
-        raise SpecError(problems)
-
-
-def check_updates(reference: str, nan: str) -> None:
-    """Check that a trainable, which can be imported, can carry out `failure.nan`.
-
-    Raises:
-        SpecError: it can't; the path starts at the top of the spec.
-    """
-    if nan != "stop" and not load.follows_failure_nan(load.resolve(reference)):
-        raise fail(f"is {nan}, but {reference} {load.ITS_OWN}", "failure", "nan")
-
-
-def check_length(reference: str) -> None:
-    """Check that a trainable, which can be imported, knows by itself when a trial is over.
-
-    Raises:
-        SpecError: the trainable is a Task, which trains for as many epochs as it is given; the path
-            starts at the top of the spec.
-    """
-    if load.is_task(load.resolve(reference)):
-        message = f"is missing; {reference} is a Task, and trains as many epochs as it is told"
-        raise fail(f"{message}: give fidelity: {{max: N}}", "fidelity", at_key=True)
-
-
-def check_command(command: Sequence[str], folder: Path) -> None:
-    """Check that the program exists, and for a Python interpreter the script too.
-
-    Args:
-        folder: the working directory of the command.
-
-    Raises:
-        SpecError: the program or script does not exist; paths start at the top of the spec.
-    """
-    first, script = command[0], command[1] if len(command) > 1 else ""
-    if names(first):
-        return  # the program depends on a trial's parameters
-    program = f"{(folder / first).absolute()}" if "/" in first else first
-    if first not in PYTHONS and shutil.which(program, path=search_paths({})["PATH"]) is None:
-        raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
-    if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
-        raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
-
-
-def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
-    for name in space:
-        owner, field = nesting.owner_of(trainable, name)
-        fields = nesting.field_names(owner)
-        if field not in fields and not name.startswith(load.TRAINING):
-            message = f"{owner.__name__} has no such field"
-            yield Problem(space.path_of(name), message, nearest(field, fields), at_key=True)
-
-
-def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
-    missing = [*nesting.required(trainable, space)]
-    for name in missing:
-        fix = "add a parameter"
-        yield Problem(("parameters",), f"field {name} of {trainable.__name__} has no default", fix)
-    for name in nesting.required(trainable, [name for name in space if not space[name].when]):
-        if name not in missing:
-            path = space.path_of(name) if name in space else ("parameters",)
-            message = f"the field needs a default in {trainable.__name__} for when it is inactive"
-            yield Problem(path, message)
-
-
-def _import_failure(place: str, error: BaseException) -> str:
+def import_failure(place: str, error: BaseException) -> str:
     """Return why the import of `place` failed, and the line of its code."""
     module = place.partition(":")[0]
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):

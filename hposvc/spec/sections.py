@@ -5,10 +5,8 @@ Each section checks itself; checks across sections are in hposvc/spec/cross_chec
 
 import math
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from statistics import mean
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
@@ -38,95 +36,10 @@ from trainables.worker import Nan
 
 # Of a micro-batch: 2^40 samples are 1 sample then, so a trial that asks for more never ends.
 MOST_HALVINGS = 40
-SMALLEST_PER_ONE = 2**1074  # one over the smallest float: every float is a whole number of these
-SELECT_PATTERN = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric that is optimised. Values keep the reported sign, except those of `loss`."""
-
-    name: Word
-    goal: Literal["minimize", "maximize"]
-    select: str = "last"  # a trial's value: last, best, or mean_K (the mean of the last K)
-    target: float | None = None  # a value as good as this ends the sweep; None: no target
-    __pydantic_config__ = CLOSED
-
-    def __post_init__(self) -> None:
-        if not SELECT_PATTERN.fullmatch(self.select):
-            message = "choose last, best, or mean_5 for the mean of the last 5"
-            raise fail(f"is {shown(self.select)}", "select", fix=message)
-
-    def loss(self, value: float) -> float:
-        """Return the value, signed so that lower is better."""
-        return -value if self.goal == "maximize" else value
-
-    def value(self, curve: Sequence[tuple[int, float]]) -> float | None:
-        """Return the selected value of (step, value) points in order of steps; None: no points.
-
-        `best` skips NaN; `last` and `mean_K` return NaN if it is among their points.
-        """
-        values = [value for _, value in curve]
-        if not values:
-            return None
-        if self.select == "last":
-            return values[-1]
-        if self.select == "best":
-            return min(values, key=lambda value: (math.isnan(value), self.loss(value)))
-        return mean(values[-int(self.select.removeprefix("mean_")) :])
-
-    def losses(self, curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-        """Return (step, selected loss so far) at each step; skip values that are not finite."""
-        selected = SelectedValue(self)
-        for step, value in curve:
-            selected.add(step, value)
-        return tuple(selected.losses)
-
-    def reached(self, value: float) -> bool:
-        """Return whether the value is as good as the target; False without a target."""
-        return self.target is not None and self.loss(value) <= self.loss(self.target)
-
-
-@dataclass
-class SelectedValue:
-    """The selected value of a trial so far, updated in constant time by each report.
-
-    Values that are not finite are skipped.
-    """
-
-    metric: Metric
-    value: float | None = None  # None before the first finite value
-    losses: list[tuple[int, float]] = field(default_factory=list)  # (step, selected loss so far)
-    _window: deque[float] = field(default_factory=deque)  # of mean_K: the last K values
-    _sum: int = 0  # of the window, in units of the smallest float: exact, unlike a sum of floats
-
-    def add(self, step: int, value: float) -> None:
-        """Add the value of a step; steps increase."""
-        if not math.isfinite(value):
-            return
-        metric, select = self.metric, self.metric.select
-        if select == "last" or self.value is None:
-            self.value = value
-        elif select == "best":
-            self.value = min(self.value, value, key=metric.loss)
-        if select.startswith("mean_"):
-            self.value = self._add_to_mean(value, int(select.removeprefix("mean_")))
-        self.losses.append((step, metric.loss(self.value)))
-
-    def _add_to_mean(self, value: float, width: int) -> float:
-        """Add a value, and return the mean of the last `width`, rounded like statistics.mean."""
-        self._window.append(value)
-        self._sum += _in_smallest(value)
-        if len(self._window) > width:
-            self._sum -= _in_smallest(self._window.popleft())
-        # Division of integers: the sum may overflow a float although the mean does not.
-        return self._sum / (SMALLEST_PER_ONE * len(self._window))
-
-
-def _in_smallest(value: float) -> int:
-    """Return a finite float in units of the smallest float."""
-    numerator, denominator = value.as_integer_ratio()
-    return numerator * (SMALLEST_PER_ONE // denominator)
+ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
+RESERVED_ALIAS = re.compile(r"latest|v[0-9]+", re.ASCII | re.IGNORECASE)  # MLflow's own
+GATE_KEYS = ("improvement",)
 
 
 @dataclass(frozen=True)
@@ -380,3 +293,78 @@ def _check_storage(value: str) -> str:
 
 
 Storage = Annotated[Word, AfterValidator(_check_storage)]  # a folder, or the URL of a store
+
+
+def read_gate(value: object) -> float:
+    """Return the improvement over the champion, from a number or `{improvement: NUMBER}`.
+
+    The improvement is in the metric's unit.
+    """
+    if isinstance(value, Mapping):
+        for key in value:
+            if key not in GATE_KEYS:
+                raise fail("no such key", str(key), fix=nearest(key, GATE_KEYS), at_key=True)
+        if "improvement" not in value:
+            raise fail("is missing", "improvement", fix="give a number from 0 up", at_key=True)
+        value = value["improvement"]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
+        raise ValueError(f"is {shown(value)}; give a number from 0 up, in the metric's unit")
+    return float(value)  # type: ignore[arg-type]
+
+
+_AMOUNT = {"type": "number", "minimum": 0}
+_IMPROVEMENT = {
+    **{"type": "object", "properties": {"improvement": _AMOUNT}},
+    **{"required": ["improvement"], "additionalProperties": False},
+}
+Amount = Annotated[float, Field(ge=0)]
+Gate = Annotated[
+    float, PlainValidator(read_gate), WithJsonSchema({"anyOf": [_AMOUNT, _IMPROVEMENT]})
+]
+
+
+@dataclass(frozen=True)
+class Register:
+    """The registered model of the best trial, and when its version becomes the champion."""
+
+    model: Word
+    alias: Word = "champion"
+    gate: Gate = 0.0  # least improvement over the alias's present version, in the metric's unit
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if set(self.model) & set("/:'\"%") or set(self.model) <= {"."}:
+            message = "leave out slashes and colons, which MLflow refuses, and quotes and %"
+            raise fail(f"is {shown(self.model)}", "model", fix=message)
+        if not ALIAS.fullmatch(self.alias):
+            message = "use letters, digits, '_' and '-', 255 at most"
+            raise fail(f"is {shown(self.alias)}", "alias", fix=message)
+        if RESERVED_ALIAS.fullmatch(self.alias):
+            message = "which MLflow keeps to itself, like v1; choose another, such as champion"
+            raise fail(f"is {shown(self.alias)}, {message}", "alias")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Price of an hour, in a currency of the user's own."""
+
+    gpu_hour: Amount | None = None  # None: unknown
+    worker_hour: Amount | None = None  # of a worker without GPUs; None: unknown
+    currency: Annotated[str, Field(max_length=20)] = ""  # as shown behind amounts
+    __pydantic_config__ = CLOSED
+
+    def of_rank_hour(self, gpus: float) -> float | None:
+        """Return the price of an hour of a worker with so many GPUs; None: unknown."""
+        if not gpus:
+            return self.worker_hour
+        return None if self.gpu_hour is None else self.gpu_hour * gpus
+
+    def text(self, amount: float) -> str:
+        """Return an amount for people, with its currency: `12.30 EUR`."""
+        return f"{amount_text(amount)} {self.currency}".rstrip()
+
+
+def amount_text(amount: float) -> str:
+    """Return an amount without its currency."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.2f}"

@@ -1,15 +1,27 @@
 """Checks of a spec that import the user's code."""
 
+import dataclasses
+import inspect
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hposvc.errors import fail
+from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import registry
-from trainables import load
+from searchers.names import nearest
+from searchers.space import Space
+from trainables import load, nesting
+from trainables.programs.arguments import names
+from trainables.programs.command import PYTHONS, search_paths
 
 if TYPE_CHECKING:
     from hposvc.spec import SweepSpec
 
+SINK_BASE = "hposvc.tracking.sink:Sink"  # of the sinks of users
+SINK_METHODS = (
+    *("open", "resume_point", "send", "ensure_runs", "withdraw_runs", "finish", "close"),
+)
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 
 
@@ -29,20 +41,121 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
     """
     if spec.trainable is not None:
-        registry.check_trainable(spec.trainable, spec.space)
-        registry.check_updates(spec.trainable, spec.failure.nan)
-        if spec.fidelity is None:
-            registry.check_length(spec.trainable)
+        trainable, nan = _check_trainable(spec.trainable, spec.space), spec.failure.nan
+        if nan != "stop" and not load.follows_failure_nan(trainable):
+            raise fail(f"is {nan}, but {spec.trainable} {load.ITS_OWN}", "failure", "nan")
+        if spec.fidelity is None and load.is_task(trainable):
+            what = f"{spec.trainable} is a Task, and trains as many epochs as it is told"
+            message = f"is missing; {what}: give fidelity: {{max: N}}"
+            raise fail(message, "fidelity", at_key=True)
     if spec.command is not None:
-        registry.check_command(spec.command, Path(spec.works_in or ""))
+        _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:
             registry.resolve_function(spec.engine.curve)
         except ValueError as error:
             raise fail(error, "engine", "curve") from error
     for number, rule in enumerate(spec.stop.rules):
-        registry.check_rule(rule, "stop", "rules", number)
+        _check_rule(rule, "stop", "rules", number)
     for number, sink in enumerate(spec.tracking.send_to):
         if ":" in sink:
-            registry.check_sink(sink, "tracking", "send_to", number)
+            _check_sink(sink, "tracking", "send_to", number)
     return spec
+
+
+def _check_rule(reference: str, *path: str | int) -> None:
+    """Check that a rule that ends a sweep can be imported, and called with the trials so far."""
+    try:
+        rule = registry.resolve_function(reference)
+    except ValueError as error:
+        raise fail(error, *path) from error
+    if isinstance(rule, type):
+        fix = "name a function, or an object that is called"
+        raise fail(f"{reference} is a class", *path, fix=fix)
+    try:
+        takes = inspect.signature(rule)
+    except (TypeError, ValueError) as error:  # of some that are written in C
+        fix = "name a function written in Python"
+        raise fail(f"{reference} does not say what it takes", *path, fix=fix) from error
+    try:
+        takes.bind([])
+    except TypeError as error:
+        fix = "a rule takes the trials so far, and nothing else"
+        raise fail(f"{reference} takes {takes}", *path, fix=fix) from error
+
+
+def _check_sink(reference: str, *path: str | int) -> None:
+    """Check that a sink of the user's own can be imported, and has all methods."""
+    try:
+        sink = registry.resolve(reference)
+    except ValueError as error:
+        raise fail(error, *path) from error
+    if not isinstance(sink, type):
+        raise fail(f"{reference} is {shown(sink)}", *path, fix="name a class")
+    bases = [cls for cls in sink.__mro__ if cls.__module__ != SINK_BASE.partition(":")[0]]
+    if not any("send" in vars(cls) for cls in bases):
+        raise fail(f"{reference} is no sink: it has no send()", *path, fix="see docs/plug-ins.md")
+    lacking = [name for name in SINK_METHODS if not callable(getattr(sink, name, None))]
+    if lacking:
+        message = f"{reference} is no sink: it has no {', '.join(lacking)}"
+        raise fail(message, *path, fix=f"derive it from {SINK_BASE}")
+
+
+def _check_trainable(reference: str, space: Space) -> load.Trainable:
+    """Return the trainable: a function, or a dataclass whose fields are the parameters."""
+    try:
+        trainable = load.resolve(reference)
+        if not isinstance(trainable, type):
+            load.bind(trainable, {})
+    except load.LoadError as error:
+        raise fail(str(error).removeprefix("trainable "), "trainable") from error
+    except (Exception, SystemExit) as error:
+        raise fail(registry.import_failure(reference, error), "trainable") from error
+    if not load.is_objective(trainable) and (clash := nesting.clash([*space])):
+        raise fail(load.CLASH.format(*clash), *space.path_of(clash[1]), at_key=True)
+    if not isinstance(trainable, type) or load.is_tune_class(trainable):
+        return trainable
+    if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
+        message = "must be a frozen dataclass with train(self, worker), or a function"
+        raise fail(f"{reference} {message}", "trainable")
+    problems = [*_unknown_parameters(trainable, space), *_unset_fields(trainable, space)]
+    if problems:
+        raise SpecError(problems)
+    return trainable
+
+
+def _check_program(command: Sequence[str], folder: Path) -> None:
+    """Check that the program exists, and for a Python interpreter the script too.
+
+    Args:
+        folder: the working directory of the command.
+    """
+    first, script = command[0], command[1] if len(command) > 1 else ""
+    if names(first):
+        return  # the program depends on a trial's parameters
+    program = f"{(folder / first).absolute()}" if "/" in first else first
+    if first not in PYTHONS and shutil.which(program, path=search_paths({})["PATH"]) is None:
+        raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
+    if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
+        raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
+
+
+def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
+    for name in space:
+        owner, field = nesting.owner_of(trainable, name)
+        fields = nesting.field_names(owner)
+        if field not in fields and not name.startswith(load.TRAINING):
+            message = f"{owner.__name__} has no such field"
+            yield Problem(space.path_of(name), message, nearest(field, fields), at_key=True)
+
+
+def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
+    missing = [*nesting.required(trainable, space)]
+    for name in missing:
+        fix = "add a parameter"
+        yield Problem(("parameters",), f"field {name} of {trainable.__name__} has no default", fix)
+    for name in nesting.required(trainable, [name for name in space if not space[name].when]):
+        if name not in missing:
+            path = space.path_of(name) if name in space else ("parameters",)
+            message = f"the field needs a default in {trainable.__name__} for when it is inactive"
+            yield Problem(path, message)

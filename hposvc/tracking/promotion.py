@@ -15,7 +15,7 @@ from typing import Literal
 
 from hposvc.errors import NotFound
 from hposvc.spec import Metric
-from hposvc.spec.model_registry import Register
+from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hposvc.journal.journal import SweepRow
     from hposvc.remote.client import Place
     from hposvc.spec import SweepSpec
-    from hposvc.spec.price import Price
+    from hposvc.spec.sections import Price
 
 RECENT = 20  # sweeps of a server among which a plan looks for earlier ones
 LIKELY = "in 8 of 10 cases"
@@ -244,6 +244,6 @@ def count(value: float) -> str:
 
 def money(value: "ForecastInterval", price: "Price") -> str:
     """Return an amount with its range, and then its currency: `5.20 (3.76 to 6.84) EUR`."""
-    from hposvc.spec.price import amount_text
+    from hposvc.spec.sections import amount_text
 
     return f"{between(value, amount_text)} {price.currency}".rstrip()

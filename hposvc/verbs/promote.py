@@ -50,7 +50,7 @@ def promote(
     """
     from hposvc.remote.server import connection
     from hposvc.spec import registry
-    from hposvc.spec.model_registry import Register, read_gate
+    from hposvc.spec.sections import Register, read_gate
     from hposvc.tracking.mlflow_server import quiet_mlflow
 
     if isinstance(place, connection.ServedSweeps):

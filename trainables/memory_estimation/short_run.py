@@ -9,6 +9,7 @@ from typing import Any
 from trainables import load, nesting
 from trainables.memory_estimation.truncated_task import truncate
 from trainables.randomness import preserved
+from trainables.task import Task
 from trainables.trainer.fit import prepare
 from trainables.worker import Worker
 
@@ -23,12 +24,8 @@ def train(params: Mapping[str, Any], worker: Worker) -> None:
         params: the fields of the Task, and in the group `brief` its name (`trainable`) and the
             number of updates per step (`updates`).
     """
-    fields = {**params}
-    brief = fields.pop(GROUP)
-    cls = load.resolve(brief["trainable"])
-    assert isinstance(cls, type), "a Task, since it has been estimated before"
-    task = truncate(nesting.build(cls, fields), brief["updates"])
-    with preserved(), prepare(task, worker) as trainer:
+    task, brief = split(params)
+    with preserved(), prepare(truncate(task, brief["updates"]), worker) as trainer:
         for step in worker.steps():
             total, count = trainer.strategy.all_reduce_sum(
                 trainer.train_epoch(step).clone()
@@ -36,3 +33,13 @@ def train(params: Mapping[str, Any], worker: Worker) -> None:
             samples = len(trainer.passes.data.train)
             measured: Mapping[str, float] = trainer.monitor.collect(samples, count)
             worker.report(step, {"train/loss": total / max(count, 1), **measured})
+
+
+def split(params: Mapping[str, Any]) -> tuple[Task, Mapping[str, Any]]:
+    """Return the Task that parameters name, with its fields, and their group `brief`."""
+    fields = {**params}
+    brief = fields.pop(GROUP)
+    cls = load.resolve(brief["trainable"])
+    assert isinstance(cls, type), "a Task, since it has been estimated before"
+    task: Task = nesting.build(cls, fields)
+    return task, brief

@@ -22,7 +22,6 @@ from hposvc.backends.ray.placement import (
     require_fitting,
     suitable_nodes,
 )
-from hposvc.backends.ray.rank_group import GONE_S
 from hposvc.backends.ray.waiting_line import WaitingLine
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
@@ -34,6 +33,7 @@ from trainables.runtime.coordinator import Switchboard
 log = logging.getLogger("hposvc")
 
 FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the driver gives up
+GONE_S = 20.0  # seconds for killed ranks to be gone
 
 
 @dataclass(frozen=True)

@@ -163,3 +163,16 @@ def count_ranks(resources: Resources, amounts: Mapping[str, float]) -> int:
 
 def _format_amounts(amounts: Mapping[str, float], names: Iterable[str]) -> str:
     return "{" + ", ".join(f"{name}: {amounts.get(name, 0.0):g}" for name in names) + "}"
+
+
+def bundles_by_node(nodes: Mapping[int, str]) -> list[int]:
+    """Return the bundles grouped by node.
+
+    Ray does not promise that bundles of a node are neighbours. Nodes are ordered by their first
+    bundle; the bundles of a node keep their order, in which Ray assigns its GPUs.
+
+    Args:
+        nodes: the node of each bundle.
+    """
+    node_order = list(dict.fromkeys(nodes[bundle] for bundle in sorted(nodes)))
+    return sorted(nodes, key=lambda bundle: (node_order.index(nodes[bundle]), bundle))

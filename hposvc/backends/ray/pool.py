@@ -14,12 +14,11 @@ from typing import Any, ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
-from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster, Turn
+from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Turn
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
 from hposvc.backends.ray.placement import describe_needs
-from hposvc.backends.ray.rank_group import (
-    GONE_S,
+from hposvc.backends.ray.rank_errors import (
     describe_error,
     died,
     is_permanent,

@@ -18,8 +18,13 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.launch import NAMESPACE
-from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors, rank_options
-from hposvc.backends.ray.rank_group import bundles_by_node
+from hposvc.backends.ray.placement import (
+    STRATEGIES,
+    bundle,
+    bundles_by_node,
+    label_selectors,
+    rank_options,
+)
 from hposvc.events import BackendEvent
 from hposvc.spec import Resources
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank

@@ -21,8 +21,8 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 from ray.util.placement_group import PlacementGroup
 
+from hposvc.backends.ray.cluster import GONE_S
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors
-from hposvc.backends.ray.rank_group import GONE_S
 from hposvc.backends.ray.slot import Slot
 from hposvc.errors import OutOfReach
 from hposvc.spec import Resources

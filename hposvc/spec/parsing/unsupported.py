@@ -4,53 +4,36 @@ They are never ignored: a spec that uses one is refused. Remove a feature's line
 A test checks that docs/CONTRACT.md has every key of the spec, and none of these.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from hposvc.errors import Problem, shorten
+from hposvc.errors import Problem
 
 NOT_YET = "not there yet (it comes with a later release)"
 
 
-@dataclass(frozen=True)
-class PlannedFeature:
-    """A planned key, or planned values of an existing key."""
+class PlannedFeature(NamedTuple):
+    """A planned key, or planned words as values of an existing key."""
 
     key: str  # dotted
-    values: Callable[[object], bool] | None = (
-        None  # whether a value is planned; None: the whole key
-    )
-    name: str = ""  # a name of these values for people; empty: the value itself
+    words: tuple[str, ...] = ()  # empty: the whole key
     instead: str = ""  # advice on what to write until then
-
-    def problem(self, value: object) -> Problem:
-        """Return the problem of a spec that has `value` at this key."""
-        path = tuple(self.key.split("."))
-        if self.values is None:
-            return Problem(path, NOT_YET, at_key=True)
-        name = self.name or shorten(str(value))
-        return Problem(path, f"{name} is {NOT_YET}", f"{self.instead}")
-
-
-def _planned_keys(*keys: str) -> list[PlannedFeature]:
-    return [PlannedFeature(key) for key in keys]
-
-
-def _planned_words(key: str, words: Collection[str], instead: str) -> PlannedFeature:
-    return PlannedFeature(key, lambda value: isinstance(value, str) and value in words, "", instead)
 
 
 PLANNED = (
-    *_planned_keys("queue"),
-    _planned_words("resources.gpus_per_worker", ("auto",), "give a number"),
+    PlannedFeature("queue"),
+    PlannedFeature("resources.gpus_per_worker", ("auto",), "give a number"),
 )
 
 
 def planned_feature_problems(data: Mapping[str, object]) -> Iterator[Problem]:
     """Yield a problem for each planned feature that the spec uses."""
     for feature in PLANNED:
-        section, _, key = feature.key.rpartition(".")
-        mapping = data.get(section) if section else data
-        value = mapping.get(key) if isinstance(mapping, Mapping) else None
-        if value is not None and (feature.values is None or feature.values(value)):
-            yield feature.problem(value)
+        value: Any = data
+        path = tuple(feature.key.split("."))
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None and not feature.words:
+            yield Problem(path, NOT_YET, at_key=True)
+        elif isinstance(value, str) and value in feature.words:
+            yield Problem(path, f"{value} is {NOT_YET}", feature.instead)

@@ -260,7 +260,7 @@ SPREAD = """
 import sys, ray
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Bundle
-from hposvc.backends.ray.rank_group import bundles_by_node
+from hposvc.backends.ray.placement import bundles_by_node
 
 ray.init(address=sys.argv[1])
 group = placement_group([{"CPU": 0.25}] * 4, strategy="SPREAD")

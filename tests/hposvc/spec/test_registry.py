@@ -1,4 +1,4 @@
-"""Plug-ins by name and by module:Class, their options, and the requirements on a trainable."""
+"""Plug-ins by name and by module:Class, and their options."""
 
 import pytest
 
@@ -8,14 +8,9 @@ from hposvc.spec.registry import (
     SEARCHERS,
     PlugIn,
     build,
-    check_trainable,
-    check_updates,
     read,
     resolve,
 )
-from searchers.space import Space
-
-SPACE = Space.from_dict({"lr": {"min": 0.1, "max": 1.0}, "training.clip": 1.0})
 
 CODE = """
 from dataclasses import dataclass
@@ -43,29 +38,14 @@ class Net:
     lr: float = 0.1
     def train(self, worker): ...
 
-@dataclass(frozen=True)
-class Deep:
-    lr: float
-    layers: int
-    def train(self, worker): ...
-
-class Old:
-    def train(self, worker): ...
-
-def function(params, worker): ...
-def short(): ...
-number = 3
 """
 
 
 @pytest.fixture(autouse=True)
 def user_code(tmp_path, monkeypatch):
-    """Write a user's module, and modules whose import fails."""
+    """Write a user's module."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "plugged.py").write_text(CODE)
-    (tmp_path / "broken.py").write_text("import math\n\nmath.sqrt(-1)\n")
-    (tmp_path / "quits.py").write_text("raise SystemExit(3)\n")
-    (tmp_path / "half.py").write_text("import no_such_dependency\n")
 
 
 def built(data):
@@ -120,36 +100,3 @@ def test_a_class_in_a_file_of_the_users_builds_with_its_options(
 )
 def test_an_unsuitable_plug_in_is_refused_with_the_reason(data, message):
     assert refusal(built, data).startswith(message)
-
-
-@pytest.mark.parametrize("reference", ["plugged:Net", "plugged:function"])
-def test_a_trainable_is_a_dataclass_or_a_function(reference):
-    check_trainable(reference, SPACE)
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("pluged:Net", "trainable: "),
-        ("plugged:number", "trainable: "),
-        ("missing/file.py:Net", "trainable: "),
-        (
-            "plugged:Old",
-            "trainable: plugged:Old must be a frozen dataclass with train(self, worker)",
-        ),
-        ("broken:Net", "trainable: broken fails when it is imported: ValueError"),
-        ("plugged:Deep", "parameters: field layers of Deep has no default; add a parameter"),
-    ],
-)
-def test_an_unsuitable_trainable_is_refused_with_the_reason(reference, message):
-    assert refusal(check_trainable, reference, SPACE).startswith(message)
-
-
-def test_only_a_class_with_a_worker_can_do_other_than_stop_at_nan():
-    """Any other trainable would silently ignore `failure.nan`."""
-    check_updates("plugged:Net", "rollback")
-    check_updates("plugged:function", "stop")
-    assert refusal(check_updates, "plugged:function", "skip") == (
-        "failure.nan: is skip, but plugged:function makes its updates itself; write nan: stop, "
-        "or give a Task"
-    )

@@ -1,65 +1,33 @@
-"""The sections that compute: metrics, retries, durations, sizes."""
+"""The section `register`. If these fail, a mistake in it shows after the sweep."""
 
-import math
+from dataclasses import replace
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
-from hposvc.spec.sections import Metric, SelectedValue
-
-
-@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
-def test_a_better_value_has_a_lower_loss(one, other):
-    assert (one > other) == (
-        Metric("accuracy", "maximize").loss(one) < Metric("accuracy", "maximize").loss(other)
-    )
+from hposvc.errors import SpecError
+from hposvc.spec.sections import Register, read_gate
 
 
-def test_best_passes_over_nan():
-    for goal, best in (("minimize", 0.2), ("maximize", 0.4)):
-        curve = [(1, math.nan), (2, 0.2), (3, 0.4), (4, math.nan)]
-        assert Metric("x", goal, "best").value(curve) == best
-
-
-def test_last_and_mean_show_nan():
-    curve = [(1, 0.2), (2, math.nan)]
-    assert math.isnan(Metric("x", "minimize", "last").value(curve))
-    assert math.isnan(Metric("x", "minimize", "mean_2").value(curve))
-
-
-def test_a_target_is_reached_by_a_value_as_good_or_better():
-    accuracy = Metric("x", "maximize", target=0.9)
-    assert [accuracy.reached(value) for value in (0.89, 0.9, 0.91, math.nan)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    loss = Metric("x", "minimize", target=0.1)
-    assert [loss.reached(value) for value in (0.2, 0.1, -math.inf)] == [False, True, True]
-
-
-SELECTS = ["last", "best", "mean_1", "mean_2", "mean_7", "mean_1000"]
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40),
-    st.sampled_from(SELECTS),
-    st.sampled_from(["minimize", "maximize"]),
+@pytest.mark.parametrize(
+    ("value", "gate"), [(0, 0.0), (0.01, 0.01), ({"improvement": 2}, 2.0), (3, 3.0)]
 )
-def test_the_running_selected_value_equals_that_of_the_whole_curve(values, select, goal):
-    metric = Metric("x", goal, select)
-    selected, curve = SelectedValue(metric), []
-    for step, value in enumerate(values, 1):
-        selected.add(step, value)
-        curve.append((step, value))
-        assert selected.value == metric.value(curve)
-        assert selected.losses[-1] == (step, metric.loss(selected.value))
+def test_a_gate_is_a_number_or_says_what_it_is(value, gate):
+    assert read_gate(value) == gate
 
 
-def test_a_mean_is_finite_although_its_sum_overflows():
-    largest = 1.7e308
-    curve = [(step, largest) for step in range(1, 5)]
-    assert Metric("x", "minimize", "mean_3").losses(curve)[-1] == (4, largest)
-    assert Metric("x", "minimize", "mean_3").value(curve) == largest
+@pytest.mark.parametrize("value", [-1, True, "a lot", float("nan"), float("inf"), {"worse": 1}, {}])
+def test_what_is_no_gate_is_refused(value):
+    with pytest.raises(ValueError, match=r"number from 0 up|no such key"):
+        read_gate(value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"model": "a/b"}, {"model": "a:b"}, {"model": "a'b"}, {"model": ".."}),
+        *({"alias": "latest"}, {"alias": "v3"}, {"alias": "with space"}, {"alias": ""}),
+    ],
+)
+def test_names_that_mlflow_refuses_are_refused_at_once(changes):
+    with pytest.raises(SpecError):
+        replace(Register("digits"), **changes)

@@ -44,6 +44,76 @@ def test_check_imports_the_trainable_and_the_curve(tmp_path, monkeypatch):
         check(simulated, {"engine.curve": "checked_code:__name__"})
 
 
+CODE = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Net:
+    lr: float = 0.1
+    def train(self, worker): ...
+
+@dataclass(frozen=True)
+class Deep:
+    lr: float
+    layers: int
+    def train(self, worker): ...
+
+class Old:
+    def train(self, worker): ...
+
+def function(params, worker): ...
+number = 3
+"""
+
+
+@pytest.fixture
+def coded(tmp_path, monkeypatch):
+    """Write a user's module, and one whose import fails."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "coded.py").write_text(CODE)
+    (tmp_path / "broken.py").write_text("import math\n\nmath.sqrt(-1)\n")
+
+
+@pytest.mark.usefixtures("coded")
+@pytest.mark.parametrize("trainable", ["coded:Net", "coded:function"])
+def test_a_trainable_is_a_dataclass_or_a_function(trainable):
+    check(small(trainable=trainable, fidelity={"max": 9}))
+
+
+@pytest.mark.usefixtures("coded")
+@pytest.mark.parametrize(
+    ("trainable", "message"),
+    [
+        ("codde:Net", "trainable: "),
+        ("coded:number", "trainable: "),
+        ("missing/file.py:Net", "trainable: "),
+        (
+            "coded:Old",
+            "trainable: coded:Old must be a frozen dataclass with train(self, worker)",
+        ),
+        ("broken:Net", "trainable: broken fails when it is imported: ValueError"),
+        ("coded:Deep", "parameters: field layers of Deep has no default; add a parameter"),
+    ],
+)
+def test_an_unsuitable_trainable_is_refused_with_the_reason(trainable, message):
+    with pytest.raises(SpecError) as refusal:
+        check(small(trainable=trainable))
+    assert message in str(refusal.value)
+
+
+@pytest.mark.usefixtures("coded")
+def test_only_a_class_with_a_worker_can_do_other_than_stop_at_nan():
+    """Any other trainable would silently ignore `failure.nan`."""
+    check(small(trainable="coded:Net", failure={"nan": "rollback"}))
+    check(small(trainable="coded:function", failure={"nan": "stop"}))
+    with pytest.raises(SpecError) as refusal:
+        check(small(trainable="coded:function", failure={"nan": "skip"}))
+    assert str(refusal.value).endswith(
+        "failure.nan: is skip, but coded:function makes its updates itself; write nan: stop, "
+        "or give a Task"
+    )
+
+
 def test_a_process_that_serves_others_imports_no_code_of_users(tmp_path, monkeypatch):
     (tmp_path / "theirs.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)

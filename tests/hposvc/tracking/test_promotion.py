@@ -29,7 +29,7 @@ from hposvc.events import (
 )
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.spec.model_registry import Register
+from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.mlflow_server import QUIET

@@ -1,7 +1,6 @@
-"""The ranks of a slot: their order on nodes, and why they ended."""
+"""Why a rank ended, from the error that Ray gives."""
 
 import re
-from collections.abc import Mapping
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
@@ -11,20 +10,6 @@ from trainables.load import CodeChanged
 
 DIED = "worker process has died"  # Ray (2.60) does not know how, and says so in 600 characters
 LOW_MEMORY = re.compile(r"was ([\d.]+ ?GB)(?: used)? / ([\d.]+ ?GB)")  # of the node
-GONE_S = 20.0  # seconds for killed ranks to be gone
-
-
-def bundles_by_node(nodes: Mapping[int, str]) -> list[int]:
-    """Return the bundles grouped by node.
-
-    Ray does not promise that bundles of a node are neighbours. Nodes are ordered by their first
-    bundle; the bundles of a node keep their order, in which Ray assigns its GPUs.
-
-    Args:
-        nodes: the node of each bundle.
-    """
-    node_order = list(dict.fromkeys(nodes[bundle] for bundle in sorted(nodes)))
-    return sorted(nodes, key=lambda bundle: (node_order.index(nodes[bundle]), bundle))
 
 
 def describe_error(error: BaseException) -> str:
