@@ -31,7 +31,6 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"reporting": "charts, and the report that holds them"},
     {
         "drafts": "a first spec for one's own code",
-        "operations": "requests, delete, gc, doctor",
         "analysis": "audit, reproduction, costs",
         "result": "the results of a sweep as tables",
     },

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hposvc import api
 from hposvc.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
-from hposvc.remote.server import connection, reading, submission
+from hposvc.remote.server import connection, submission
 from hposvc.verbs.ls import ls
 
 log = logging.getLogger("hposvc")
@@ -108,7 +108,15 @@ class Server:
 
         Args:
             since: the cursor of an event, from its key `cursor`: begin after that event, or a few
-                events before. None: begin with the first event of all.
+                events before. None: begin with the first event of all. Only the last event of an
+                answer has a cursor of its own; those before it have that of the answer before, so
+                that none is lost.
             wait_s: for how long the server lets a request wait for the next event.
         """
-        return reading.feed(self.place, since, wait_s)
+        while True:
+            query = {"since": since, "limit": connection.PAGE}
+            page = self.place.http.get("events", query, wait_s)
+            last = len(page["events"]) - 1
+            for number, event in enumerate(page["events"]):
+                yield {**event, "cursor": page["next"] if number == last else since}
+            since = page["next"]

@@ -29,11 +29,10 @@ HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
     "import": "hposvc.verbs.import_spec:import_command",
-    "cluster-server": "hposvc.cli.commands.serve:cluster_server",
-    "submit": "hposvc.cli.commands.submit:submit",
-    "ui": "hposvc.cli.commands.serve:ui",
-    "serve": "hposvc.cli.commands.serve:serve",
-    "supervised": "hposvc.cli.commands.serve:supervised",
+    "cluster-server": "hposvc.cli.serve:cluster_server",
+    "ui": "hposvc.cli.serve:ui",
+    "serve": "hposvc.cli.serve:serve",
+    "supervised": "hposvc.cli.serve:supervised",
 }
 # Verbs of other tools, with the nearest thing that hposvc has.
 ELSEWHERE = {

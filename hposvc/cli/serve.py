@@ -1,4 +1,7 @@
-"""The verb that serves the home's sweeps over HTTP, and the hidden one of its sweeps' drivers."""
+"""The verbs that start a server, and the hidden ones that servers call.
+
+They are not in hposvc/verbs, which the server imports.
+"""
 
 import sys
 from collections.abc import Iterator

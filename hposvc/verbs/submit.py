@@ -1,4 +1,4 @@
-"""The verb that submits a sweep to a Ray cluster, or to a server."""
+"""`submit`: submit a sweep to a server; hposvc/remote/server/submission.py does it."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,7 @@ from hposvc.views.console import note, show
 )
 @click.option("--new", is_flag=True, help="Start another sweep even if the cluster has this one.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print the result.")
-def submit(
+def submit_command(
     shared: Shared,
     spec: Path,
     sets: tuple[str, ...],
