@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from hposvc.errors import OUT_OF_REACH
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from hposvc.journal.home import Home
 
 REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
+UNITS = ("CPU", "GPU")
 COLOURS = {"ALIVE": "green", "DEAD": "red"}
 
 
@@ -58,8 +58,11 @@ def up_command(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_c
     All nodes share this machine's cores, whatever --cpus says. Without --cpus, the cores are
     divided among them.
     """
+    from cluster import local
+
     note(f"starting a head and {nodes} worker node{'s' * (nodes > 1)}")
-    started, fresh = start(home_of(shared), nodes, cpus, gpus, head_cpus)
+    shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
+    started, fresh = local.up(home_of(shared).path, shape)
     if not fresh:
         note("this home's cluster is up already; `hposvc cluster down` ends it")
     if not shared.json({**started.describe(), "started": fresh}):
@@ -131,23 +134,6 @@ def lift_command(shared: Shared, node: str) -> None:
         show(f"lifted: {node}")
 
 
-def start(
-    home: "Home", nodes: int, cpus: float | None = None, gpus: int = 0, head_cpus: float = 0.0
-) -> "tuple[LocalCluster, bool]":
-    """Start a head and worker nodes; return the cluster, and whether it was started just now.
-
-    Args:
-        nodes: how many worker nodes.
-        cpus: of each worker node; None: this machine's cores are divided among them.
-        gpus: of each worker node.
-        head_cpus: of the head, for trials.
-    """
-    from cluster import local
-
-    shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
-    return local.up(home.path, shape)
-
-
 def overview(home: "Home", address: str | None = None, deep: bool = False) -> dict[str, Any]:
     """Return a cluster's nodes, resources and jobs, as `cluster status -o json` prints them.
 
@@ -191,48 +177,29 @@ def exports(cluster: "LocalCluster") -> list[str]:
 
 def describe_overview(overview: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Describe a cluster: dashboard, nodes, jobs, held nodes, and checks if they were made."""
-    yield Text(f"dashboard  {overview['dashboard']}")
-    yield _nodes(overview["nodes"])
-    if overview["jobs"]:
-        yield _jobs(overview["jobs"])
-    else:
-        yield Text("no job runs", "bright_black")
-    yield from _held_nodes(overview.get("held", {}))
-    if "health" in overview:
-        yield table([Check(**check) for check in overview["health"]])
-
-
-def _held_nodes(nodes: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Describe the held nodes, on which nothing new starts; nothing if there are none."""
-    if nodes:
-        table = make_table("held", "because")
-        for name, reason in nodes.items():
-            table.add_row(Text(name, "yellow"), reason)
-        yield table
-
-
-def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
-    table = make_table("node", "state", "address", "CPU", "GPU", "memory")
-    for node in nodes:
-        memory = node["resources"].get("memory")
-        table.add_row(
+    yield f"dashboard  {overview['dashboard']}"
+    nodes = make_table("node", "state", "address", "CPU", "GPU", "memory")
+    for node in overview["nodes"]:
+        total, used = node["resources"], node["used"]
+        nodes.add_row(
             node["name"],
             Text(node["state"], COLOURS.get(node["state"], "")),
             node["host"],
-            _share(node, "CPU"),
-            _share(node, "GPU"),
-            NONE if memory is None else format_bytes(memory),
+            *(f"{used.get(of, 0.0):g} of {total[of]:g}" if of in total else NONE for of in UNITS),
+            format_bytes(total["memory"]) if "memory" in total else NONE,
         )
-    return table
-
-
-def _share(node: Mapping[str, Any], name: str) -> str:
-    total = node["resources"].get(name)
-    return NONE if total is None else f"{node['used'].get(name, 0.0):g} of {total:g}"
-
-
-def _jobs(jobs: list[Mapping[str, Any]]) -> Table:
-    table = make_table("job", "status", "since")
-    for job in jobs:
-        table.add_row(job["job"], job["status"], duration(time.time() - job["since"]))
-    return table
+    yield nodes
+    if overview["jobs"]:
+        jobs = make_table("job", "status", "since")
+        for job in overview["jobs"]:
+            jobs.add_row(job["job"], job["status"], duration(time.time() - job["since"]))
+        yield jobs
+    else:
+        yield Text("no job runs", "bright_black")
+    if held := overview.get("held"):
+        reasons = make_table("held", "because")
+        for name, reason in held.items():
+            reasons.add_row(Text(name, "yellow"), reason)
+        yield reasons
+    if "health" in overview:
+        yield table([Check(**check) for check in overview["health"]])

@@ -1,6 +1,6 @@
 """`gc`: delete files that no sweep needs, and compress the journal of ended sweeps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -112,15 +112,6 @@ def _collect(
             items += garbage.of_sweep(sweeps, name, logs)
         except (OSError, SpecError, StoreError, UnknownEvent) as error:
             freed.failures.append(f"{name}: {error}")
-    _delete(items, dry_run, freed)
-    if compact:
-        _compress(sweeps, names, dry_run, freed)
-    return freed
-
-
-def _delete(items: Iterable["Garbage"], dry_run: bool, freed: Freed) -> None:
-    from hposvc.verbs import garbage
-
     for item in items:
         try:
             if not dry_run:
@@ -128,6 +119,9 @@ def _delete(items: Iterable["Garbage"], dry_run: bool, freed: Freed) -> None:
             freed.items.append(item)
         except OSError as error:
             freed.failures.append(f"{item.path} stays: {error}")
+    if compact:
+        _compress(sweeps, names, dry_run, freed)
+    return freed
 
 
 def _compress(sweeps: "Sweeps", names: Sequence[str], dry_run: bool, freed: Freed) -> None:

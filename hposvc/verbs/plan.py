@@ -22,11 +22,10 @@ from hposvc.verbs.options import (
     spec_file,
     verb,
 )
-from hposvc.views.console import make_table, show
+from hposvc.views.console import make_grid, make_table, show
 
 if TYPE_CHECKING:
     from hposvc.analysis.forecast.evidence import Evidence
-    from hposvc.analysis.forecast.forecast import Saving
     from hposvc.analysis.forecast.interval import ForecastInterval
     from hposvc.analysis.forecast.plan import Plan, Question
     from hposvc.journal.journal import SweepRow
@@ -114,17 +113,17 @@ def _alike(place: "Place", spec: "SweepSpec") -> Iterator[str]:
 
 def describe(answer: "Plan") -> list[RenderableType]:
     """Return the sentence, the tables and the lists of a plan."""
-    parts: list[RenderableType] = [Text(sentence(answer), "bold")]
-    parts += [source(answer.evidence, answer.notes), rungs(answer), figures(answer)]
+    parts: list[RenderableType] = [Text(_sentence(answer), "bold")]
+    parts += [_source(answer.evidence, answer.notes), _rungs(answer), make_grid(_figures(answer))]
     if answer.unknown:
         parts.append("Not known:")
         parts += [f"  {unknown}" for unknown in answer.unknown]
     if answer.savings:
-        parts += ["What would cut it:", savings(answer, answer.savings)]
+        parts += ["What would cut it:", _savings(answer)]
     return parts
 
 
-def sentence(answer: "Plan") -> str:
+def _sentence(answer: "Plan") -> str:
     """Return the plan in one sentence."""
     from hposvc.analysis.amounts import amount
 
@@ -147,7 +146,7 @@ def sentence(answer: "Plan") -> str:
     return f"{trials} will take {' and '.join(parts)}."
 
 
-def source(evidence: "Evidence | None", notes: Sequence[str]) -> str:
+def _source(evidence: "Evidence | None", notes: Sequence[str]) -> str:
     """Return where the times come from."""
     if evidence is None:
         return "There is no source of times: no sweep of this code is in the home."
@@ -163,7 +162,7 @@ def source(evidence: "Evidence | None", notes: Sequence[str]) -> str:
     return "; ".join([text, *notes]) + f". Ranges hold {LIKELY}."
 
 
-def rungs(answer: "Plan") -> Table:
+def _rungs(answer: "Plan") -> Table:
     """Return the table of the trials that reach each step."""
     fidelity = answer.spec.fidelity
     table = make_table("step" if fidelity is None else fidelity.unit, "trials that reach it")
@@ -178,16 +177,8 @@ def rungs(answer: "Plan") -> Table:
     return table
 
 
-def figures(answer: "Plan") -> Table:
-    """Return the table of everything that was forecast."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bright_black")
-    for name, text in _figures(answer):
-        grid.add_row(name, text)
-    return grid
-
-
 def _figures(answer: "Plan") -> Iterator[tuple[str, str]]:
+    """Yield everything that was forecast, with its name."""
     from hposvc.analysis.amounts import amount
 
     made, memory = answer.forecast, answer.memory
@@ -212,7 +203,7 @@ def _figures(answer: "Plan") -> Iterator[tuple[str, str]]:
         yield "memory of a rank", f"{format_size(memory.forecast.peak)}{limit}{fits}"
 
 
-def savings(answer: "Plan", found: Sequence["Saving"]) -> Table:
+def _savings(answer: "Plan") -> Table:
     """Return the table of changes and their effects."""
     made = answer.forecast
     name = "GPU-hours" if made.gpu_hours is not None else "CPU-hours"
@@ -221,7 +212,7 @@ def savings(answer: "Plan", found: Sequence["Saving"]) -> Table:
         table.add_column(name)
     if made.wall_s is not None:
         table.add_column("wall time")
-    for saving in found:
+    for saving in answer.savings:
         cells = [saving.change, change(saving.steps)]
         if answer.evidence is not None:
             cells.append(change(saving.hours))

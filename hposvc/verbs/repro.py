@@ -11,6 +11,7 @@ from hposvc.errors import NotFound
 from hposvc.text import NONE, number
 from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.options import Shared, home_of, open_place, ray_address, sweep_id, verb
+from hposvc.views.console import make_grid
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -89,8 +90,7 @@ def ask_verdict(server: "ServedSweeps", record: "Record") -> "ReproductionResult
 def compared(comparison: "ReproductionResult", spec: "SweepSpec") -> Table:
     """Return the table that compares a trial with its second training."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bright_black", no_wrap=True)
+    grid = make_grid()
     verdict = Text(
         comparison.verdict, "bold red" if comparison.verdict == "different" else "bold green"
     )

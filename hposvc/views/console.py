@@ -113,6 +113,15 @@ def make_table(*names: str) -> Table:
     return table
 
 
+def make_grid(rows: Iterable[tuple[str, RenderableType]] = ()) -> Table:
+    """Return names, in grey, and what is said of each."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black", no_wrap=True)
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
 class PlainFormatter(logging.Formatter):
     """A formatter of log messages, and of their tracebacks, as plain text."""
 

@@ -10,7 +10,7 @@ from hposvc.analysis.audit.entry import Line, merge_checkpoint_lines
 from hposvc.state.summary import rung_steps
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, number
-from hposvc.views.console import plain_log
+from hposvc.views.console import make_grid, plain_log
 from hposvc.views.dashboard import why_over
 from hposvc.views.formatting import scalar
 from hposvc.views.watch.plot import plot
@@ -68,8 +68,7 @@ def decisions(lines: Sequence[Line] | None, unit: str) -> RenderableType:
 def configuration(state: SweepState, name: str) -> RenderableType:
     """Return a trial's parameters, the metrics of its last report, and what it cost."""
     trial = state.trials[name]
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bright_black", no_wrap=True)
+    grid = make_grid()
     for parameter, value in trial.reported_params.items():
         grid.add_row(parameter, Text(scalar(value)))
     for metric, figure in trial.metrics.items():
