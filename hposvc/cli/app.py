@@ -1,29 +1,91 @@
 """The command `hposvc`, with all its verbs."""
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from hposvc.verbs.options import Shared, share
 
-# Title of each group of verbs in the help: an example, and the verbs.
+# Title of each group of verbs in the help: an example, and what each verb is for.
 GROUPS = {
-    "Begin": ("hposvc init train.py", ("init", "import", "examples", "schema")),
-    "Run": ("hposvc run sweep.yaml --set trials.max=20", ("validate", "run", "submit", "resume")),
+    "Begin": (
+        "hposvc init train.py",
+        {
+            "init": "Write a first spec for a script, a class or a function.",
+            "import": "Print a spec of another tool as a spec of hposvc.",
+            "examples": "List the examples that come with hposvc, or copy one.",
+            "schema": "Print the JSON Schema of a spec, by which editors complete its keys.",
+        },
+    ),
+    "Run": (
+        "hposvc run sweep.yaml --set trials.max=20",
+        {
+            "validate": "Check a spec without running it.",
+            "run": "Run a sweep on this machine, or on the server's.",
+            "submit": "Run a sweep on a Ray cluster, or on a server.",
+            "resume": "Continue an interrupted or paused sweep.",
+        },
+    ),
     "Look": (
         "hposvc trials last --top 5",
-        (
-            *("ui", "ls", "status", "watch", "trials", "best", "why", "logs", "audit", "report"),
-            *("compare", "events", "export"),
-        ),
+        {
+            "ui": "Open sweeps in a browser: the list, or the sweep ID.",
+            "ls": "List sweeps, newest first.",
+            "status": "Show a sweep's progress, best trial and running trials.",
+            "watch": "Show a sweep live, with its trials, and steer it.",
+            "trials": "List the trials of a sweep.",
+            "best": "Show the best trial, how sure it is, and its checkpoint.",
+            "why": "Say in ten sentences what a sweep found.",
+            "logs": "Print the log of a trial.",
+            "audit": "Explain every decision about a trial.",
+            "report": "Write a report: what came out, why, what it cost.",
+            "compare": "Compare sweeps, or groups of them, at equal cost.",
+            "events": "Print the events of a sweep: all that happened, as recorded.",
+            "export": "Write trials, reports, the best schedule or model for other tools.",
+        },
     ),
     "Steer": (
         "hposvc extend last --trials 20",
-        ("pause", "stop", "kill", "extend", "retry", "fork", "repro", "promote", "notify", "rm"),
+        {
+            "pause": "Pause a sweep, and free what it holds, until `resume`.",
+            "stop": "Stop a sweep or a trial at the next report.",
+            "kill": "End a sweep or a trial at once.",
+            "extend": "Give a sweep more or longer trials, or more budget.",
+            "retry": "Train failed trials again, from their last checkpoints.",
+            "fork": "Run a new sweep that learns from this one's trials.",
+            "repro": "Train a trial again, and compare the results.",
+            "promote": "Register the best trial's checkpoint in MLflow.",
+            "notify": "Send notifications that were not delivered, or try them out.",
+            "rm": "Delete a sweep: its journal, checkpoints and logs.",
+        },
     ),
-    "Cluster": ("hposvc cluster up --local 2", ("cluster", "doctor", "gc")),
-    "Share": ("hposvc serve --port 8900", ("serve", "agent", "token")),
-    "Cost": ("hposvc plan sweep.yaml --pilot", ("plan", "memory", "scaling", "laws")),
+    "Cluster": (
+        "hposvc cluster up --local 2",
+        {
+            "cluster": "Start, look at and end a Ray cluster on this machine.",
+            "doctor": "Check this machine and its cluster.",
+            "gc": "Delete files that no sweep needs any more.",
+        },
+    ),
+    "Share": (
+        "hposvc serve --port 8900",
+        {
+            "serve": "Serve this home's sweeps to a team over HTTP, with pages.",
+            "agent": "Train trials of a server's sweep here, without Ray.",
+            "token": "Create, list and revoke the tokens of this home's server.",
+        },
+    ),
+    "Cost": (
+        "hposvc plan sweep.yaml --pilot",
+        {
+            "plan": "Forecast trials, time, money and disk.",
+            "memory": "Forecast a trial's memory for each strategy.",
+            "scaling": "Measure the training speed on several numbers of workers.",
+            "laws": "Fit a scaling law to a sweep's trials.",
+        },
+    ),
 }
 HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
@@ -48,15 +110,35 @@ ELSEWHERE = {
 
 
 class Verbs(click.Group):
-    """A click group that lists its verbs by topic, and answers the verbs of other tools."""
+    """The verbs by topic. The file of one is loaded when the verb is called, so all start fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs that people call."""
+        return [name for _, verbs in GROUPS.values() for name in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb's command from its file; None: there is no such verb."""
+        if cmd_name not in (*self.list_commands(ctx), *HIDDEN):
+            return None
+        place = PLACES.get(cmd_name, f"hposvc.verbs.{cmd_name}:{cmd_name}_command")
+        module, _, attribute = place.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's verbs, each group below its title and example."""
-        for title, (example, names) in GROUPS.items():
+        for title, (example, verbs) in GROUPS.items():
             with formatter.section(f"{title}, as in `{example}`"):
-                formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(70)) for name in names]
-                )
+                formatter.write_dl([*verbs.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs that begin like this, without loading their files."""
+        helps = {name: text for _, verbs in GROUPS.values() for name, text in verbs.items()}
+        return [
+            CompletionItem(name, help=text)
+            for name, text in helps.items()
+            if name.startswith(incomplete)
+        ]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -64,10 +146,15 @@ class Verbs(click.Group):
         """Return the verb's command; refuse a verb of another tool with a hint.
 
         Raises:
-            UsageError: the verb is another tool's.
+            UsageError: the verb is another tool's, or unknown.
         """
-        if args and args[0] in ELSEWHERE and args[0] not in self.commands:
+        if args and args[0] in ELSEWHERE:
             raise click.UsageError(f"There is no command {args[0]!r}; {ELSEWHERE[args[0]]}", ctx)
+        verbs = self.list_commands(ctx)
+        if args and args[0] not in (*verbs, *HIDDEN) and not args[0].startswith("-"):
+            close = get_close_matches(args[0], verbs, n=1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -82,15 +169,3 @@ def commands(context: click.Context) -> None:
     or `last`. `hposvc VERB --help` lists the options of a verb.
     """
     context.ensure_object(Shared)
-
-
-def find_command(name: str) -> click.Command:
-    """Return the command of a verb, from the verb's file."""
-    place = PLACES.get(name, f"hposvc.verbs.{name}:{name}_command")
-    module, _, attribute = place.partition(":")
-    command: click.Command = getattr(import_module(module), attribute)
-    return command
-
-
-for _name in (*(name for _, names in GROUPS.values() for name in names), *HIDDEN):
-    commands.add_command(find_command(_name), _name)
