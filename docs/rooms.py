@@ -21,9 +21,8 @@ PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 # one of an earlier layer or of its own. A new folder or module of hposvc needs a line here.
 LAYERS: tuple[dict[str, str], ...] = (
     {"integrations": "in other libraries' words: sklearn, optuna, hydra, hf, xgboost, ..."},
-    {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
-    {"connection": "a server's sweeps in Python"},
-    {"handle": "an existing sweep in Python", "cli": "the command line"},
+    {"__main__": "python -m hposvc"},
+    {"python": "the same verbs in Python: Sweep, load, connect", "cli": "the command line"},
     {"server": "the same verbs over HTTP, for a team"},
     {"verbs": "a file each: function, table, command"},
     {"views": "what people see: the console, the live table, watch"},
@@ -32,7 +31,6 @@ LAYERS: tuple[dict[str, str], ...] = (
     {
         "drafts": "a first spec for one's own code",
         "analysis": "audit, reproduction, costs",
-        "result": "the results of a sweep as tables",
     },
     {"api": "create, drive and read sweeps"},
     {"driver": "a session that runs a sweep: joins the three rooms below"},

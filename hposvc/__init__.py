@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hposvc import catboost, hf, keras, lightgbm, lightning, optuna, sklearn, xgboost
-    from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
-    from hposvc.handle import Handle, load
     from hposvc.integrations.tune_search import TuneSearch
-    from hposvc.result import Best, NoSingleBest, NoValue, Result
+    from hposvc.python.handle import Handle, load
+    from hposvc.python.server import Server, connect
+    from hposvc.python.sweep import Sweep
+    from hposvc.reporting.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
-    from hposvc.sweep import Sweep
     from trainables.session import get_checkpoint, report
 
 _HOMES = {
-    "Best": "hposvc.result",
+    "Best": "hposvc.reporting.result",
     "Denied": "hposvc.errors",
-    "Handle": "hposvc.handle",
+    "Handle": "hposvc.python.handle",
     "Interrupted": "hposvc.errors",
     "Metric": "hposvc.spec",
-    "NoSingleBest": "hposvc.result",
-    "NoValue": "hposvc.result",
+    "NoSingleBest": "hposvc.reporting.result",
+    "NoValue": "hposvc.reporting.result",
     "NotFound": "hposvc.errors",
     "OutOfReach": "hposvc.errors",
-    "Result": "hposvc.result",
-    "Server": "hposvc.connection",
+    "Result": "hposvc.reporting.result",
+    "Server": "hposvc.python.server",
     "SpecError": "hposvc.errors",
-    "Sweep": "hposvc.sweep",
+    "Sweep": "hposvc.python.sweep",
     "SweepSpec": "hposvc.spec",
     "TuneSearch": "hposvc.integrations.tune_search",
-    "connect": "hposvc.connection",
+    "connect": "hposvc.python.server",
     "get_checkpoint": "trainables.session",
-    "load": "hposvc.handle",
+    "load": "hposvc.python.handle",
     "report": "trainables.session",
 }
 # Modules for users of other libraries; each names what hposvc/integrations/ has for it.

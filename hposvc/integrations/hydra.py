@@ -31,10 +31,10 @@ from omegaconf import DictConfig, OmegaConf
 from hposvc import api
 from hposvc.errors import Path as KeyPath
 from hposvc.errors import Problem, SpecError, fail, shown
-from hposvc.result import NoValue, Result
+from hposvc.python.sweep import Sweep
+from hposvc.reporting.result import NoValue, Result
 from hposvc.spec.sections import Tracking
 from hposvc.spec.sinks import HYDRA_FOLDER
-from hposvc.sweep import Sweep
 from hposvc.tracking.hydra_results import MULTIRUN
 from searchers.names import nearest
 

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from hposvc import api
 from hposvc.backends.embedded import Embedded
 from hposvc.errors import Interrupted
-from hposvc.sweep import Sweep
+from hposvc.python.sweep import Sweep
 from hposvc.verbs.run import run
 from trainables.order import Order, Params
 from trainables.worker import Worker

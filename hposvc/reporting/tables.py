@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hposvc.analysis.selection import plain_cell
 from hposvc.errors import fail
 from hposvc.open_sweep import OpenSweep
-from hposvc.result import Result
+from hposvc.reporting.result import Result
 from searchers.names import nearest
 
 if TYPE_CHECKING:

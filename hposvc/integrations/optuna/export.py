@@ -3,7 +3,7 @@
 from optuna import Study
 from optuna.storages import BaseStorage
 
-from hposvc import handle
+from hposvc.python import handle
 from hposvc.reporting import study
 
 

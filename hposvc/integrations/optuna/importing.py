@@ -9,12 +9,13 @@ from typing import Any
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from hposvc import api, handle
+from hposvc import api
 from hposvc.backends.embedded import Embedded, Outcome
 from hposvc.errors import fail
 from hposvc.integrations.optuna.objective import is_small, value_names
+from hposvc.python import handle
+from hposvc.python.sweep import Sweep
 from hposvc.spec.parsing.foreign_domains import declared
-from hposvc.sweep import Sweep
 from hposvc.verbs.run import run
 from searchers.branches import Leaf
 from searchers.define_by_run import describe

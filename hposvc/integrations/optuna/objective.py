@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 from hposvc.errors import fail
-from hposvc.result import Result
-from hposvc.sweep import Sweep
+from hposvc.python.sweep import Sweep
+from hposvc.reporting.result import Result
 from searchers import define_by_run
 from searchers.branches import Leaf
 from searchers.domains import Choice, Constant, Domain

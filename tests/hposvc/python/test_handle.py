@@ -13,9 +13,9 @@ import hposvc
 from hposvc import NotFound, SpecError, Sweep, api
 from hposvc.api import Sweeps
 from hposvc.events import Attached, from_json
-from hposvc.handle import Handle
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
+from hposvc.python.handle import Handle
 from hposvc.remote import client
 from hposvc.remote.client import FOLLOW_S
 from hposvc.verbs.ls import ls

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from hposvc import Metric, NoValue, SpecError, Sweep
-from hposvc.result import COLUMNS
+from hposvc.reporting.result import COLUMNS
 
 CURVE = """
 def valley(params, step):

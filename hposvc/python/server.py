@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hposvc import api
-from hposvc.handle import Handle, without_our_frames
+from hposvc.python.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
 from hposvc.remote.server import connection, submission
 from hposvc.verbs.ls import ls

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import make_several, make_spec
 
 from hposvc import NoSingleBest, NoValue, api
-from hposvc.result import Result
+from hposvc.reporting.result import Result
 from hposvc.spec import Metric
 from hposvc.state import summary
 

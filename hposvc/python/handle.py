@@ -17,7 +17,7 @@ from hposvc.open_sweep import OpenSweep, Record
 from hposvc.remote.client import Place, await_rest
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparable, comparison, writing
-from hposvc.result import Best, Result
+from hposvc.reporting.result import Best, Result
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import extend, resume, retry, steering

@@ -1,0 +1,1 @@
+"""The same verbs in Python: `hposvc.Sweep`, `hposvc.load` and `hposvc.connect`."""
