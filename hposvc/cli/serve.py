@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, find_server, open_home, ray_address, share, verb
+from hposvc.verbs.options import Shared, ray_address, share, verb
 from hposvc.views.console import console, note
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def serve(
     from hposvc.server import config, serving
     from hposvc.server.service import Listening
 
-    sweeps = open_home(shared)
+    sweeps = shared.open_home()
 
     def begun(url: str) -> None:
         note(f"hposvc serves {sweeps.home.path} on {url}; Ctrl-C ends it, not its sweeps")
@@ -102,11 +102,11 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
         if not no_browser:
             webbrowser.open(url + path)
 
-    if server := find_server(shared):
+    if server := shared.find_server():
         begun(server.http.url)
     else:
         listening = Listening("127.0.0.1", port)
-        serving.serve(open_home(shared), listening, config.read(), read_only=True, begun=begun)
+        serving.serve(shared.open_home(), listening, config.read(), read_only=True, begun=begun)
 
 
 @click.command(hidden=True)
@@ -126,7 +126,7 @@ def supervised(shared: Shared, sweep: str, payload: str | None, address: str | N
             yield [view]
 
     if payload is None:
-        supervised.drive(open_home(shared), sweep, watching, address)
+        supervised.drive(shared.open_home(), sweep, watching, address)
     else:
         from hposvc.server import driver_job
 

@@ -2,7 +2,7 @@
 
 import click
 
-from hposvc.verbs.options import Shared, find_server, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note
 
 
@@ -22,7 +22,7 @@ def agent_command(
     """Train trials of a server's sweep here, without Ray: on a laptop, in a pod, in Slurm."""
     from hposvc.remote.agent import start
 
-    server = find_server(shared)
+    server = shared.find_server()
     if server is None:
         raise click.UsageError("name the server: --server http://HOST:8900, or HPOSVC_SERVER")
     ended = start.take_trials(server.http, sweep, count, name, grace, note)

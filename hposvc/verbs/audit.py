@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.text import NONE, duration
-from hposvc.verbs.options import Shared, open_sweep, optional_trial, sweep_id, verb
+from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 from hposvc.views.console import make_table, show
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def audit_command(shared: Shared, sweep: str, trial: str | None) -> None:
     """
     from hposvc.analysis.audit import explain
 
-    answer = explain(open_sweep(shared, sweep), trial)
+    answer = explain(shared.open_sweep(sweep), trial)
     if not shared.json([line.data() for line in answer.lines]):
         show(timeline(answer.lines, answer.unit))
 

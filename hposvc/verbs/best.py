@@ -1,6 +1,6 @@
 """`best`: show the best trial, or the front; hposvc/views/result.py describes it."""
 
-from hposvc.verbs.options import Shared, home_of, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, show
 
 
@@ -11,11 +11,11 @@ def best_command(shared: Shared, sweep: str) -> None:
     from hposvc.analysis.verdict import sureness
     from hposvc.views import result
 
-    record = open_sweep(shared, sweep).record()
+    record = shared.open_sweep(sweep).record()
     if shared.json(record.best()):
         return
     if front := record.front():
         show(result.best(front, record.state.spec))
-        show(*sureness(record.state), *result.mlflow(record, home_of(shared)))
+        show(*sureness(record.state), *result.mlflow(record, shared.find_home()))
     if warning := record.warning():
         note(warning)

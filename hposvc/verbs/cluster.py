@@ -14,7 +14,7 @@ from rich.text import Text
 from hposvc.errors import OUT_OF_REACH
 from hposvc.text import NONE, duration, format_bytes
 from hposvc.verbs.doctor import Check, examine_cluster, table
-from hposvc.verbs.options import Shared, home_of, share
+from hposvc.verbs.options import Shared, share
 from hposvc.views.console import make_table, note, show
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def up_command(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_c
 
     note(f"starting a head and {nodes} worker node{'s' * (nodes > 1)}")
     shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
-    started, fresh = local.up(home_of(shared).path, shape)
+    started, fresh = local.up(shared.find_home().path, shape)
     if not fresh:
         note("this home's cluster is up already; `hposvc cluster down` ends it")
     if not shared.json({**started.describe(), "started": fresh}):
@@ -80,7 +80,7 @@ def status_command(shared: Shared, address: str | None, deep: bool) -> int:
     """Show nodes, resources, the dashboard, and the jobs that run."""
     if address is not None and deep:
         raise click.UsageError("--deep has no --address; see: hposvc doctor --deep")
-    shown = overview(home_of(shared), address, deep)
+    shown = overview(shared.find_home(), address, deep)
     if not shared.json(shown):
         if shown["up"]:
             show(*describe_overview(shown))
@@ -97,7 +97,7 @@ def down_command(shared: Shared) -> None:
     """End the cluster that `up` started, and nothing else."""
     from cluster import local
 
-    ended = local.down(home_of(shared).path)
+    ended = local.down(shared.find_home().path)
     names = [] if ended is None else [node.name for node in ended.nodes]
     if not shared.json({"ended": names}):
         show(f"ended: {', '.join(names)}" if names else "this home has no cluster")
@@ -116,7 +116,7 @@ def hold_command(shared: Shared, node: str, reason: str) -> None:
     """
     from cluster import quarantine
 
-    quarantine.hold(home_of(shared).path, node, reason)
+    quarantine.hold(shared.find_home().path, node, reason)
     if not shared.json({"node": node, "reason": reason}):
         show(f"held: {node} ({reason}); `hposvc cluster lift {node}` takes it back")
 
@@ -129,7 +129,7 @@ def lift_command(shared: Shared, node: str) -> None:
     """Let sweeps that are started from now on use NODE again."""
     from cluster import quarantine
 
-    quarantine.lift(home_of(shared).path, node)
+    quarantine.lift(shared.find_home().path, node)
     if not shared.json({"node": node}):
         show(f"lifted: {node}")
 

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, open_sweep, verb
+from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def compare_command(
     """
     from hposvc.reporting.comparison import compare
 
-    answer = compare([open_sweep(shared, sweep) for sweep in sweeps], by, cost)
+    answer = compare([shared.open_sweep(sweep) for sweep in sweeps], by, cost)
     if shared.json(answer.data()):
         return
     table = make_table(*answer.head)

@@ -27,7 +27,7 @@ from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, Stor
 from hposvc.text import format_bytes
 from hposvc.tracking.comparison import MlflowComparison
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, find_server, open_place, ray_address, verb
+from hposvc.verbs.options import Shared, ray_address, verb
 from hposvc.views.console import make_table, show
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ def doctor_command(
     if sweep is None and fix:
         raise click.UsageError("--fix is about a sweep; give its ID")
     if sweep is None:
-        checks = list(examine(find_server(shared) or shared.home, deep, address))
+        checks = list(examine(shared.find_server() or shared.home, deep, address))
         if not shared.json([asdict(check) for check in checks]):
             show(table(checks))
         return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
-    comparison = compare_mlflow(open_place(shared), sweep, fix)
+    comparison = compare_mlflow(shared.open_place(), sweep, fix)
     if not shared.json(comparison.data()):
         if comparison.differences:
             show(difference_table(comparison))

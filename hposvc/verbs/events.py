@@ -9,7 +9,7 @@ import click
 
 from hposvc.errors import shorten
 from hposvc.text import number, spelled
-from hposvc.verbs.options import Shared, open_place, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow
 
     With -o json and -f: a line of JSON for each event.
     """
-    place, over = open_place(shared), False
+    place, over = shared.open_place(), False
     while not over:
         page = events(place, sweep, since, FOLLOW_S if follow else wait_s)
         if follow or not shared.json(page):

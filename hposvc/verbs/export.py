@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.verbs.options import Shared, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, note
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def export_command(
         raise click.UsageError("a study is no text; give --out FILE.db or FILE.log")
     if written == "optuna" and curves:
         raise click.UsageError("a study has the trials and their reports; leave out --curves")
-    opened = open_sweep(shared, sweep)
+    opened = shared.open_sweep(sweep)
     if model:
         from hposvc.reporting.model_card import hand_on
 

@@ -5,15 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.verbs.options import (
-    Shared,
-    open_place,
-    ray_address,
-    read_settings,
-    settings,
-    sweep_id,
-    verb,
-)
+from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -37,7 +29,7 @@ def extend_command(
     from hposvc.verbs.foreground import driving, report
 
     limits = read_settings(sets)
-    answer = extend(open_place(shared), sweep, trials, limits, address, driving)
+    answer = extend(shared.open_place(), sweep, trials, limits, address, driving)
     return report(shared, answer, "extend", None)
 
 

@@ -14,7 +14,7 @@ from hposvc.open_sweep import Record
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import steering
-from hposvc.verbs.options import Shared, home_of, open_place
+from hposvc.verbs.options import Shared
 from hposvc.verbs.repro import compared
 from hposvc.views import disk_full, result
 from hposvc.views.console import console, note, show
@@ -98,13 +98,13 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
 
 def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
     """Record a request, and print who will carry it out."""
-    report(shared, steering.steer(open_place(shared), sweep, verb, trial), verb, trial)
+    report(shared, steering.steer(shared.open_place(), sweep, verb, trial), verb, trial)
 
 
 def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:
     """Print the result of a sweep that went on here, or who carries out the request."""
     if isinstance(answer, Record):
-        return conclude(shared, answer, home_of(shared))
+        return conclude(shared, answer, shared.find_home())
     if not shared.json({"verb": verb, "trial": trial, **asdict(answer)}):
         show(result.describe_receipt(answer, verb, trial))
     return 0

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.verbs.options import (
-    Shared,
-    home_of,
-    open_place,
-    ray_address,
-    read_settings,
-    settings,
-    sweep_id,
-    verb,
-)
+from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -38,8 +29,8 @@ def fork_command(
     from hposvc.verbs.foreground import conclude, starting
 
     changes = read_settings(sets)
-    record = fork(open_place(shared), sweep, changes, name, address, starting)
-    return conclude(shared, record, home_of(shared))
+    record = fork(shared.open_place(), sweep, changes, name, address, starting)
+    return conclude(shared, record, shared.find_home())
 
 
 def fork(

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
 from hposvc.text import format_bytes
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, open_place, verb
+from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def gc_command(shared: Shared, sweep: str | None, dry_run: bool, compact: bool, 
     These are orphaned and incomplete checkpoints, and folders of no sweep. With ID: of that sweep
     alone. Sweeps that are running are left as they are. Logs of the best and of failed trials stay.
     """
-    freed = collect(open_place(shared), sweep, dry_run, compact, logs)
+    freed = collect(shared.open_place(), sweep, dry_run, compact, logs)
     if not shared.json(freed.data(dry_run)):
         show(table(freed.items, "to be freed" if dry_run else "freed"))
     if freed.vacuum_later:

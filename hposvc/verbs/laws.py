@@ -7,7 +7,7 @@ import click
 from rich.console import RenderableType
 
 from hposvc.text import number
-from hposvc.verbs.options import Shared, check_picture, open_sweep, plot, sweep_id, verb
+from hposvc.verbs.options import Shared, check_picture, plot, sweep_id, verb
 from hposvc.views.console import make_table, show
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def laws_command(
 
     check_picture(plot)
     names = model_size.Names(weights, data)
-    law = model_size.law_of(open_sweep(shared, sweep), names, budget)
+    law = model_size.law_of(shared.open_sweep(sweep), names, budget)
     if plot is not None:
         draw(law.fit, budget, plot)
     if not shared.json(law.data()):

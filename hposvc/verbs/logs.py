@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hposvc.verbs.options import Shared, open_sweep, optional_trial, sweep_id, verb
+from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 from hposvc.views.console import emit, note, plain_log
 
 
@@ -23,7 +23,7 @@ def logs_command(
     """
     if follow and shared.output == "json":
         raise click.UsageError("--follow prints text; leave out -o json")
-    opened = open_sweep(shared, sweep)
+    opened = shared.open_sweep(sweep)
     if follow:
         for text in opened.follow_logs(trial, rank):
             emit(plain_log(text))

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hposvc.errors import SpecError, StoreError
 from hposvc.text import NONE, duration, number
-from hposvc.verbs.options import Shared, open_place, verb
+from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def ls_command(shared: Shared, project: str | None, tag: str | None, since: str 
         created_after = None if since is None else parse_time(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    rows = ls(open_place(shared), project, tag, created_after)
+    rows = ls(shared.open_place(), project, tag, created_after)
     if not shared.json(rows):
         show(table(rows))
         for row in rows:

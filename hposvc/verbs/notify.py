@@ -11,7 +11,7 @@ import click
 
 from hposvc.errors import OUT_OF_REACH, fail
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, open_place, read_spec, verb
+from hposvc.verbs.options import Shared, read_spec, verb
 from hposvc.views.console import show
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def notify_command(shared: Shared, sweep: str, test: bool) -> int:
     """Send the notifications of a sweep that were not delivered, or try out a spec's."""
     spec = Path(sweep)
-    results = try_out(read_spec(spec, ())) if test else send_again(open_place(shared), sweep)
+    results = try_out(read_spec(spec, ())) if test else send_again(shared.open_place(), sweep)
     if not shared.json([asdict(result) for result in results]):
         for result in results:
             said = "sent" if result.sent else "not sent"

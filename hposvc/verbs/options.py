@@ -53,7 +53,7 @@ ray_address = click.option(
 
 @dataclass
 class Shared:
-    """The options that every verb accepts."""
+    """The options that every verb accepts, and the sweeps that they name."""
 
     output: Literal["table", "json"] = "table"
     home: Path | None = None  # None: HPOSVC_HOME, or the user's own
@@ -66,6 +66,48 @@ class Shared:
             words: the verb and its arguments, such as `trials mnist-1`.
         """
         return f"hposvc --server {self.server} {words}" if self.server else f"hposvc {words}"
+
+    def find_home(self) -> "Home":
+        """Return the home that the command line or the environment names."""
+        from hposvc.journal.home import Home
+
+        return Home.of(self.home)
+
+    def open_home(self) -> "Sweeps":
+        """Open the home, with its journal."""
+        from hposvc.api import Sweeps
+
+        return Sweeps.open(self.home)
+
+    def find_server(self) -> "ServedSweeps | None":
+        """Return the server that the command line or HPOSVC_SERVER names; None: neither does.
+
+        Raises:
+            UsageError: the command line names a server, and a cluster of Ray's too.
+        """
+        url = os.environ.get(SERVER) if self.server is None else self.server
+        if not url:
+            return None
+        context = click.get_current_context()
+        if context.get_parameter_source("address") == ParameterSource.COMMANDLINE:
+            if self.server is None:
+                return None  # what is said now counts more than the variable
+            raise click.UsageError(
+                "--address is of Ray, which the server has; leave out one", context
+            )
+        from hposvc.remote import cluster_server
+
+        return cluster_server.at(url, home=self.home)
+
+    def open_place(self) -> "Place":
+        """Open the sweeps of a server if one is named, or else those of the home."""
+        return self.find_server() or self.open_home()
+
+    def open_sweep(self, sweep: str) -> "OpenSweep":
+        """Open a sweep of the home, or of a server, to be read."""
+        from hposvc.open_sweep import OpenSweep
+
+        return OpenSweep(self.open_place(), sweep)
 
     def json(self, data: object) -> bool:
         """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
@@ -111,51 +153,6 @@ def verb(function: Callable[..., int | None]) -> click.Command:
     """Make the function `NAME_command` the verb NAME, which accepts the shared options."""
     name = function.__name__.removesuffix("_command")
     return click.command(name)(share(click.pass_obj(function)))
-
-
-def home_of(shared: Shared) -> "Home":
-    """Return the home that the command line or the environment names."""
-    from hposvc.journal.home import Home
-
-    return Home.of(shared.home)
-
-
-def open_home(shared: Shared) -> "Sweeps":
-    """Open the home, with its journal."""
-    from hposvc.api import Sweeps
-
-    return Sweeps.open(shared.home)
-
-
-def find_server(shared: Shared) -> "ServedSweeps | None":
-    """Return the server that the command line or HPOSVC_SERVER names; None: neither does.
-
-    Raises:
-        UsageError: the command line names a server, and a cluster of Ray's too.
-    """
-    url = os.environ.get(SERVER) if shared.server is None else shared.server
-    if not url:
-        return None
-    context = click.get_current_context()
-    if context.get_parameter_source("address") == ParameterSource.COMMANDLINE:
-        if shared.server is None:
-            return None  # what is said now counts more than the variable
-        raise click.UsageError("--address is of Ray, which the server has; leave out one", context)
-    from hposvc.remote import cluster_server
-
-    return cluster_server.at(url, home=shared.home)
-
-
-def open_place(shared: Shared) -> "Place":
-    """Open the sweeps of a server if one is named, or else those of the home."""
-    return find_server(shared) or open_home(shared)
-
-
-def open_sweep(shared: Shared, sweep: str) -> "OpenSweep":
-    """Open a sweep of the home, or of a server, to be read."""
-    from hposvc.open_sweep import OpenSweep
-
-    return OpenSweep(open_place(shared), sweep)
 
 
 def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":

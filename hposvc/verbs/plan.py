@@ -13,15 +13,7 @@ from rich.text import Text
 
 from hposvc.text import duration, format_size
 from hposvc.verbs.ls import ls
-from hposvc.verbs.options import (
-    Shared,
-    open_place,
-    ray_address,
-    read_spec,
-    settings,
-    spec_file,
-    verb,
-)
+from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, show
 
 if TYPE_CHECKING:
@@ -75,7 +67,7 @@ def plan_command(
     from hposvc.analysis.forecast.plan import Question
 
     question = Question(pilot, sources, seconds_per_step, gpu_memory)
-    answer = plan(open_place(shared), read_spec(spec, sets), question, address)
+    answer = plan(shared.open_place(), read_spec(spec, sets), question, address)
     if not shared.json(answer.data()):
         show(*describe(answer))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hposvc.errors import Busy, fail
-from hposvc.verbs.options import Shared, open_place, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 def promote_command(shared: Shared, sweep: str, model: str, alias: str, gate: float) -> None:
     """Register the best trial's checkpoint in MLflow."""
-    promotion = promote(open_place(shared), sweep, model, alias, gate)
+    promotion = promote(shared.open_place(), sweep, model, alias, gate)
     if not shared.json(asdict(promotion)):
         emit(plain(f"{promotion}\n"))
 

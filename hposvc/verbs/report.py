@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, home_of, open_sweep, verb
+from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report_command(
     """
     from hposvc.reporting import writing
 
-    opened = [open_sweep(shared, sweep) for sweep in sweeps]
-    files = writing.report(opened, out, form, home_of(shared))
+    opened = [shared.open_sweep(sweep) for sweep in sweeps]
+    files = writing.report(opened, out, form, shared.find_home())
     if not shared.json({"files": [f"{file}" for file in files]}):
         emit(f"{files[0]}\n")

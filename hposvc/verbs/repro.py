@@ -10,7 +10,7 @@ from rich.text import Text
 from hposvc.errors import NotFound
 from hposvc.text import NONE, number
 from hposvc.verbs.completion import complete_trial
-from hposvc.verbs.options import Shared, home_of, open_place, ray_address, sweep_id, verb
+from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
 from hposvc.views.console import make_grid
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def repro_command(
     """
     from hposvc.verbs.foreground import conclude_trained, starting
 
-    trained = reproduce(open_place(shared), sweep, trial, accept_code, address, starting)
-    return conclude_trained(shared, trained, home_of(shared))
+    trained = reproduce(shared.open_place(), sweep, trial, accept_code, address, starting)
+    return conclude_trained(shared, trained, shared.find_home())
 
 
 def reproduce(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.verbs.options import Shared, home_of, open_place, ray_address, sweep_id, verb
+from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -26,8 +26,8 @@ def resume_command(shared: Shared, sweep: str, accept_code: bool, address: str |
     """
     from hposvc.verbs.foreground import conclude_trained, driving
 
-    trained = resume(open_place(shared), sweep, accept_code, address, driving)
-    return conclude_trained(shared, trained, home_of(shared))
+    trained = resume(shared.open_place(), sweep, accept_code, address, driving)
+    return conclude_trained(shared, trained, shared.find_home())
 
 
 def resume(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hposvc.verbs.options import Shared, open_place, optional_trial, ray_address, sweep_id, verb
+from hposvc.verbs.options import Shared, optional_trial, ray_address, sweep_id, verb
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -22,7 +22,7 @@ def retry_command(shared: Shared, sweep: str, trial: str | None, address: str | 
     """
     from hposvc.verbs.foreground import driving, report
 
-    answer = retry(open_place(shared), sweep, trial, address, driving)
+    answer = retry(shared.open_place(), sweep, trial, address, driving)
     return report(shared, answer, "retry", trial)
 
 

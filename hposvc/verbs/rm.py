@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.verbs.options import Shared, open_place, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, plain, show
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def rm_command(shared: Shared, sweep: str, yes: bool) -> None:
             question = plain(f"remove {name}, with its checkpoints and logs?")
             click.confirm(question, abort=True, err=True)
 
-    removed = remove(open_place(shared), sweep, confirm)
+    removed = remove(shared.open_place(), sweep, confirm)
     if not shared.json({"removed": removed.sweep, "left": removed.left or None}):
         show(f"{removed.sweep} is removed; MLflow keeps its runs")
     if removed.left:

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.errors import fail, shown
-from hposvc.verbs.options import (
-    Shared,
-    home_of,
-    open_place,
-    ray_address,
-    read_spec,
-    settings,
-    spec_file,
-    verb,
-)
+from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
 
 if TYPE_CHECKING:
     from hposvc import api
@@ -66,10 +57,10 @@ def run_command(
     checked = read_spec(spec, sets)
     watching = partial(starting, live=not debug)
     if goes_on and name is not None:
-        trained = run_or_resume(open_place(shared), checked, name, address, watching)
-        return conclude_trained(shared, trained, home_of(shared))
-    record = run(open_place(shared), checked, name, address, watching, debug)
-    return conclude(shared, record, home_of(shared))
+        trained = run_or_resume(shared.open_place(), checked, name, address, watching)
+        return conclude_trained(shared, trained, shared.find_home())
+    record = run(shared.open_place(), checked, name, address, watching, debug)
+    return conclude(shared, record, shared.find_home())
 
 
 def run(

@@ -12,7 +12,6 @@ from hposvc.text import NONE, number
 from hposvc.verbs.options import (
     Shared,
     check_picture,
-    home_of,
     plot,
     ray_address,
     read_spec,
@@ -56,7 +55,7 @@ def scaling_command(
     speeds = worker_scaling.measure(
         read_spec(spec, sets),
         worker_scaling.ScalingPlan(_numbers(workers), updates, weak),
-        home_of(shared),
+        shared.find_home(),
         address,
         lambda speed: note(describe(speed)),
     )

@@ -2,7 +2,7 @@
 
 import sys
 
-from hposvc.verbs.options import Shared, find_server, home_of, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, show
 
 
@@ -12,13 +12,13 @@ def status_command(shared: Shared, sweep: str) -> None:
     """Show a sweep's progress, best trial and running trials."""
     from hposvc.views import dashboard, result
 
-    record = open_sweep(shared, sweep).record()
+    record = shared.open_sweep(sweep).record()
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
-        served = find_server(shared) is not None
+        served = shared.find_server() is not None
         panel = dashboard.status_view(
             record.row.id, record.state, record.driver, wide, served, record.queue
         )
-        show(panel, *result.mlflow(record, home_of(shared)))
+        show(panel, *result.mlflow(record, shared.find_home()))
         if record.undelivered:
             note(result.describe_undelivered(record))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hposvc.verbs.options import Shared, find_server, home_of, read_spec, settings, spec_file, verb
+from hposvc.verbs.options import Shared, read_spec, settings, spec_file, verb
 from hposvc.views.console import note, show
 
 
@@ -47,7 +47,7 @@ def submit_command(
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
     checked = read_spec(spec, sets)
-    server = find_server(shared) or cluster_server.find_or_start(home_of(shared), address, note)
+    server = shared.find_server() or cluster_server.find_or_start(shared.find_home(), address, note)
     accepted = submission.submit(server, checked, name, new, note)
     if not wait:
         if not shared.json(asdict(accepted)):

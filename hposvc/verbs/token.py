@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
 from hposvc.text import NONE, duration
-from hposvc.verbs.options import Shared, open_place, share
+from hposvc.verbs.options import Shared, share
 from hposvc.views.console import make_table, note, show
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def token_command() -> None:
 @click.pass_obj
 def create_command(shared: Shared, owner: str, scopes: tuple[str, ...], expires: str) -> None:
     """Create a token, and print it: this once, as only its hash is stored."""
-    created = create_token(open_place(shared), owner, scopes, expires)
+    created = create_token(shared.open_place(), owner, scopes, expires)
     if not shared.json(created):
         show(created["token"])
         note(f"its id is {created['id']}; keep the token now, it can't be shown again")
@@ -61,7 +61,7 @@ def create_command(shared: Shared, owner: str, scopes: tuple[str, ...], expires:
 @click.pass_obj
 def list_command(shared: Shared) -> None:
     """List all tokens, without their secrets."""
-    rows = list_tokens(open_place(shared))
+    rows = list_tokens(shared.open_place())
     if shared.json(rows):
         return
     if rows:
@@ -76,7 +76,7 @@ def list_command(shared: Shared) -> None:
 @click.pass_obj
 def revoke_command(shared: Shared, token: str) -> None:
     """Revoke the token with the id TOKEN, at once."""
-    answer = revoke_token(open_place(shared), token)
+    answer = revoke_token(shared.open_place(), token)
     if not shared.json(answer):
         show(f"revoked: {answer['revoked']}")
 

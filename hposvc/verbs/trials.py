@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.text import NONE, duration
-from hposvc.verbs.options import Shared, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, make_table, note, show
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def trials_command(
     """List the trials of a sweep."""
     from hposvc.analysis.selection import chosen, to_csv
 
-    record = open_sweep(shared, sweep).record()
+    record = shared.open_sweep(sweep).record()
     rows, spec = chosen(record, where, sort, top), record.state.spec
     if as_csv:
         emit(to_csv(rows, spec))

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from hposvc.verbs.options import Shared, find_server, open_place, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 
 
 @verb
@@ -21,8 +21,8 @@ def watch_command(shared: Shared, sweep: str) -> None:
 
     if shared.output == "json":
         raise click.UsageError("watch shows a screen; `hposvc status ID -o json` prints JSON")
-    place, follow = open_place(shared), open_sweep(shared, sweep).follow()
-    starts_drivers = find_server(shared) is not None
+    place, follow = shared.open_place(), shared.open_sweep(sweep).follow()
+    starts_drivers = shared.find_server() is not None
     # Textual draws on stderr.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         print_lines(place, follow, starts_drivers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.verbs.options import Shared, open_sweep, sweep_id, verb
+from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import show
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def why_command(shared: Shared, sweep: str) -> None:
     """
     from hposvc.analysis.verdict import verdict
 
-    record = open_sweep(shared, sweep).record()
+    record = shared.open_sweep(sweep).record()
     findings = verdict(record.row.id, record.state)
     if shared.json([asdict(finding) for finding in findings]):
         return
