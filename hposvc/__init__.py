@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from hposvc.handle import Handle, load
     from hposvc.integrations.tune_search import TuneSearch
     from hposvc.result import Best, NoSingleBest, NoValue, Result
-    from hposvc.spec import Metric, SweepSpec
+    from hposvc.spec import SweepSpec
+    from hposvc.spec.metrics import Metric
     from hposvc.sweep import Sweep
     from trainables.session import get_checkpoint, report
 
@@ -24,7 +25,7 @@ _HOMES = {
     "Denied": "hposvc.errors",
     "Handle": "hposvc.handle",
     "Interrupted": "hposvc.errors",
-    "Metric": "hposvc.spec",
+    "Metric": "hposvc.spec.metrics",
     "NoSingleBest": "hposvc.result",
     "NoValue": "hposvc.result",
     "NotFound": "hposvc.errors",

@@ -17,11 +17,12 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.connection import Server, connect
 from hposvc.errors import fail
+from hposvc.events import NOTHING
 from hposvc.handle import Handle, conclude, driving, without_our_frames
 from hposvc.journal.home import Home
 from hposvc.remote import cluster_server
 from hposvc.result import Result
-from hposvc.spec import NOTHING, Metric
+from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import (
     Checkpoints,
