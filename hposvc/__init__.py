@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from hposvc.python.server import Server, connect
     from hposvc.python.sweep import Sweep
     from hposvc.reporting.result import Best, NoSingleBest, NoValue, Result
-    from hposvc.spec import Metric, SweepSpec
+    from hposvc.spec import SweepSpec
+    from hposvc.spec.metrics import Metric
     from trainables.session import get_checkpoint, report
 
 _HOMES = {
@@ -24,7 +25,7 @@ _HOMES = {
     "Denied": "hposvc.errors",
     "Handle": "hposvc.python.handle",
     "Interrupted": "hposvc.errors",
-    "Metric": "hposvc.spec",
+    "Metric": "hposvc.spec.metrics",
     "NoSingleBest": "hposvc.reporting.result",
     "NoValue": "hposvc.reporting.result",
     "NotFound": "hposvc.errors",

@@ -26,7 +26,8 @@ from hposvc.analysis.lineage import LineageSegment
 from hposvc.errors import NotFound, SpecError
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
-from hposvc.spec import Metric, SweepSpec, fingerprint
+from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec.metrics import Metric
 from hposvc.state.estimates import estimates
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState

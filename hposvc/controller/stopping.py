@@ -22,7 +22,7 @@ from hposvc.events import (
     Verdict,
     error_line,
 )
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 

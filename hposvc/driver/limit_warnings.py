@@ -11,7 +11,8 @@ import logging
 from collections.abc import Sequence
 
 from hposvc.events import Ended, Event, Reported, Suggested
-from hposvc.spec import Fidelity, SweepSpec
+from hposvc.spec import SweepSpec
+from hposvc.spec.sections import Fidelity
 from hposvc.state.doubts import describe_only_last, only_last, repeated_points
 from hposvc.state.summary import describe_unsearched
 from hposvc.state.sweep import SweepState

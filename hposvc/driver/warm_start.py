@@ -31,7 +31,8 @@ from hposvc.journal.follow import Follow
 from hposvc.journal.home import find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers.rung_ranking import Losses, ranked
-from hposvc.spec import Metric, SweepSpec, paths
+from hposvc.spec import SweepSpec, paths
+from hposvc.spec.metrics import Metric
 from hposvc.spec.warm_start import AUTO
 from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState

@@ -21,7 +21,7 @@ OWN_EVENTS = 100  # what a fold without events weighs
 
 
 class Fold(Protocol):
-    """What events are applied to, in their order."""
+    """A state that events are applied to, in their order."""
 
     def apply(self, event: Event) -> object:
         """Apply the next event."""
@@ -109,7 +109,7 @@ class Follow(Generic[F]):
 
     @property
     def identity(self) -> str:
-        """What tells the sweep from another one of the same id."""
+        """The text that tells the sweep from another one of the same id."""
         return repr((self.row.id, self.row.created, self.row.spec))
 
     def _load(self) -> F | None:

@@ -16,12 +16,13 @@ import cloudpickle
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import fail
+from hposvc.events import NOTHING
 from hposvc.journal.home import Home
 from hposvc.python.handle import Handle, conclude, driving, without_our_frames
 from hposvc.python.server import Server, connect
 from hposvc.remote import cluster_server
 from hposvc.reporting.result import Result
-from hposvc.spec import NOTHING, Metric
+from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import (
     Checkpoints,

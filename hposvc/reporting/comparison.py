@@ -36,7 +36,7 @@ from hposvc.reporting.comparable import (
     shown,
     usual_groups,
 )
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.text import NONE, duration, finite, number
 
 PROBABLY = 0.8  # probability from which a group is called probably better

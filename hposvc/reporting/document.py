@@ -31,7 +31,7 @@ from hposvc.reporting.comparable import ComparedSweep
 from hposvc.reporting.comparison import Compared, side_by_side
 from hposvc.reporting.history import History
 from hposvc.reporting.prose import prose
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, finite, number, value_text

@@ -17,9 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from hposvc import spec as specs
 from hposvc.errors import Problem, SpecError, shown
-from hposvc.spec import PlugIn, SweepSpec, expand
+from hposvc.spec import SweepSpec, expand
 from hposvc.spec.extension import accepted, changed
 from hposvc.spec.parsing.document import Document
+from hposvc.spec.registry import PlugIn
 from hposvc.spec.types import CLOSED, Word
 from searchers.names import nearest
 from trainables.storage import stores

@@ -17,7 +17,7 @@ from trainables.programs.output_metrics import PAIR, STEP
 from trainables.training import Training
 
 if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+    from hposvc.spec.sweep_spec import SweepSpec
 
 
 def read_items(value: object) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from trainables.training import Training
 from trainables.worker import Nan
 
 if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+    from hposvc.spec.sweep_spec import SweepSpec
 
 SAMPLES = 200  # samples of a space, to see which training options occur together
 # Problems reported for initial points, or searched options: a point can take 1/3 s to check.

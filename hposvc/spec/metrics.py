@@ -16,7 +16,7 @@ from hposvc.spec.types import CLOSED, Word
 from searchers.names import nearest
 
 if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+    from hposvc.spec.sweep_spec import SweepSpec
 
 MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
 NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"

@@ -22,7 +22,7 @@ from hposvc.spec.types import CLOSED, read_seconds
 from searchers.names import nearest
 
 if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+    from hposvc.spec.sweep_spec import SweepSpec
 
 MOMENTS: tuple[MomentKind, ...] = ("done", "failed", *get_args(get_args(MomentKind)[1]))
 VARIABLE = re.compile(rf"\$\{{({NAME.pattern})\}}", re.ASCII)

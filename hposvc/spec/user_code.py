@@ -16,7 +16,7 @@ from trainables.programs.arguments import names
 from trainables.programs.command import PYTHONS, search_paths
 
 if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+    from hposvc.spec.sweep_spec import SweepSpec
 
 SINK_BASE = "hposvc.tracking.sink:Sink"  # of the sinks of users
 SINK_METHODS = (

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from hposvc.spec import Checkpoints
+from hposvc.spec.sections import Checkpoints
 from hposvc.state.trial import TrialState
 from trainables.storage.checkpoint import Saved
 

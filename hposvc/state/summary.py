@@ -6,7 +6,8 @@ from typing import Any
 
 from hposvc.events import DriverState, error_line
 from hposvc.schedulers.scheduler import WithRungs
-from hposvc.spec import Metric, SweepSpec
+from hposvc.spec import SweepSpec
+from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hposvc.events import Verdict
-from hposvc.spec import Limit, Metric
-from hposvc.spec.metrics import SelectedValue
+from hposvc.spec.metrics import Limit, Metric, SelectedValue
 from searchers.searcher import REPEAT_OF, Observation
 from searchers.space import Params
 from searchers.values import Value

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from hposvc.errors import NotFound
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.file_lock import locked

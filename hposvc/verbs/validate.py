@@ -13,7 +13,8 @@ from hposvc.views.console import make_grid, make_table, note, show
 
 if TYPE_CHECKING:
     from hposvc.errors import Problem
-    from hposvc.spec import Metric, SweepSpec
+    from hposvc.spec import SweepSpec
+    from hposvc.spec.metrics import Metric
     from searchers.domains import Domain
     from searchers.values import Value
 

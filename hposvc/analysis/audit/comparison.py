@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 
 SHOWN_BEST = 3  # rivals shown from the top, beside the trial's neighbours
 

@@ -27,7 +27,8 @@ from hposvc.events import (
     Reported,
 )
 from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
-from hposvc.spec import Budget, SweepSpec, registry
+from hposvc.spec import SweepSpec, registry
+from hposvc.spec.stopping import Budget
 from hposvc.state.trial import trial_name
 from searchers.grid import Grid
 from trainables.order import Order

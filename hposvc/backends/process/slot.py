@@ -12,7 +12,7 @@ from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach
 from hposvc.events import Ended, Failed
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig

@@ -25,7 +25,7 @@ from hposvc.backends.ray.placement import (
 from hposvc.backends.ray.waiting_line import WaitingLine
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 from trainables.programs.rendezvous import LOOPBACK
 from trainables.runtime.assignment import Inherited, SlotConfig
 from trainables.runtime.coordinator import Switchboard

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hposvc.errors import OutOfReach
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 
 Bundle = dict[str, float]
 NOTHING: Mapping[str, object] = {}

@@ -28,7 +28,7 @@ from hposvc.backends.ray.rank_errors import (
 from hposvc.backends.ray.slot import Signal, Slot
 from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Ended, Failed
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Outcome, SlotConfig

@@ -26,7 +26,7 @@ from hposvc.backends.ray.placement import (
     rank_options,
 )
 from hposvc.events import BackendEvent
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig

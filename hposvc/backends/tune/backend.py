@@ -10,7 +10,7 @@ from hposvc.backends.backend import Setting
 from hposvc.backends.ray.pool import RayPool
 from hposvc.backends.tune.experiment import Experiment, TuneSlot
 from hposvc.events import BackendEvent
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 from trainables.runtime.assignment import SlotConfig
 from trainables.storage.checkpoint import TUNE_FOLDER
 

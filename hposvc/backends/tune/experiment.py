@@ -25,7 +25,7 @@ from hposvc.backends.ray.cluster import GONE_S
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors
 from hposvc.backends.ray.slot import Slot
 from hposvc.errors import OutOfReach
-from hposvc.spec import Resources
+from hposvc.spec.sections import Resources
 
 # Tune 2.60: no result files, no snapshots (hposvc has its journal), no tables, no stacks on stderr.
 SETTINGS: Mapping[str, str] = {

@@ -17,8 +17,8 @@ from hposvc.errors import SpecError, fail
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
 from hposvc.remote.server import following
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.spec import Environment, SweepSpec
-from hposvc.spec.environment import read_secrets
+from hposvc.spec import SweepSpec
+from hposvc.spec.environment import Environment, read_secrets
 from hposvc.spec.paths import code_references
 from hposvc.state.trial import OVER
 from trainables.load import PICKLE

@@ -21,7 +21,7 @@ from hposvc.reporting.svg import (
     text_width,
     time_unit,
 )
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.text import number
 
 POINTS = 120  # of a group's line

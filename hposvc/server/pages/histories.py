@@ -53,7 +53,7 @@ class Fitted:
 
 @dataclass
 class ModelAnswers:
-    """What models said of a sweep last, which is small and took long: it outlives the history."""
+    """The last answers of models on a sweep: slow to get and small, they outlive the history."""
 
     fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     fitted: Fitted | None = None

@@ -8,8 +8,8 @@ from engines import await_none, in_slots
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.errors import SpecError
 from hposvc.events import Failed, Ordered, Reported
-from hposvc.spec import SpecError
 
 SMALL = Path(__file__).parents[2] / "support" / "small.py"
 FRAGILE = f"""

@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from audits import of_sweep
 from printed import text_of
 from simulated_sweeps import Lab, make_several, make_spec
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.audit.sweep_audit import decisions
 from hposvc.driver.earlier_sweeps import alike, overlap
 from hposvc.driver.warm_start import load_warm_start, names_by_role
 from hposvc.events import WarmStarted
@@ -109,7 +109,7 @@ def test_status_and_audit_say_what_was_taken_from_where(sweeps):
     panel = status_view("after", record.state, "none", terminal=True)
     assert f"learns from {text}" in text_of(panel)
     events = [event for _, event in sweeps.journal.read("after")]
-    [line] = decisions(specs.restore(row.spec), events)
+    [line] = of_sweep(specs.restore(row.spec), events)
     assert (line.what, line.why) == ("recalled", f"24 trials of earlier sweeps: {text}")
 
 

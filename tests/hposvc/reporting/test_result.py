@@ -11,7 +11,7 @@ from simulated_sweeps import make_several, make_spec
 
 from hposvc import NoSingleBest, NoValue, api
 from hposvc.reporting.result import Result
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 from hposvc.state import summary
 
 MANY = {"max": 60, "parallel": 8}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.spec import SpecError, dump, load, restore
+from hposvc.errors import SpecError
+from hposvc.spec import dump, load, restore
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, resolve
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "hposvc/spec/schema.json").read_text("utf-8"))

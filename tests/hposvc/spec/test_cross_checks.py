@@ -3,9 +3,9 @@
 import pytest
 from simulated_sweeps import make_spec
 
+from hposvc.errors import SpecError
 from hposvc.schedulers.hyperband import Bohb, Hyperband
 from hposvc.schedulers.scheduler import Plan
-from hposvc.spec import SpecError
 from searchers.methods import METHODS, load
 
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from hposvc import Sweep
-from hposvc.spec import SpecError, dump, load, restore
+from hposvc.errors import SpecError
+from hposvc.spec import dump, load, restore
 from searchers import Choice, Constant, Float
 
 CODE = """

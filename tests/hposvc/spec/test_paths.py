@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hposvc.cli.main import main
-from hposvc.spec import SpecError, check, dump, load, restore
+from hposvc.errors import SpecError
+from hposvc.spec import check, dump, load, restore
 from hposvc.spec import paths as places
 
 TRAIN = """

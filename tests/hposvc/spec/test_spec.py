@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from hposvc.errors import SpecError
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.early_stopping import Plateau
-from hposvc.spec import SpecError, SweepSpec, Training, dump, load, restore
+from hposvc.spec import SweepSpec, dump, load, restore
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.spec.stopping import Finalists, MaxFailed, PlateauRule, Stop
+from trainables.training import Training
 
 SPECS = Path(__file__).parents[2] / "specs"
 GOOD = sorted(SPECS.glob("*.yaml"))

@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hposvc.spec import SpecError, dump, load
+from hposvc.errors import SpecError
+from hposvc.spec import dump, load
 
 EXAMPLE = Path(__file__).parents[2] / "specs" / "everything.yaml"
 EVERYTHING = dump(load(EXAMPLE))

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from hposvc.spec import SpecError, check, registry
+from hposvc.errors import SpecError
+from hposvc.spec import check, registry
 from hposvc.spec import load as load_spec
 from hposvc.spec.user_code import forbid_user_code
 from trainables import load

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import Lab, at_desk, make_several, make_spec
 
 from hposvc.events import Reported
-from hposvc.spec import Metric
-from hposvc.spec.metrics import read_limit
+from hposvc.spec.metrics import Metric, read_limit
 from hposvc.state.ranking import Front, Ranking
 from hposvc.state.trial import TrialState
 from searchers.pareto import dominates

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.spec import Checkpoints, Metric
+from hposvc.spec.metrics import Metric
+from hposvc.spec.sections import Checkpoints
 from hposvc.state.checkpoints import prune
 from hposvc.state.trial import TrialState
 from trainables.order import Order

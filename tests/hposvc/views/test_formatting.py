@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import make_spec
 
 from hposvc.events import Finished
-from hposvc.spec import PlugIn
+from hposvc.spec.registry import PlugIn
 from hposvc.state.sweep import SweepState
 from hposvc.views.formatting import (
     BARS,

@@ -3,7 +3,7 @@
 import math
 
 from hposvc.analysis.audit.comparison import Rivals
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 
 LOSS = (Metric("loss", "minimize"),)
 BOTH = (*LOSS, Metric("speed", "maximize"))

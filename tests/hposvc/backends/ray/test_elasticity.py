@@ -14,7 +14,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.ray.elasticity import PATIENCE_S, ElasticWorkers
 from hposvc.events import Decided, Ordered
-from hposvc.spec.sections import Span
+from hposvc.spec.sections import Resources, Span
 
 pytestmark = pytest.mark.ray
 
@@ -99,7 +99,7 @@ def test_a_trial_does_not_wait_for_room_that_another_sweep_holds(sweeps):
 
 def test_who_was_too_slow_for_the_room_goes_on_with_the_fewest_workers():
     """Another sweep took the resources between check and request, and may run for days."""
-    resources = specs.Resources(workers=Span(1, 4))
+    resources = Resources(workers=Span(1, 4))
     cluster = SimpleNamespace(resources=resources, max_workers=lambda slots: 4)
     elastic = ElasticWorkers(cluster)
     requested_at = time.monotonic() - PATIENCE_S - 1

@@ -13,8 +13,8 @@ from hposvc.backends.ray.placement import (
     suitable_nodes,
 )
 from hposvc.errors import OutOfReach
-from hposvc.spec import Resources
 from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.sections import Resources
 
 NODES = [
     {"Resources": {"CPU": 1.0}, "Labels": {"ray.io/node-id": "x"}},

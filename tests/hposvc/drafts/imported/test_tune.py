@@ -6,6 +6,7 @@ import pytest
 
 from hposvc import spec as specs
 from hposvc.drafts.imported import reading
+from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import read_text
 
 SPACE = """\
@@ -63,9 +64,9 @@ def test_a_space_of_tune(file):
     [("spce", "did you mean 'space'"), ("number", "name the dict"), ("space.x", "cannot be read")],
 )
 def test_what_is_no_space_is_refused(name, message, file):
-    with pytest.raises(specs.SpecError, match=message):
+    with pytest.raises(SpecError, match=message):
         reading.convert(Path(f"{file}:{name}"), None)
-    with pytest.raises(specs.SpecError, match="no such file"):
+    with pytest.raises(SpecError, match="no such file"):
         reading.convert(Path("nowhere.py:space"), None)
 
 
@@ -101,6 +102,6 @@ def test_the_function_or_class_of_the_file_is_the_trainable(code, trainable, fil
 def test_a_file_that_raises_is_named_with_its_line(tmp_path, text, line, words):
     file = tmp_path / "mine.py"
     file.write_text(text)
-    with pytest.raises(specs.SpecError) as raised:
+    with pytest.raises(SpecError) as raised:
         reading.convert(Path(f"{file}:space"), None)
     assert f"{raised.value}".startswith(f"{file}:{line}: {words}")

@@ -6,7 +6,7 @@ import pytest
 
 from hposvc.analysis.comparison import SweepRun, compare
 from hposvc.reporting.charts import comparison, draw
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 
 ACCURACY = Metric("accuracy", "maximize")
 

@@ -11,7 +11,7 @@ from charted_sweeps import ODD, ORDINARY
 
 from hposvc.analysis.comparison import SweepRun, compare
 from hposvc.reporting.charts import KINDS, charts, comparison, draw
-from hposvc.spec import Metric
+from hposvc.spec.metrics import Metric
 
 PAGE = (Path(__file__).parents[4] / "docs" / "charts.md").read_text()
 LEAVES = {"params"}  # objects whose keys are names of the sweep itself

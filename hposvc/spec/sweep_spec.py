@@ -1,0 +1,200 @@
+"""SweepSpec, the definition of a sweep: its sections, and what follows from them."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Annotated
+
+from pydantic import PlainValidator
+
+from hposvc.errors import Problem
+from hposvc.schedulers.early_stopping import Plateau
+from hposvc.schedulers.scheduler import Plan
+from hposvc.spec import cross_checks, registry
+from hposvc.spec.bounds import bound_problems
+from hposvc.spec.command import Collect, CommandItems, Launch
+from hposvc.spec.environment import Environment
+from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
+from hposvc.spec.notify import Moment, Notify
+from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
+from hposvc.spec.sections import (
+    Checkpoints,
+    Engine,
+    Failure,
+    Fidelity,
+    Price,
+    Register,
+    Resources,
+    Storage,
+    Tracking,
+    Trials,
+)
+from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
+from hposvc.spec.types import (
+    CLOSED,
+    VERSION,
+    Count,
+    Name,
+    Parameters,
+    ParameterValue,
+    Reference,
+    Scalar,
+    Version,
+    Word,
+)
+from hposvc.spec.warm_start import WarmStartSection
+from searchers.searcher import Searcher, under_early_stopping
+from searchers.space import Space
+from trainables.training import Training
+
+Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
+Schedule = Annotated[PlugIn, PlainValidator(partial(registry.read, SCHEDULERS))]
+AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """The definition of a sweep. What `load` returns has passed the checks of `problems`."""
+
+    parameters: Parameters  # as declared; `space` is their parsed form
+    metric: Metric | None = None  # None: `metrics` has several
+    metrics: tuple[Metric, ...] = ()  # 2 to 4 metrics; empty: `metric` is the only one
+    version: Version = VERSION
+    folder: Word | None = None  # base of relative paths; None: each process's working directory
+    name: Name = "sweep"  # prefix of the sweep's id
+    project: Word = "default"  # the MLflow experiment
+    trainable: Reference | None = None  # None: a command, or a simulation
+    command: CommandItems | None = None  # a program and its arguments, in place of a trainable
+    launch: Launch = "rank"  # a process of the command for each rank, or for each node
+    collect: Collect | None = None  # how to read its metrics; None: it calls hposvc.report
+    fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
+    constraints: tuple[str, ...] = ()
+    limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
+    initial: tuple[dict[str, ParameterValue], ...] = ()  # tried first; missing parameters are drawn
+    warm_start: WarmStartSection | None = None  # earlier sweeps to learn from; None: none
+    search: Search = AUTO
+    scheduler: Schedule = FIFO
+    trials: Trials = field(default_factory=Trials)
+    resources: Resources = field(default_factory=Resources)
+    engine: Engine = field(default_factory=Engine)
+    training: Training = field(default_factory=Training)  # strategy: ddp if workers > 1
+    budget: Budget = field(default_factory=Budget)
+    stop: Stop = field(default_factory=Stop)
+    finalists: Finalists | None = None  # None: nothing is trained again
+    baseline: Baseline | None = None  # None: the noise of the metric is not measured
+    price: Price = field(default_factory=Price)  # changes nothing about how the sweep runs
+    failure: Failure = field(default_factory=Failure)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    environment: Environment = field(default_factory=Environment)
+    storage: Storage | None = None  # None: a folder under HPOSVC_HOME
+    tracking: Tracking = field(default_factory=Tracking)
+    register: Register | None = None  # None: nothing is registered
+    notify: Notify = ()  # who is told of which moments
+    seed: Count = 0
+    description: str = ""
+    tags: dict[str, Scalar] = field(default_factory=dict)
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "training", cross_checks.resolve_trials_per_process(self.training, self.trials)
+        )
+
+    def problems(self) -> list[Problem]:
+        """Return what does not fit together between keys.
+
+        Only new specs and new limits are checked: the spec of a recorded sweep was checked when
+        it was recorded, and later versions may have stricter rules.
+        """
+        if absurd := [*bound_problems(self)]:
+            return absurd  # the other checks may build what such a number asks for
+        return [problem for check in cross_checks.CHECKS for problem in check(self)]
+
+    @property
+    def objectives(self) -> tuple[Metric, ...]:
+        """The metrics that are optimised: one, or several."""
+        return self.metrics if self.metric is None else (self.metric,)
+
+    def money(self, rank_s: float) -> float | None:
+        """Return what rank-seconds cost; None: the price is unknown."""
+        price = self.price.of_rank_hour(self.resources.gpus_per_worker)
+        return None if price is None else price * rank_s / 3600
+
+    @property
+    def several(self) -> bool:
+        """Whether there is a front of best trials, rather than one best trial."""
+        return len(self.objectives) > 1
+
+    @cached_property
+    def bounds(self) -> tuple[Limit, ...]:
+        """The limits, parsed."""
+        return tuple(map(read_limit, self.limits))
+
+    @property
+    def works_in(self) -> str | None:
+        """The folder in which trials run; None: each process's present working directory."""
+        return self.environment.working_dir or self.folder
+
+    @property
+    def runnable(self) -> str:
+        """The trainable, command or simulated curve of a trial, as text for people."""
+        return self.trainable or shlex.join(self.command or ()) or str(self.engine.curve)
+
+    @cached_property
+    def space(self) -> Space:
+        """The search space of the declared parameters and constraints."""
+        return Space.from_dict(self.parameters, self.constraints)
+
+    @property
+    def first_points(self) -> tuple[Mapping[str, ParameterValue], ...]:
+        """The points that are tried first: the baseline's, then the initial ones."""
+        if self.baseline is None or self.baseline.params is None:
+            return self.initial
+        return (self.baseline.params, *self.initial)
+
+    @cached_property
+    def plateau(self) -> Plateau | None:
+        """The rule that stops a trial for its own curve, beside any scheduler; None: no rule."""
+        return registry.sibling_option(self.scheduler, "plateau", Plateau)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether a trial may be stopped for its values."""
+        keeps_all = registry.trait(SCHEDULERS, self.scheduler, "keeps_all")
+        return self.plateau is not None or not keeps_all
+
+    def searcher(self) -> Searcher:
+        """Return the search method for this sweep.
+
+        Raises:
+            SpecError: there is no such method, or its options do not fit.
+        """
+        searcher = registry.build(SEARCHERS, self.search)
+        return under_early_stopping(searcher) if self.stops_early else searcher
+
+    @cached_property
+    def moments(self) -> frozenset[Moment]:
+        """The moments that some channel of `notify` is told of."""
+        return frozenset(moment for channel in self.notify for moment in channel.moments)
+
+    @property
+    def plan(self) -> Plan:
+        """The facts about the sweep that a scheduler needs."""
+        metrics = len(self.objectives)
+        return Plan(self.first_step, self.last_step, self.trials.max, self.seed, metrics)
+
+    @property
+    def first_step(self) -> int:
+        """The step of the first rung."""
+        return self.fidelity.min if self.fidelity else 1
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which a trial is over; None: it is over when its trainable returns.
+
+        A simulated curve never returns, so without a fidelity its trials have one step.
+        """
+        if self.fidelity is None:
+            return 1 if self.engine.traits.simulated else None
+        return self.fidelity.max
