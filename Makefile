@@ -38,7 +38,7 @@ serve: install
 # On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
 # at a time, since many tests wait for processes; a file's tests share what they have started.
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
-PYTEST := $(BIN)/pytest -q --durations=50 -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
+PYTEST := $(BIN)/pytest -q --durations=100 -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
 # What a change is held against: 20 minutes on two cores. Many tests wait for processes, so lint
 # runs beside them.

@@ -23,10 +23,19 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path[:0] = [str(SUPPORT), str(SUPPORT / "schedulers")]
 sys.path += [str(EXAMPLES / name) for name in ("", "images", "language_model", "tables")]
 
+# What a test needs beside this process, by the fixture that starts it: tests get these marks
+# whoever wrote them, so that `-m "not ray and not ranks and not postgres"` starts none of it.
+KINDS = {"shared_ray": "ray", "remote": "ray", "on_ranks": "ranks", "postgres": "postgres"}
+
 if TYPE_CHECKING:
     from browser import Opener
     from playwright.sync_api import Browser
     from remote_cluster import Remote
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for fixture in KINDS.keys() & {*getattr(item, "fixturenames", ())}:
+        item.add_marker(KINDS[fixture])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -227,11 +227,6 @@ class Team:
 
     # What is killed
 
-    def kill_server(self) -> None:
-        assert self.server is not None
-        self.server.kill()
-        self.serve()
-
     def kill_driver(self) -> bool:
         drivers = [process for process in self.terminal.processes() if _drives(process)]
         if not drivers:

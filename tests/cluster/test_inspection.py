@@ -5,6 +5,7 @@ import time
 
 import pytest
 import ray
+from waiting import until
 
 from cluster import inspection, launch
 from cluster.inspection import Inspection, stored_results
@@ -66,13 +67,10 @@ def fleet(cluster, monkeypatch, request):
 
 def test_a_node_is_looked_at_once(cluster):
     [node] = ray.nodes()
-    looking, judged = Inspection(), {}
+    looking = Inspection()
     looking.look([node])
     assert looking.busy
-    deadline = time.monotonic() + DEADLINE_S
-    while not judged:
-        assert time.monotonic() < deadline
-        judged = looking.judged()
+    judged = until(looking.judged)
     assert not looking.busy
     assert judged[node["NodeID"]].name == node["NodeName"]
     assert stored_results()[node["NodeID"]]["speeds"]

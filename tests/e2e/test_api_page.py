@@ -4,9 +4,9 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import get_args
 
+import pages
 import pytest
 import served
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,8 +17,8 @@ from hposvc.events import Event
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("api.md")
+BLOCKS = pages.fenced(PAGE)
 
 
 def listed(title):

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pages
 import pytest
 
 from hposvc.cli.main import commands
@@ -12,8 +13,8 @@ from trainables.memory_estimation.gpus import MEMORY_MIB
 pytestmark = [pytest.mark.ray, pytest.mark.full]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "cost.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("cost.md")
+BLOCKS = pages.fenced(PAGE)
 
 
 @pytest.mark.timeout(900)

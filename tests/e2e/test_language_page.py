@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 import torch
 from gpt import Gpt, Sizes
@@ -15,8 +16,8 @@ from hposvc import spec as specs
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "language-model.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("language-model.md")
+BLOCKS = pages.fenced(PAGE)
 
 
 def blocks(language):

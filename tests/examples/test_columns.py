@@ -64,39 +64,3 @@ def test_tables_of_scikit_learn_are_read_by_name(name, rows, classes):
     columns = read(name, None, "auto")
     assert (len(columns), len(columns.classes)) == (rows, classes)
     assert name in BUNDLED
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("win", None, "auto"), r"data is 'win', which is no file here; .* nearest is 'wine'"),
-        (("wine", "target", "auto"), "target is 'target'; wine has its own, so leave it out"),
-        ((None, None, "auto"), "target is not given; name the column of .*: area, street, garden"),
-        ((None, "prise", "auto"), "'prise', which is no column; the nearest is 'price'"),
-        ((None, "area", "auto"), "target 'area' is missing in 1 rows, first in row 3"),
-        ((None, "empty", "auto"), "target 'empty' is missing in 4 rows, first in row 1"),
-        (
-            (None, "price", "class"),
-            "target 'price': 199.0, 250.5, 300.0, 410.0 are in one row each",
-        ),
-    ],
-)
-def test_what_cannot_be_learned_is_named(homes, options, message):
-    data, target, predicts = options
-    with pytest.raises(ValueError, match=message):
-        read(data or str(homes), target, predicts)
-
-
-@pytest.mark.parametrize(
-    ("columns", "predicts", "message"),
-    [
-        ({"x": [1, 2, 3], "y": ["a", "a", "a"]}, "auto", "target 'y' has 1 value in 3 rows"),
-        ({"x": [1, 2, 3], "y": [2.5, np.inf, 1]}, "number", "target 'y' is inf in row 2"),
-        ({"x": [1, -np.inf], "y": [2.5, 1]}, "auto", "column 'x' is -inf in row 2; give finite"),
-        ({"x": [1, 2], "y": ["low", "high"]}, "number", "'low' in row 1, which is no number"),
-        ({"x": [None, None], "y": [0.5, 1]}, "auto", "no other column has a value to go by"),
-    ],
-)
-def test_values_that_cannot_be_learned_are_named(columns, predicts, message):
-    with pytest.raises(ValueError, match=message):
-        from_frame(pd.DataFrame(columns), "y", predicts)

@@ -3,9 +3,6 @@
 Axes: B texts, T tokens, V words of the vocabulary.
 """
 
-from dataclasses import replace
-
-import pytest
 import torch
 from gpt import Gpt, Sizes, rotate, turns
 from torch import Tensor
@@ -48,19 +45,3 @@ def test_rotated_products_depend_on_the_distance_alone():
     torch.testing.assert_close(rotate(query, angles[:, :1]), query)
     norms = rotate(query.expand(1, 1, 12, 8), angles).norm(dim=-1)
     torch.testing.assert_close(norms, query.norm().expand(1, 1, 12), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"width": 10, "heads": 2},
-            "width is 10, heads is 2; give a width that is a multiple of 4",
-        ),
-        ({"layers": 0}, "layers is 0; give 1 or more"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-    ],
-)
-def test_impossible_sizes_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        replace(SIZES, **options)

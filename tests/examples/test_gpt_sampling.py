@@ -62,16 +62,3 @@ def test_unlikely_tokens_are_cut():
     sharp = token_probabilities(logits, Sampling(temperature=0.5))[0]
     torch.testing.assert_close(sharp, torch.tensor([0.01, 0.25, 0.0225, 0.0625]) / 0.345)
     torch.testing.assert_close(token_probabilities(logits, Sampling()), logits.exp())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": -1}, "temperature is -1; give 0 or more"),
-        ({"top_k": 0}, "top_k is 0; give 1 or more"),
-        ({"top_p": 0.0}, "top_p is 0.0; give more than 0"),
-    ],
-)
-def test_impossible_samplings_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Sampling(**options)

@@ -69,17 +69,3 @@ def test_a_tensor_group_splits_all_of_a_block_but_its_norms():
         "attention.output": "rowwise",
         "gated.down": "rowwise",
     }
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"kind": "tree"}, "kind is 'tree'; choose one of mlp, resnet, ft"),
-        ({"depth": 0}, "depth is 0; give 1 or more"),
-        ({"kind": "ft", "width": 30}, "width is 30, heads is 4; of ft the width is a multiple"),
-        ({"dropout": 1.0}, "dropout is 1.0; give 0 or more, below 1"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Shape(**wrong)

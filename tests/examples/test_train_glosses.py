@@ -39,20 +39,6 @@ def test_a_short_run_learns_more_than_the_largest_class():
     assert trained == 6 * 2 * 8 * (384 + 384) + 384 * 26 + 26
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"samples": 10**6}, "samples is 1000000; there are 81115 glosses"),
-        ({"length": 0}, "length is 0; give 1 or more"),
-        ({"targets": ""}, "targets is empty; name the layers to adapt"),
-        ({"targets": "*.qeury"}, r"'\*.qeury' fits none; there are .*query"),
-    ],
-)
-def test_what_cannot_work_is_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Glosses(**wrong).train(Worker.alone())
-
-
 def test_what_is_not_installed_is_named_with_how_to():
     with pytest.raises(FileNotFoundError, match=r"no-such .* needed; pip install 'hposvc\[exam"):
         installed("no-such", "no/file")

@@ -4,7 +4,6 @@ Axes: N windows, T tokens.
 """
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -94,22 +93,3 @@ def test_shakespeare_is_there_without_a_network():
     assert "To be, or not to be,--that is the question:--" in text
     data = corpus("shakespeare", 0.01, 256, 64).data
     assert (len(data.train), len(data.validation)) == (708, 78)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text": "nowhere.txt"}, "text is 'nowhere.txt', which is no file here"),
-        ({"length": 2000}, "its validation part has"),
-    ],
-)
-def test_a_text_that_cannot_be_read_is_refused(task, options, message):
-    with pytest.raises(ValueError, match=message):
-        replace(task, **options).load_data()
-
-
-def test_options_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="share is 0"):
-        GptText(share=0)
-    with pytest.raises(ValueError, match="prompt is empty"):
-        GptText(prompt="")

@@ -19,15 +19,6 @@ def test_digits_are_learned_by_each_network(kind, least):
     assert worker.reports[-1].metrics["val/accuracy"] > least
 
 
-def test_what_cannot_be_built_is_refused_with_what_to_give():
-    with pytest.raises(ValueError, match="kind is 'rnn'; choose one of cnn, resnet, vit"):
-        Images(kind="rnn")
-    with pytest.raises(ValueError, match="of a vit it is a multiple of 16"):
-        Images(kind="vit", width=20)
-    with pytest.raises(ValueError, match="data is 'cifar'; choose one of digits, fashion"):
-        Images(data="cifar")
-
-
 def test_moved_images_are_the_old_ones_a_few_pixels_away_or_mirrored():
     torch.manual_seed(0)
     frame = torch.zeros(64, 28, 28, dtype=torch.uint8)

@@ -111,19 +111,3 @@ def test_rotary_frequencies_stay_exact_in_coarse_formats(home):
     model.to(torch.bfloat16)
     assert torch.equal(model.get_submodule("model.rotary_emb").inv_freq, frequencies)
     assert all(weight.dtype == torch.bfloat16 for weight in model.parameters())
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"model": "no/such folder"}, "model is 'no/such folder', .* cannot be loaded"),
-        ({"text": "none.txt"}, r"text is 'none.txt', which is no file here"),
-        ({"length": 5000}, "give a longer text, or a smaller length"),
-        ({"lora_targets": "*.query"}, r"lora targets: '\*.query' fits none; there are"),
-        ({"lora_rank": -1}, "rank is -1; give 1 or more"),
-        ({"validation": 1.0}, "validation is 1.0; give a share between 0 and 1"),
-    ],
-)
-def test_what_cannot_work_is_named(home, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        replace(task_of(home), **wrong).train(Worker.alone())

@@ -90,19 +90,3 @@ def test_coarse_formats_learn_as_well(goods, precision):
     task = Tables(data=goods, target="price", kind="ft", width=16, depth=1, lr=1e-2, batch=16)
     task.train(worker)
     assert worker.reports[-1].metrics["val/r2"] > 0.6
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"kind": "tree"}, "kind is 'tree'; choose one of mlp, resnet, ft"),
-        ({"scaling": "none"}, "scaling is 'none'; choose one of standard, quantile"),
-        ({"predicts": "classes"}, "predicts is 'classes'; choose one of auto, class, number"),
-        ({"validation": 1.0}, "validation is 1.0; give a share between 0 and 1"),
-        ({"target": "malignant"}, "breast_cancer has its own, so leave it out"),
-        ({"data": "brest_cancer"}, "no file here; .* the nearest is 'breast_cancer'"),
-    ],
-)
-def test_what_cannot_work_is_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Tables(**wrong).train(Worker.alone())

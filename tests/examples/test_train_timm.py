@@ -42,19 +42,3 @@ def test_a_head_is_trained_alone(kind):
         name for name, tensor in model.state_dict().items() if not tensor.equal(before[name])
     }
     assert all(name.endswith("num_batches_tracked") for name in changed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"model": "resnet81"}, "'resnet81', which timm does not know; the nearest are resnet18"),
-        ({"model": "resnet18.a9_in1k"}, "no weights of that tag; .* resnet18.a1_in1k"),
-        ({"trained": "head"}, "trained is 'head', and pretrained false"),
-        ({"trained": "body"}, "trained is 'body'; choose one of all, head"),
-        ({"data": "cifar"}, "data is 'cifar'; choose one of digits, fashion"),
-        ({"side": 0}, "side is 0; give 1 pixel or more"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(kind, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        kind(**wrong)

@@ -149,6 +149,12 @@ def tracked(home: Home) -> Tracked:
     return Tracked(MlflowClient(home.tracking_uri))
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that caches the databases of a recorded sweep, which takes long to make."""
+    return tmp_path_factory.mktemp("told")
+
+
 @pytest.fixture(scope="session")
 def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("curves")
@@ -196,7 +202,7 @@ def postgres() -> Iterator[str]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of an empty database: SQLite, then Postgres."""
     if request.param == "sqlite":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 from agent_clients import open_bench
+from waiting import until
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
@@ -138,10 +139,7 @@ def in_slots(home):
 
 def await_none(found):
     """Wait until the function finds nothing."""
-    deadline = time.monotonic() + PATIENCE_S
-    while left := found():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    until(lambda: not found(), found)
 
 
 def _command(pid):

@@ -1,6 +1,8 @@
 """Sweeps over the learning rate of a training with a framework, in this process."""
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,43 @@ def sweep(train, home, metric, rates, **sections):
         "tracking": {"send_to": []},
     }
     return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
+
+
+def swept(folder, metric, rates, fit, steps, trials=5, eta=2):
+    """Run a sweep of fit(rate, count) whose trials pause at rungs.
+
+    Returns:
+        Its result, and how often each (rate, number) was counted.
+    """
+
+    def train(config):
+        def count(number):
+            with (folder / "counted").open("a") as lines:
+                lines.write(json.dumps([config["rate"], number]) + "\n")
+
+        fit(config["rate"], count)
+
+    result = sweep(
+        train,
+        folder / "home",
+        metric,
+        rates,
+        fidelity={"unit": "epoch", "max": steps},
+        scheduler={"type": "asha", "mode": "promote", "eta": eta},
+        trials={"max": trials},
+    )
+    lines = (folder / "counted").read_text().splitlines()
+    return result, Counter(tuple(json.loads(line)) for line in lines)
+
+
+def check_rungs(result, counted, numbers_of, repeats=False):
+    """Trials were stopped, or paused and completed, with each number of their steps once."""
+    trials = result.trials
+    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
+    assert max(trials["attempts"]) > 1
+    assert (max(counted.values()) > 1) is repeats
+    for rate, step in zip(trials["rate"], trials["step"], strict=True):
+        assert sorted(n for given, n in counted if given == rate) == [*numbers_of(step)]
 
 
 def longest(result):

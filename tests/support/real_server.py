@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import getsource
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 import toys
+from waiting import until
 
 from hposvc.server.child_drivers import VERB
 
@@ -53,14 +53,6 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     root = f"{Path(__file__).parents[2]}"
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     return {**kept, "HPOSVC_HOME": f"{home}", "PYTHONPATH": root, **variables}
-
-
-def until(holds: Callable[[], object], what: Callable[[], object] = lambda: "") -> None:
-    """Wait for a condition, for two minutes at most; then fail with `what`."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
 
 
 class Served:

@@ -1,9 +1,8 @@
 """A server's application in this process, for tests of its routes."""
 
 import io
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,6 @@ def client(home: Path) -> Iterator[TestClient]:
     app = create_app(Service(api.Sweeps.open(home)))
     with TestClient(app, base_url=ADDRESS, raise_server_exceptions=False) as served:
         yield served
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.02)
 
 
 @contextmanager

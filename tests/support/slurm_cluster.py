@@ -11,11 +11,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from waiting import until
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun")
 MISSING = [
@@ -120,13 +121,13 @@ def slurm_cluster(**variables: str) -> Iterator[SlurmCluster]:
         for daemon in daemons:
             processes.append(_start(daemon, cluster))
             if daemon[0] == "munged":
-                _await(lambda: (folder / "munge.socket").exists(), cluster)
-        _await(lambda: _idle_nodes(cluster) == len(NODES), cluster)
+                until((folder / "munge.socket").exists, cluster.logs)
+        until(lambda: _idle_nodes(cluster) == len(NODES), cluster.logs)
         yield cluster
     finally:
         with suppress(AssertionError, subprocess.TimeoutExpired):
             cluster.run("scancel", "--user", user)
-            _await(lambda: cluster.run("squeue", "-h") == "", cluster)
+            until(lambda: cluster.run("squeue", "-h") == "", cluster.logs)
         for process in reversed(processes):
             process.terminate()
             try:
@@ -153,13 +154,6 @@ def _idle_nodes(cluster: SlurmCluster) -> int:
         text=True,
     )
     return sum(map(int, asked.stdout.split()))
-
-
-def _await(holds, cluster: SlurmCluster) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, cluster.logs()
-        time.sleep(0.1)
 
 
 def _free_ports(count: int) -> list[int]:

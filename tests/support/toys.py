@@ -114,14 +114,6 @@ def leaks(params, worker):
     worker.report(1, {"loss": float(was_changed), "pid": os.getpid()})
 
 
-def endless(params, worker):
-    """Never finish the first step, with params['bad']."""
-    for step in worker.steps():
-        while params["bad"]:
-            time.sleep(0.1)
-        worker.report(step, {"loss": 1.0})
-
-
 def obedient(params, worker):
     """Add lr at each step, from the checkpoint on; at step params['at'] do params['do'].
 

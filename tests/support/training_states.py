@@ -73,7 +73,3 @@ def trained(**options) -> TrainingState:
 def saved(folder: Path, state: TrainingState) -> Path:
     write(take(state), folder)
     return folder
-
-
-def trained_tensors(state: TrainingState) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in state.model.state_dict().items() if "extra" not in name}

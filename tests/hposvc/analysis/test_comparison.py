@@ -108,18 +108,6 @@ def test_at_most_one_in_twenty_equal_searchers_is_called_better(paired):
     assert called <= 9  # 4 expected
 
 
-def test_a_real_difference_is_found():
-    rng = np.random.default_rng(3)
-    found = sum(
-        compare([*runs_of("a", a.standard_normal(10)), *runs_of("b", a.standard_normal(10) - 2)])
-        .standings[1]
-        .verdict
-        == "better"
-        for a in rng.spawn(20)
-    )
-    assert found >= 18
-
-
 def test_a_group_counts_as_better_at_a_higher_level_among_many():
     rng = np.random.default_rng(4)
     called = 0

@@ -1,9 +1,8 @@
 """The events that messages of ranks become, and the configuration of a slot."""
 
 import pytest
-from simulated_sweeps import make_spec
 
-from hposvc.backends.backend import Setting, to_events
+from hposvc.backends.backend import to_events
 from hposvc.events import Checkpointed, Ended, Reported
 from trainables.link import Report
 from trainables.runtime.assignment import Outcome
@@ -38,11 +37,3 @@ def test_a_checkpoint_is_journaled_before_the_report_that_brings_it():
 def test_a_failure_has_the_cause_that_decides_about_its_retry(kind, cause, damaged):
     [failed] = to_events(Outcome(7, kind, "so it was"), "t0003", 1.0)
     assert (failed.cause, failed.damaged, failed.message) == (cause, damaged, "so it was")
-
-
-def test_a_slot_is_configured_as_the_spec_says(tmp_path):
-    spec = make_spec(seed=5, checkpoints={"every": 3}, failure={"stall": "90s"})
-    config = Setting("s", spec, tmp_path, tmp_path, secrets={"KEY": "x"}).slot_config()
-    assert (config.metrics, config.total, config.every) == (("loss",), 9, 3)
-    assert (config.seed, config.stall_s, config.world_size, config.gpu) == (5, 90.0, 1, False)
-    assert config.secrets == {"KEY": "x"}

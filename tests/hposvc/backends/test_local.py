@@ -125,11 +125,6 @@ def test_an_order_says_where_it_runs(engine):
     await_events(local, Ended)
 
 
-def test_no_cluster_is_asked_even_if_there_is_one(tmp_path, module):
-    spec = make_spec(engine="local", trainable=f"{module}:train")
-    LocalBackend(Setting("s", spec, tmp_path / "sweep", tmp_path, "127.0.0.1:1")).close()
-
-
 def test_the_trainable_waits_until_its_report_was_taken(engine, module):
     local = engine()
     local.start(order(), {})
@@ -137,20 +132,6 @@ def test_the_trainable_waits_until_its_report_was_taken(engine, module):
     assert local._messages.empty()
     assert running_thread(local).is_alive()
     assert [event.step for event in local.events(20.0) if isinstance(event, Reported)] == [2]
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_stop_is_seen_where_the_trainable_reports(engine, module, how):
-    local = engine("hesitant")
-    local.start(order(until=9), {})
-    await_events(local, Reported)
-    if how == "stop":
-        local.decide(1, "stop")
-    else:
-        local.kill(1)
-    assert [event.kind for event in await_events(local, Ended)] == ["ended"]
-    assert sys.modules[module].SEEN == [("t0001", 1, 0), "stopped"]
-    assert local.capacity() == 1
 
 
 def test_a_trainable_that_exits_fails_instead_of_hanging(engine):

@@ -49,34 +49,3 @@ def test_a_trial_goes_on_with_smaller_micro_batches_from_its_checkpoint(sweeps, 
     assert [(order.first, order.shrink) for order in orders] == [(1, 0), (2, 1), (2, 2)]
     first = next(event.saved for event in events if isinstance(event, Checkpointed))
     assert [order.start for order in orders] == [None, first, first]
-
-
-def test_where_one_sample_does_not_fit_the_trial_has_failed_for_good(sweeps):
-    values = {"lr": 0.1, "last": {"values": [0, 3]}}
-    status, trials, _ = run(
-        sweeps, "Fits", parameters=values, search="grid", trials={"max": 2, "parallel": 1}
-    )
-    assert status["state"] == "COMPLETED"
-    outcomes = [
-        (trial["params"]["last"], trial["state"], trial["reason"], trial["shrink"])
-        for trial in trials
-    ]
-    assert sorted(outcomes) == [(0, "COMPLETED", "", 2), (3, "FAILED", "oom", 2)]
-
-
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_trial_that_says_it_diverged_is_stopped_and_not_tried_again(sweeps, workers):
-    failure = {"nan": "skip", "user_retries": 5, "infra_retries": 5}
-    status, (trial,), events = run(sweeps, "Diverges", workers, failure=failure)
-    assert status["state"] == "FAILED", "no trial has a value"
-    assert (trial["state"], trial["reason"]) == ("STOPPED", "diverged")
-    assert (trial["value"], trial["step"], trial["attempts"]) == (None, 2, 1)
-    [failed] = [event for event in events if isinstance(event, Failed)]
-    assert (failed.cause, failed.message) == ("diverged", "nan: skip was of no use")
-
-
-def test_a_function_is_told_that_it_can_t_do_as_failure_nan_says(sweeps):
-    _, (trial,), events = run(sweeps, "function", failure={"nan": "rollback"})
-    assert (trial["state"], trial["reason"]) == ("FAILED", "user")
-    [failed] = [event for event in events if isinstance(event, Failed)]
-    assert "failure.nan is rollback, but fragile_toys:function makes its" in failed.message

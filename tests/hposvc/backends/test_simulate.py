@@ -76,20 +76,6 @@ def test_a_clock_goes_on_from_where_an_earlier_driver_left_it(cluster):
     assert watch(slots)[0] == (101.0, 1, 1)
 
 
-def test_a_checkpoint_comes_before_its_report(cluster):
-    slots = cluster(checkpoints={"every": 2})
-    slots.start(order(1, until=3), {})
-    kinds = [event.kind for _ in range(3) for event in slots.events(0.0)]
-    assert kinds == ["reported", "checkpointed", "reported", "checkpointed", "reported", "ended"]
-
-
-def test_a_stop_in_mid_step_is_seen_at_the_next_report(cluster):
-    slots = cluster()
-    slots.start(order(1), {})
-    slots.decide(1, "stop")
-    assert watch(slots) == [(1.0, 1, 1), (1.0, 1, "ended")]
-
-
 def test_a_kill_waits_for_no_report(cluster):
     slots = cluster()
     slots.start(order(1), {})

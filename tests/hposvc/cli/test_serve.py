@@ -7,7 +7,7 @@ import sys
 
 import httpx
 import pytest
-from served import until
+from waiting import until
 
 
 def test_an_address_that_others_reach_is_refused_without_tls(hposvc):

@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pages
 import pytest
 from ruamel.yaml import YAML
 from simulated_sweeps import make_spec
@@ -12,8 +13,8 @@ from hposvc import api
 from searchers.gp.searcher import GaussianProcess
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "gp.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("gp.md")
+BLOCKS = pages.blocks("gp.md", "yaml")
 SPECS = [YAML(typ="safe", pure=True).load(block) for block in BLOCKS]
 CURVE = """
 import math

@@ -1,16 +1,15 @@
 """docs/metrics.md: its specs run as they stand there."""
 
 import re
-from pathlib import Path
 
+import pages
 import pytest
 from ruamel.yaml import YAML
 from simulated_sweeps import make_spec
 
 from hposvc import api
 
-PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("metrics.md", "yaml")
 MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
 
 

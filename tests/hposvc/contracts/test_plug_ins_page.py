@@ -2,22 +2,15 @@
 
 import json
 import re
-from pathlib import Path
 
+import pages
 import pytest
 from ruamel.yaml import YAML
 
 from hposvc.cli.main import main
 
-PAGE = (Path(__file__).parents[3] / "docs" / "plug-ins.md").read_text()
-FILES = {
-    re.match(r'"""(\w+\.py): ', block)[1]: block
-    for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-}
-SECTIONS = [
-    YAML(typ="safe").load(block)
-    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-]
+FILES = {re.match(r'"""(\w+\.py): ', block)[1]: block for block in pages.blocks("plug-ins.md")}
+SECTIONS = [YAML(typ="safe").load(block) for block in pages.blocks("plug-ins.md", "yaml")]
 CURVE = """
 def curve(params, step):
     return {"loss": (params["x"] - 1.0) ** 2 + 1 / step}, 1.0

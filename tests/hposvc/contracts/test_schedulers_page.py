@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 from invariants import check
 from ruamel.yaml import YAML
@@ -15,8 +16,8 @@ from hposvc.spec.registry import SCHEDULERS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGE = (DOCS / "schedulers.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("schedulers.md")
+BLOCKS = pages.blocks("schedulers.md", "yaml")
 PICTURES = re.findall(r"\]\((schedulers/.*?\.svg)\)", PAGE)
 LARGEST = 150_000  # bytes of a picture
 BASE = {

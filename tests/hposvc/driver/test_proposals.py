@@ -1,10 +1,10 @@
 """Proposals: never repeated, refreshed when results come in, and off the main loop."""
 
 import threading
-import time
 
 import pytest
 from simulated_sweeps import make_spec
+from waiting import until
 
 from hposvc.driver.proposals import BackgroundProposer, SearchExhausted, SyncProposer, propose
 from hposvc.errors import PlugInFailed
@@ -13,16 +13,6 @@ from searchers.searcher import Observation, Proposal
 
 WIDE = {"lr": {"min": 1e-4, "max": 10.0}}
 GRID = {"a": {"values": list(range(6))}, "b": {"values": ["x", "y", "z"]}}
-
-
-def await_proposal(proposer, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        proposal = proposer.take()
-        if proposal is not None:
-            return proposal
-        threading.Event().wait(0.001)
-    raise TimeoutError("no proposal came")
 
 
 def pending(proposals):
@@ -36,7 +26,7 @@ def collect(proposer, count, results=0):
     taken = []
     for _ in range(count):
         proposer.look_ahead(lambda: pending(taken), count - len(taken), results)
-        taken.append(await_proposal(proposer))
+        taken.append(until(proposer.take))
     proposer.look_ahead(lambda: pending(taken), 0, results)
     return taken
 
@@ -67,7 +57,7 @@ def test_no_proposal_comes_twice_and_the_end_is_told(ahead, method):
     assert len({tuple(proposal.params.items()) for proposal in taken}) == 18
     proposer.look_ahead(lambda: pending(taken), 12, 0)
     with pytest.raises(SearchExhausted):
-        await_proposal(proposer)
+        until(proposer.take)
 
 
 @pytest.mark.parametrize("method", ["random", "sobol", "grid"])
@@ -77,7 +67,7 @@ def test_what_does_not_learn_proposes_the_same_whatever_the_timing(ahead, method
     assert collect(ahead(spec, search(spec)), 12) == inline
     proposer = ahead(spec, search(spec))
     proposer.look_ahead(list, 12, 0)
-    assert [await_proposal(proposer) for _ in range(12)] == inline
+    assert [until(proposer.take) for _ in range(12)] == inline
 
 
 @pytest.mark.parametrize("method", ["random", "sobol", "grid", "gp", "tpe"])
@@ -136,7 +126,7 @@ def test_a_searcher_that_exits_does_not_take_the_thread_of_proposals_along(ahead
     proposer = ahead(make_spec(parameters=WIDE), Leaving())
     proposer.look_ahead(list, 1, 0)
     with pytest.raises(PlugInFailed, match=type(raised).__name__):
-        await_proposal(proposer)
+        until(proposer.take)
 
 
 class Answering:

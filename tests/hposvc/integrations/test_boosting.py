@@ -1,27 +1,23 @@
 """XGBoost and LightGBM in real sweeps, by the line of docs/boosting.md."""
 
-import json
-import re
-from collections import Counter, defaultdict
-from pathlib import Path
-
+import framework_sweeps
 import lightgbm
 import numpy as np
+import pages
 import pytest
 import xgboost
 from framework_sweeps import sweep
 
 import hposvc
 
-PAGE = (Path(__file__).parents[3] / "docs" / "boosting.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("boosting.md")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 5))
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=300) > 0).astype(int)
 ROUNDS, EVERY = 18, 2
 
 
-def boost_xgboost(rate, rounds, count):
+def boost_xgboost(rate, count):
     class Count(xgboost.callback.TrainingCallback):
         def before_iteration(self, model, epoch, evals_log):
             count(model.num_boosted_rounds())
@@ -31,7 +27,7 @@ def boost_xgboost(rate, rounds, count):
     return xgboost.train(
         {"objective": "binary:logistic", "eta": rate, "max_depth": 2, "nthread": 1},
         xgboost.DMatrix(X[:200], Y[:200]),
-        num_boost_round=hposvc.xgboost.rounds_left(rounds),
+        num_boost_round=hposvc.xgboost.rounds_left(ROUNDS),
         evals=[(held_out, "val")],
         verbose_eval=False,
         xgb_model=hposvc.xgboost.checkpoint(),
@@ -39,7 +35,7 @@ def boost_xgboost(rate, rounds, count):
     )
 
 
-def boost_lightgbm(rate, rounds, count):
+def boost_lightgbm(rate, count):
     def counting(env):
         count(env.model.current_iteration())
 
@@ -55,7 +51,7 @@ def boost_lightgbm(rate, rounds, count):
             "verbosity": -1,
         },
         data,
-        num_boost_round=rounds,
+        num_boost_round=ROUNDS,
         valid_sets=[lightgbm.Dataset(X[200:], Y[200:], reference=data)],
         valid_names=["val"],
         init_model=hposvc.lightgbm.checkpoint(),
@@ -71,61 +67,24 @@ LIBRARIES = {
 
 @pytest.fixture(params=LIBRARIES, scope="module")
 def swept(request, tmp_path_factory):
-    """The library's name, the result of a sweep under ASHA, and the file with its rounds."""
+    """The library's name, the result of a sweep under ASHA, and the rounds of its trials."""
     boost, metric = LIBRARIES[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
-    file = folder / "rounds"
-
-    def train(config):
-        def count(rounds):
-            with file.open("a") as lines:
-                lines.write(json.dumps([config["rate"], rounds]) + "\n")
-
-        boost(config["rate"], ROUNDS, count)
-
-    result = sweep(
-        train,
-        folder / "home",
-        metric,
-        (1e-4, 0.5),
-        fidelity={"unit": "two rounds", "max": ROUNDS // EVERY},
-        scheduler={"type": "asha", "mode": "promote"},
-        trials={"max": 9},
-    )
-    return request.param, result, file
-
-
-def completed(result):
-    """The row of a trial that was trained to its end."""
-    trials = result.trials
-    return trials[trials["state"] == "COMPLETED"].iloc[0]
+    folder, steps = tmp_path_factory.mktemp(request.param), ROUNDS // EVERY
+    return request.param, *framework_sweeps.swept(folder, metric, (1e-4, 0.5), boost, steps, 9, 3)
 
 
 def test_trials_stop_at_rungs_and_go_on_without_repeating_a_round(swept):
-    _, result, file = swept
-    trials = result.trials
-    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
-    begun = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
-    assert max(begun.values()) == 1
-    rounds = defaultdict(list)
-    for rate, round_ in begun:
-        rounds[rate].append(round_)
-    for rate, step in zip(trials["rate"], trials["step"], strict=True):
-        assert rounds[rate] == [*range(step * EVERY)]
-    assert max(trials["attempts"]) > 1
+    _, result, begun = swept
+    framework_sweeps.check_rungs(result, begun, lambda step: range(step * EVERY))
 
 
 def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):
     name, result, _ = swept
-    longest = completed(result)
+    trial = framework_sweeps.longest(result)
     boost, metric = LIBRARIES[name]
-    boost(longest["rate"], ROUNDS, lambda rounds: None)  # outside a sweep: printed
-    printed = capsys.readouterr().err.splitlines()
-    assert len(printed) == ROUNDS // EVERY
-    alone = [float(re.search(rf"'{metric}': ([^,}}]+)", line)[1]) for line in printed]
-    curves = result.curves
-    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[metric]
-    assert [*reported] == pytest.approx(alone, rel=1e-5)
+    boost(trial["rate"], lambda rounds: None)  # outside a sweep: printed
+    printed, steps = capsys.readouterr().err, ROUNDS // EVERY
+    framework_sweeps.check_curves(result, trial["trial"], printed, (metric,), steps)
 
 
 def test_the_checkpoint_is_the_model(swept):
@@ -144,15 +103,10 @@ def test_the_checkpoint_is_the_model(swept):
 def test_a_retried_trial_is_as_long_as_any_other(library, breaks_at, tmp_path):
     """Without fidelity, nobody but the callback knows where the trial ends."""
     boost, metric = LIBRARIES[library]
-    failed = tmp_path / "failed"
 
     def train(config):
-        def fail_once(rounds):
-            if rounds == breaks_at and not failed.exists():
-                failed.touch()
-                raise RuntimeError("the first attempt breaks")
-
-        boost(config["rate"], ROUNDS, fail_once)
+        fail_once = framework_sweeps.break_once(tmp_path, breaks_at)
+        boost(config["rate"], fail_once)
         fail_once(ROUNDS)
 
     retries = {"failure": {"user_retries": 1}}

@@ -1,6 +1,5 @@
 """CatBoost in real sweeps, by the line of docs/boosting.md; its page is run by test_boosting."""
 
-import re
 from functools import partial
 
 import framework_sweeps
@@ -77,24 +76,13 @@ def test_trials_stop_at_rungs_with_the_values_of_a_whole_training(mode, tmp_path
         assert counted == step * EVERY - (state == "STOPPED")
     longest = trials[trials["state"] == "COMPLETED"].iloc[-1]
     assert boost(longest["rate"]).tree_count_ == ROUNDS  # outside a sweep: printed
-    printed = capsys.readouterr().err
-    alone = [float(value) for value in re.findall(r"'validation/Logloss': ([0-9.e-]+)", printed)]
-    curves = result.curves
-    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[METRIC]
-    assert [*reported] == pytest.approx(alone, rel=1e-5)
-    assert len(alone) == ROUNDS // EVERY
+    printed, steps = capsys.readouterr().err, ROUNDS // EVERY
+    framework_sweeps.check_curves(result, longest["trial"], printed, (METRIC,), steps)
 
 
 def test_a_failed_training_begins_anew(tmp_path):
-    failed = tmp_path / "failed"
-
     def train(config):
-        def fail_once(rounds):
-            if rounds == 11 and not failed.exists():
-                failed.touch()
-                raise RuntimeError("the first attempt breaks")
-
-        boost(config["rate"], fail_once)
+        boost(config["rate"], framework_sweeps.break_once(tmp_path, 11))
 
     result = sweep(train, tmp_path / "home", failure={"user_retries": 1})
     assert [*result.trials["attempts"]] == [2]

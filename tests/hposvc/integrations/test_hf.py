@@ -1,13 +1,12 @@
 """Hugging Face's Trainer in real sweeps, by the lines of docs/hugging-face.md."""
 
 import json
-import re
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import framework_sweeps
 import numpy as np
+import pages
 import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -15,8 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import hposvc
 from hposvc.errors import SpecError
 
-PAGE = (Path(__file__).parents[3] / "docs" / "hugging-face.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("hugging-face.md")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(48, 4)).astype("float32")
 ROWS = [{"pixels": x, "labels": float(x.sum())} for x in X]
@@ -51,41 +49,30 @@ def trainer_of(folder, rate=0.01, callbacks=(), **options):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The result of a sweep under ASHA, and the file with the updates of its trials."""
+    """The result of a sweep under ASHA, and the updates of its trials."""
     folder = tmp_path_factory.mktemp("hf")
-    file = folder / "updates"
 
-    class Count(TrainerCallback):
-        def on_step_end(self, args, state, control, **_):
-            with file.open("a") as lines:
-                lines.write(json.dumps([args.learning_rate, state.global_step]) + "\n")
-
-    def train(config):
-        trainer = trainer_of(folder / "out", config["rate"], [Count()])
+    def train(rate, count):
+        trainer = trainer_of(folder / "out", rate, [counting(count)])
         trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
         trainer.evaluate()  # is no step
 
-    result = framework_sweeps.sweep(
-        train,
-        folder / "home",
-        "eval_loss",
-        (1e-3, 0.1),
-        fidelity={"unit": "epoch", "max": EPOCHS},
-        scheduler={"type": "asha", "mode": "promote", "eta": 2},
-        trials={"max": 5},
-    )
-    return result, file
+    return framework_sweeps.swept(folder, "eval_loss", (1e-3, 0.1), train, EPOCHS)
+
+
+def counting(count):
+    """Return a callback that calls the function with the number of each update."""
+
+    class Count(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            count(state.global_step)
+
+    return Count()
 
 
 @pytest.mark.long
 def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
-    result, file = swept
-    trials = result.trials
-    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
-    updates = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
-    assert max(updates.values()) == 1
-    for rate, step in zip(trials["rate"], trials["step"], strict=True):
-        assert sorted(n for given, n in updates if given == rate) == [*range(1, 4 * step + 1)]
+    framework_sweeps.check_rungs(*swept, lambda step: range(1, 4 * step + 1))
 
 
 @pytest.mark.long
@@ -93,13 +80,9 @@ def test_the_values_are_those_of_a_training_without_pauses(swept, tmp_path, caps
     result, _ = swept
     trial = framework_sweeps.longest(result)
     trainer_of(tmp_path, trial["rate"]).train()  # outside a sweep: printed
-    printed = [line for line in capsys.readouterr().err.splitlines() if "'eval_loss'" in line]
-    alone = [float(re.search(r"'eval_loss': ([^,}]+)", line)[1]) for line in printed]
-    curves = result.curves
-    mine = curves[curves["trial"] == trial["trial"]].sort_values("step")
-    assert [*mine["eval_loss"]] == pytest.approx(alone, rel=1e-5)
-    assert len(alone) == EPOCHS
-    assert np.isfinite(mine["loss"]).all()  # of training
+    printed, names = capsys.readouterr().err, ("eval_loss",)
+    framework_sweeps.check_curves(result, trial["trial"], printed, names, EPOCHS)
+    assert np.isfinite(result.curves["loss"]).all()  # of training
 
 
 @pytest.mark.long
@@ -118,16 +101,9 @@ sweep_of = partial(framework_sweeps.sweep, rates=(0.01, 0.1))
 
 @pytest.mark.long
 def test_a_failed_training_goes_on_from_its_last_evaluation(tmp_path):
-    failed = tmp_path / "failed"
-
-    class FailOnce(TrainerCallback):
-        def on_step_end(self, args, state, control, **_):
-            if state.global_step == 10 and not failed.exists():
-                failed.touch()
-                raise RuntimeError("the first attempt breaks")
-
     def train(config):
-        trainer = trainer_of(tmp_path / "out", config["rate"], [FailOnce()])
+        fail_once = counting(framework_sweeps.break_once(tmp_path, 10))
+        trainer = trainer_of(tmp_path / "out", config["rate"], [fail_once])
         trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
 
     result = sweep_of(train, tmp_path / "home", "eval_loss", failure={"user_retries": 1})

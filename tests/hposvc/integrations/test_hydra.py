@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pages
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -20,8 +20,7 @@ from hposvc.integrations.hydra import Options, _declare
 from hposvc.tracking.hydra_results import Multirun
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "hydra.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.fenced(pages.read("hydra.md"))
 SCRIPT = """
 import time
 from pathlib import Path

@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
-from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import framework_sweeps
 import numpy as np
+import pages
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -17,8 +15,7 @@ import keras
 
 import hposvc
 
-PAGE = (Path(__file__).parents[3] / "docs" / "keras.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("keras.md")
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X.sum(1)
 EPOCHS = 4
@@ -51,37 +48,14 @@ def fit(rate, count=lambda epoch: None, epochs=EPOCHS, **options):
 @pytest.fixture(scope="module", params=[True, False], ids=["saves", "saves-nothing"])
 def swept(request, tmp_path_factory):
     """A result of ASHA, the epochs that its trials began, and whether they saved checkpoints."""
-    folder = tmp_path_factory.mktemp("keras")
-    file = folder / "epochs"
-
-    saves = request.param
-
-    def train(config):
-        def count(epoch):
-            with file.open("a") as lines:
-                lines.write(json.dumps([config["rate"], epoch]) + "\n")
-
-        fit(config["rate"], count, save=saves)
-
-    result = sweep(
-        train,
-        folder / "home",
-        fidelity={"unit": "epoch", "max": EPOCHS},
-        scheduler={"type": "asha", "mode": "promote", "eta": 2},
-        trials={"max": 5},
-    )
-    return result, [json.loads(line) for line in file.read_text().splitlines()], saves
+    folder, train = tmp_path_factory.mktemp("keras"), partial(fit, save=request.param)
+    swept = framework_sweeps.swept(folder, "val_loss", (1e-3, 0.03), train, EPOCHS)
+    return *swept, request.param
 
 
 def test_trials_stop_at_rungs_and_repeat_an_epoch_only_without_checkpoints(swept):
     result, epochs, saves = swept
-    trials = result.trials
-    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
-    assert max(trials["attempts"]) > 1
-    times = Counter(map(tuple, epochs))
-    assert (max(times.values()) == 1) is saves
-    for rate, step in zip(trials["rate"], trials["step"], strict=True):
-        assert sorted(epoch for given, epoch in times if given == rate) == [*range(step)]
+    framework_sweeps.check_rungs(result, epochs, range, repeats=not saves)
 
 
 def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):

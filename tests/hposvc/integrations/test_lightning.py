@@ -1,12 +1,11 @@
 """Lightning's Trainer in real sweeps, by the lines of docs/lightning.md."""
 
 import json
-import re
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import framework_sweeps
+import pages
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -14,8 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hposvc
 
-PAGE = (Path(__file__).parents[3] / "docs" / "lightning.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("lightning.md")
 X = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
 DATA = TensorDataset(X, X.sum(1))
 UPDATES, EPOCHS = 4, 4  # of an epoch, of a trial
@@ -65,36 +63,13 @@ sweep = partial(framework_sweeps.sweep, metric="val/loss", rates=(1e-3, 0.1))
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The result of a sweep under ASHA, and the file with the updates of its trials."""
+    """The result of a sweep under ASHA, and the updates of its trials."""
     folder = tmp_path_factory.mktemp("lightning")
-    file = folder / "updates"
-
-    def train(config):
-        def count(update):
-            with file.open("a") as lines:
-                lines.write(json.dumps([config["rate"], update]) + "\n")
-
-        fit(config["rate"], count)
-
-    result = sweep(
-        train,
-        folder / "home",
-        fidelity={"unit": "epoch", "max": EPOCHS},
-        scheduler={"type": "asha", "mode": "promote", "eta": 2},
-        trials={"max": 5},
-    )
-    return result, file
+    return framework_sweeps.swept(folder, "val/loss", (1e-3, 0.1), fit, EPOCHS)
 
 
 def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
-    result, file = swept
-    trials = result.trials
-    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
-    updates = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
-    assert max(updates.values()) == 1
-    for rate, step in zip(trials["rate"], trials["step"], strict=True):
-        assert sorted(n for given, n in updates if given == rate) == [*range(UPDATES * step)]
-    assert max(trials["attempts"]) > 1
+    framework_sweeps.check_rungs(*swept, lambda step: range(UPDATES * step))
 
 
 def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):

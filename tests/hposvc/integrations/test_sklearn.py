@@ -6,11 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from subprocess import PIPE
 
 import numpy as np
 import optuna
+import pages
 import pytest
 from joblib import parallel_config
 from scipy.stats import loguniform, randint, uniform
@@ -33,8 +33,7 @@ from hposvc import api
 from hposvc.errors import SpecError
 from hposvc.integrations.sklearn import SweepSearchCV
 
-PAGE = (Path(__file__).parents[3] / "docs" / "scikit-learn.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("scikit-learn.md")
 X, Y = load_iris(return_X_y=True)
 GRID = {"max_depth": [1, 2, 3], "criterion": ["gini", "entropy"]}
 # What scikit-learn excuses GridSearchCV from, in the words of its own list.

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import time
 from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
+from waiting import until
 
 from hposvc import api
 from hposvc import spec as specs
@@ -114,14 +114,6 @@ def kill_drivers(sweeps):
         if found.state == "alive":
             with suppress(psutil.NoSuchProcess):
                 psutil.Process(int(found.place.rpartition(":")[2])).kill()
-
-
-def until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.05)
-    return value
 
 
 def phase(sweeps, name="s"):

@@ -12,14 +12,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
-import served
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from real_server import Served, ending_drivers
+from waiting import until
 
 from hposvc import api
 from hposvc.errors import SpecError
@@ -78,15 +78,12 @@ def test_a_server_with_tls_knows_its_callers_and_believes_no_header_about_them(t
             except urllib.error.HTTPError as error:
                 return error.code
 
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                assert ask("/healthz") == 200
-                break
-            except urllib.error.URLError:
-                assert server.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        def healthy():
+            assert server.poll() is None
+            with suppress(urllib.error.URLError):
+                return ask("/healthz") == 200
+
+        until(healthy)
         assert ask("/api/v1/me") == 200  # a caller on this machine
         assert ask("/api/v1/me", **{"X-Forwarded-For": "127.0.0.1"}) == 401
         assert ask("/api/v1/me", Authorization="Bearer hpo_wrong") == 401
@@ -174,7 +171,7 @@ def test_a_server_ends_at_once_and_its_sweep_goes_on_under_the_next_one(home, tm
     with server(home) as (process, url):
         name = post(f"{url}/api/v1/sweeps", {"spec": spec})["sweep"]
         sweeps = api.Sweeps.open(home)
-        served.until(lambda: holder(sweeps.journal.store, name).state == "alive", "driven")
+        until(lambda: holder(sweeps.journal.store, name).state == "alive", "driven")
         driver = holder(sweeps.journal.store, name).place
         with (
             pytest.raises(SpecError, match=rf"is served already, by process {process.pid} .*{url}"),
@@ -188,9 +185,7 @@ def test_a_server_ends_at_once_and_its_sweep_goes_on_under_the_next_one(home, tm
     assert holder(sweeps.journal.store, name).place == driver
     with server(home) as (process, url):
         (files / "go").touch()
-        served.until(
-            lambda: get(f"{url}/api/v1/sweeps/{name}")["state"] == "COMPLETED", "completed"
-        )
+        until(lambda: get(f"{url}/api/v1/sweeps/{name}")["state"] == "COMPLETED", "completed")
         process.send_signal(signal.SIGINT)
         process.wait(ENDS_S)
     attached = [event for _, event in sweeps.journal.read(name) if isinstance(event, Attached)]

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import served
+from waiting import until
 
 from hposvc.errors import NotFound
 from hposvc.server import submissions, turns
@@ -38,7 +39,7 @@ def test_many_slow_requests_of_one_route_leave_threads_to_all_others(server, mon
     with ThreadPoolExecutor(MANY + 1) as clients:
         try:
             asked = [clients.submit(server.get, "/api/v1/sweeps") for _ in range(MANY)]
-            served.until(lambda: lines.waiting == MANY - turns.AT_ONCE, "all wait in line")
+            until(lambda: lines.waiting == MANY - turns.AT_ONCE, "all wait in line")
             assert len(slow.begun) == turns.AT_ONCE
             for other in ("/healthz", "/readyz", "/api/v1/me", "/api/v1/operations", "/"):
                 answer = clients.submit(server.get, other).result(served.DEADLINE_S)
@@ -57,7 +58,7 @@ def test_who_waits_too_long_is_told_when_to_ask_again(server, monkeypatch):
         try:
             for _ in range(turns.AT_ONCE):
                 clients.submit(server.post, "/api/v1/sweeps", json={"spec": served.SPEC})
-            served.until(lambda: len(slow.begun) == turns.AT_ONCE, "all have begun")
+            until(lambda: len(slow.begun) == turns.AT_ONCE, "all have begun")
             refused = server.post("/api/v1/sweeps", json={"spec": served.SPEC})
         finally:
             slow.go.set()

@@ -10,7 +10,7 @@ from simulated_sweeps import Lab, make_spec
 from waiting import until
 
 from hposvc import spec as specs
-from hposvc.events import Alerted, Finished, Proposed
+from hposvc.events import Alerted, Finished
 from hposvc.journal.deliveries import Deliveries, Delivery
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
@@ -313,10 +313,3 @@ def test_a_sweep_does_not_wait_long_for_a_receiver_that_is_away(sweep, home, mon
         deliveries = Deliveries(journal.store, "s")
         until(lambda: [delivery.state for delivery in deliveries.all()] == ["sent"])
         until(recorder._processes["notifications"].tend)
-
-
-def test_trials_begin_whatever_the_receiver_does(sweep, monkeypatch):
-    """The driver only writes events; nothing of the sweep waits for a message."""
-    ran = sweep({"webhook": "https://a.example/x", "on": ALL})
-    events = [event for _, event in ran[2].read("s")]
-    assert sum(isinstance(event, Proposed) for event in events) == 12

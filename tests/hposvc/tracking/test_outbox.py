@@ -4,10 +4,11 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from mlflow.artifacts import load_text
-from outboxes import add, begun, end, mlflow_outbox, report
+from outboxes import add, begun, end, mlflow_outbox, report, told_once
 
 from hposvc import spec as specs
 from hposvc.errors import Fenced
@@ -52,6 +53,12 @@ def tell(outbox, gone) -> Callable[[SweepRow, Journal], None]:
 
 
 @pytest.fixture
+def told(simulated, tell, home: Home, kept: Path) -> tuple[SweepRow, Journal]:
+    """Return a simulated sweep that MLflow has completely."""
+    return told_once(kept, home, lambda: tell(*simulated()))
+
+
+@pytest.fixture
 def waiting(home: Home) -> tuple[SweepRow, Journal]:
     """Return a sweep on Ray that has just begun, with two trials of at most five."""
     return begun(home, "waiting-1", trials={"max": 5, "parallel": 3})
@@ -70,9 +77,8 @@ def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[s
     )
 
 
-def test_each_trial_is_a_run_with_its_params_its_points_and_its_end(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
+def test_each_trial_is_a_run_with_its_params_its_points_and_its_end(told, tracked):
+    row, journal = told
     runs = tracked.runs(row.id)
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert all(run.info.end_time >= run.info.start_time for run in runs.values())
@@ -96,11 +102,8 @@ def test_each_trial_is_a_run_with_its_params_its_points_and_its_end(simulated, t
     assert experiment.name == "valleys"
 
 
-def test_runs_are_named_by_trial_state_and_sweep_and_the_best_is_first_by_rank(
-    simulated, tell, tracked
-):
-    row, journal = simulated()
-    tell(row, journal)
+def test_runs_are_named_by_trial_state_and_sweep_and_the_best_is_first_by_rank(told, tracked):
+    row, _ = told
     runs = tracked.runs(row.id)
     del runs[""]
     marks = {"COMPLETED": "", "STOPPED": " stopped", "FAILED": " failed (diverged)"}
@@ -113,18 +116,16 @@ def test_runs_are_named_by_trial_state_and_sweep_and_the_best_is_first_by_rank(
     assert len({run.data.tags["hposvc.rank"] for run in ranked}) == 12
 
 
-def test_a_name_that_people_gave_a_run_stays(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
+def test_a_name_that_people_gave_a_run_stays(told, tell, tracked):
+    row, journal = told
     run = tracked.runs(row.id)["t0001"].info.run_id
     tracked.client.update_run(run, name="the one for the paper")
     tell(row, journal)
     assert tracked.runs(row.id)["t0001"].info.run_name == "the one for the paper"
 
 
-def test_the_view_that_the_printed_address_opens_lists_the_best_first(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
+def test_the_view_that_the_printed_address_opens_lists_the_best_first(told, tracked):
+    row, _ = told
     runs = tracked.runs(row.id)
     experiment = tracked.client.get_experiment(runs[""].info.experiment_id)
     view = json.loads(experiment.tags[f"mlflow.sharedViewState.{row.id}"])
@@ -156,9 +157,8 @@ def test_the_parent_holds_the_spec_the_packages_and_the_report(
     assert specs.dump(specs.load(again)) == row.spec
 
 
-def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
+def test_told_twice_from_the_start_there_is_not_one_point_more(told, tell, tracked):
+    row, journal = told
     before = everything(tracked, row)
     journal.rewind(row.id, "mlflow")
     tell(row, journal)
@@ -173,9 +173,8 @@ def everything(tracked, row: SweepRow) -> dict[str, object]:
     }
 
 
-def test_a_tracker_that_was_wiped_is_told_all_again(simulated, tell, tracked):
-    row, journal = simulated()
-    tell(row, journal)
+def test_a_tracker_that_was_wiped_is_told_all_again(told, tell, tracked):
+    row, journal = told
     points = {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
     for run in tracked.all():
         tracked.client.delete_run(run.info.run_id)
@@ -209,17 +208,6 @@ def test_a_parent_that_was_deleted_is_made_again_above_its_trials(waiting, outbo
     runs = tracked.runs(row.id)
     parent = runs.pop("")
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
-
-
-def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbox, gone):
-    """Before MLflow's first call, little of what MLflow loads would be there."""
-    row, journal = waiting
-    end(row, journal)
-    cursors = []
-    assert follow(
-        outbox(row, journal), gone, loaded=lambda: cursors.append(journal.cursor(row.id, "mlflow"))
-    )
-    assert cursors == [journal.last(row.id)]
 
 
 def test_what_a_users_own_mlflow_ended_is_put_right_at_the_end(waiting, outbox, gone, tracked):

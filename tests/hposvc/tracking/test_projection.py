@@ -194,13 +194,6 @@ def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once
     ]
 
 
-def test_nothing_is_told_where_nothing_happened():
-    fold = projection()
-    fold.apply(STORY[0])
-    fold.take_entries()
-    assert fold.take_entries() == {}
-
-
 def test_params_are_told_once():
     fold = projection()
     for event in STORY[:3]:

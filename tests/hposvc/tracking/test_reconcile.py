@@ -1,13 +1,12 @@
 """If these fail, `hposvc doctor ID` misses differences, or loses data."""
 
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mlflow.entities import Dataset, DatasetInput
-from outboxes import add, begun, mlflow_outbox, send_all
+from outboxes import add, begun, mlflow_outbox, send_all, told_once
 
 from hposvc.events import Described, Proposed
 from hposvc.journal.home import Home
@@ -23,25 +22,11 @@ from trainables.dataset import DataSet
 Told = tuple[SweepRow, Journal, Reconciler]
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that caches the databases of a recorded sweep, which takes long to make."""
-    return tmp_path_factory.mktemp("told")
-
-
 @pytest.fixture
 def told(simulated, home: Home, kept: Path) -> Told:
     """Return an ended sweep that MLflow has completely."""
-    if not list(kept.iterdir()):
-        row, journal = simulated(trials={"max": 3, "parallel": 2}, initial=[{"lr": 0.05}])
-        tell(home, row, journal)
-        for file in home.path.glob("*.db*"):
-            shutil.copy(file, kept)
-    for file in home.path.glob("*.db*"):
-        file.unlink()
-    shutil.copytree(kept, home.path, dirs_exist_ok=True)
-    journal = home.journal()
-    row = journal.sweeps()[0]
+    few = {"trials": {"max": 3, "parallel": 2}, "initial": [{"lr": 0.05}]}
+    row, journal = told_once(kept, home, lambda: tell(home, *simulated(**few)))
     return row, journal, Reconciler(home, journal, row)
 
 

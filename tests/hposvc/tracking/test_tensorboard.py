@@ -1,9 +1,9 @@
 """Runs as TensorBoard's files, as TensorBoard reads them: each record once, if writers die."""
 
 import math
-import re
 from pathlib import Path
 
+import pages
 import pytest
 from outboxes import send_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,7 +18,6 @@ from hposvc.tracking.sink import SinkSetting
 from hposvc.tracking.tensorboard import FILE, TensorBoard
 
 ALONE = {"tracking": {"send_to": ["tensorboard"]}}
-PAGE = Path(__file__).parents[3] / "docs" / "tensorboard.md"
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
@@ -80,7 +79,7 @@ def test_the_tab_of_hyperparameters_has_those_of_every_trial(written, home):
 
 def test_the_program_of_the_page_reads_the_curves(written, home: Home, monkeypatch, capsys):
     row, *_ = written
-    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (program,) = pages.blocks("tensorboard.md")
     monkeypatch.chdir(folder_of(home, row).parent)
     exec(compile(program, "docs/tensorboard.md", "exec"), {})
     assert "t0001 loss [" in capsys.readouterr().out

@@ -1,14 +1,12 @@
 """Runs in Trackio, as Trackio reads them: each row once, whenever the writer dies."""
 
 import math
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 from outboxes import add, begun, report, send_all
 
@@ -36,7 +34,6 @@ from trackio.sqlite_storage import SQLiteStorage  # noqa: E402
 from hposvc.tracking.trackio import Trackio  # noqa: E402
 
 ALONE = {"tracking": {"send_to": ["trackio"]}}
-PAGE = Path(__file__).parents[3] / "docs" / "trackio.md"
 
 
 @pytest.fixture(autouse=True)
@@ -222,16 +219,8 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
 
 @pytest.mark.full
 def test_the_blocks_of_the_page_run_a_sweep_and_read_it(tmp_path: Path, folder: Path):
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
-    script = tmp_path / "page.py"
-    script.write_text("".join(blocks))
-    environment = {**os.environ, "HPOSVC_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines() if re.match(r"t\d{4} |sweep ", line)]
-    assert sorted(line[0] for line in lines) == ["sweep", *(f"t{n:04d}" for n in range(1, 7))]
-    assert {line[1] for line in lines} <= {"COMPLETED", "STOPPED"}
+    states = {line[0]: line[1] for line in pages.run("trackio.md", tmp_path) if line[1:]}
+    states = {run: state for run, state in states.items() if re.fullmatch(r"t\d{4}|sweep", run)}
+    assert sorted(states) == ["sweep", *(f"t{n:04d}" for n in range(1, 7))]
+    assert {*states.values()} <= {"COMPLETED", "STOPPED"}
     assert len(list(folder.glob("*.db"))) == 1

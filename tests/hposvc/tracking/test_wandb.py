@@ -3,13 +3,13 @@
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 from outboxes import add, begun, report, send_all
 
@@ -36,7 +36,6 @@ from hposvc.tracking.wandb import WandB
 
 ALONE = {"tracking": {"send_to": ["wandb"]}}
 TAGGED = {"seed": 2**70, "tags": {"team": "ä", "long": "x" * 70}, **ALONE}
-PAGE = Path(__file__).parents[3] / "docs" / "wandb.md"
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
@@ -221,15 +220,5 @@ run.finish()
 
 @pytest.mark.full
 def test_the_page_runs(tmp_path: Path):
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
-    script = tmp_path / "page.py"
-    script.write_text("".join(blocks))
-    environment = {**os.environ, "HPOSVC_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines() if re.match(r"t\d{4} \[", line)]
+    lines = [line for line in pages.run("wandb.md", tmp_path) if line[1:] and line[1][0] == "["]
     assert sorted(line[0] for line in lines) == [f"t{n:04d}" for n in range(1, 7)]
-    assert all(len(line) > 1 for line in lines)

@@ -1,12 +1,12 @@
 """A running sweep in a notebook: docs/notebook.md, run by a real kernel."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
+import pages
 import pytest
 from nbclient import NotebookClient
 from simulated_sweeps import make_controller, make_spec
@@ -14,8 +14,7 @@ from simulated_sweeps import make_controller, make_spec
 from hposvc.views.notebook import draw, in_notebook
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "notebook.md").read_text()
-CELLS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CELLS = pages.blocks("notebook.md")
 
 
 @pytest.mark.full

@@ -174,15 +174,6 @@ def test_many_pending_trials_are_not_repeated(method):
 
 
 @every_method
-def test_a_search_whose_trials_all_fail_goes_on(method):
-    searcher = create(method, SPACES["conditional"], seed=0)
-    outcomes = [None, math.nan, math.inf, -math.inf] * 4
-    for outcome in outcomes:
-        searcher.tell(searcher.ask(), outcome, reason="oom" if outcome is None else "")
-    searcher.space.validate(searcher.ask().params)
-
-
-@every_method
 def test_failures_between_results_are_survived(method):
     searcher = create(method, SPACES["conditional"], seed=0)
     for index in range(18):
@@ -190,14 +181,6 @@ def test_failures_between_results_are_survived(method):
         searcher.report(trial, math.nan if index % 5 == 4 else 3.0, step=1)
         searcher.tell(trial, [0.5, None, math.nan, 1e300, 0.5][index % 5])
     assert len(set(keys(searcher.space, searcher.history))) == 18
-
-
-@every_method
-def test_equal_losses_are_survived(method):
-    searcher = create(method, SPACES["constrained"], seed=0)
-    for _ in range(16):
-        searcher.tell(searcher.ask(), 1.0)
-    assert len(set(keys(searcher.space, searcher.history))) == 16
 
 
 @every_method

@@ -135,16 +135,6 @@ def test_pending_trials_are_not_proposed_again_and_are_kept_away_from():
     assert distance > 0.02
 
 
-def test_a_wide_batch_is_a_function_of_the_history_without_a_repeat():
-    history = run(BRANIN, branin, 12, seed=0)
-    batch, again = (
-        GaussianProcess().suggest(BRANIN, history, 16, call_rng(0, 12)) for _ in range(2)
-    )
-    assert batch == again
-    assert {proposal.note["source"] for proposal in batch} == {"model"}
-    assert len({BRANIN.key(proposal.params) for proposal in batch}) == 16
-
-
 @pytest.mark.parametrize("best_x", [0.4, 0.55])
 def test_half_of_the_space_that_fails_is_left_alone(best_x):
     """Otherwise trials run out of memory again and again, as half of them do in random search."""

@@ -1,10 +1,9 @@
 """docs/data.md as people copy it. If this fails, what they copied does not run."""
 
-import re
-from pathlib import Path
+import pages
 
-PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("data.md")
+BLOCKS = pages.blocks("data.md")
 
 
 def test_the_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):

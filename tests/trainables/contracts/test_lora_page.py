@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 
 from hposvc.cli.main import main
 from trainables.lora import LoraOptions
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "lora.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = pages.read("lora.md")
+BLOCKS = pages.fenced(PAGE)
 
 
 def test_no_block_is_in_a_language_that_nobody_runs():

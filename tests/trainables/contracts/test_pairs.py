@@ -128,13 +128,12 @@ def learned(chosen: Choice, rank: int = 0, ranks: int = 1) -> list[dict[str, flo
     return curve(worker)
 
 
-@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(6, id="first"),  # which hold most of the pairs
-        pytest.param(None, id="all"),
+        pytest.param(6, id="first", marks=pytest.mark.long),  # which hold most of the pairs
+        pytest.param(None, id="all", marks=pytest.mark.full),
     ],
 )
 def test_every_pair_of_options_that_is_let_pass_learns_what_one_rank_learns(

@@ -11,7 +11,7 @@ from trainables.combinations import refusals
 EXACT = Training("fsdp", "64-true", tensor_parallel=2)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_two_dimensions_with_dropout_go_on_bit_by_bit(on_ranks, tmp_path):
     trainings = [replace(EXACT, optimizer="adamw")]
     rank_0, *_ = on_ranks(resumed, Deep(dropout=0.2), trainings, 4, tmp_path, ranks=4)

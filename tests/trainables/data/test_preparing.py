@@ -3,10 +3,10 @@
 import multiprocessing
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from trainables.data import checksum_of, prepared
 
@@ -81,9 +81,7 @@ def hang(home: Path) -> None:
 def test_a_build_that_is_killed_leaves_no_folder_and_the_next_one_starts_anew(tmp_path):
     child = FORK.Process(target=hang, args=(tmp_path,))
     child.start()
-    deadline = time.monotonic() + DEADLINE_S
-    while not (tmp_path / "begun").exists():
-        assert time.monotonic() < deadline
+    until((tmp_path / "begun").exists)
     child.kill()
     child.join(DEADLINE_S)
     assert not (tmp_path / "data").exists()

@@ -71,17 +71,6 @@ def test_reports_of_few_updates_are_timed_too():
     assert numbers == [0, 0, 0]  # all but the first report
 
 
-def test_a_take_starts_afresh():
-    clock = Clock(CPU, every=1)
-    clock.next_update()
-    clock.next_update()
-    with clock.phase("data"):
-        spin(0.02)
-    assert clock.collect()["data"] >= 0.02
-    timed(clock, 2)
-    assert "data" not in clock.collect()
-
-
 def test_a_part_that_failed_is_not_counted():
     """Out of memory: the update is tried again, and only the pass that worked is typical."""
     clock = Clock(CPU, every=1)

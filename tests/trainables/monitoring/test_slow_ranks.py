@@ -27,7 +27,6 @@ def test_a_rank_that_is_always_slower_by_as_much_is_found(factor, rank, noise):
         assert slow.factor == pytest.approx(factor, rel=0.03)
 
 
-@pytest.mark.full
 @given(st.lists(st.tuples(st.integers(0, 7), FACTORS), max_size=20))
 def test_nobody_is_blamed_for_what_several_ranks_take_turns_at(reports):
     slow = straggler([SlowestRank(rank, factor) for rank, factor in reports])
@@ -39,15 +38,6 @@ def test_nobody_is_blamed_for_what_several_ranks_take_turns_at(reports):
 @given(st.lists(st.floats(1.0, FACTOR - 0.01), min_size=REPORTS, max_size=9))
 def test_a_rank_that_is_slower_by_little_is_let_be(factors):
     assert straggler([SlowestRank(1, factor) for factor in factors]) is None
-
-
-@given(st.lists(FACTORS, min_size=REPORTS, max_size=REPORTS), st.randoms())
-def test_the_order_of_the_last_reports_makes_no_difference(factors, random):
-    others = random.sample(factors, len(factors))
-    first, second = (
-        straggler([SlowestRank(0, ratio) for ratio in ratios]) for ratios in (factors, others)
-    )
-    assert first == second
 
 
 @given(st.floats(1.0, 100.0), st.floats(1e-3, 10.0))

@@ -16,26 +16,6 @@ from trainables.trainer.fit import prepare
 EXACT = Training("fsdp", "64-true")
 
 
-def test_two_ranks_learn_what_one_learns(on_two_ranks):
-    trainings = [
-        EXACT,
-        replace(EXACT, accumulate=2),
-        replace(EXACT, accumulate=2, reshard_after_forward=False, ema=0.9),
-        replace(EXACT, accumulate=2, clip=0.1, optimizer="adamw", schedule="cosine"),
-    ]
-    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    exact = Training(precision="64-true")
-    alone = [
-        exact,
-        exact,
-        replace(exact, ema=0.9),
-        replace(exact, clip=0.1, optimizer="adamw", schedule="cosine"),
-    ]
-    for reports, training in zip(results, alone, strict=True):
-        expected = losses(learned(Deep(), training))
-        assert losses(reports) == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.long
 def test_a_norm_and_a_head_around_the_blocks_take_mixed_precision(on_two_ranks):
     precisions = ("64-true", "bf16-mixed", "16-mixed")

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tasks import Deep, curves, learned, losses
 from torch import nn
 
 from trainables import Training, Worker
@@ -14,20 +13,6 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.parallel.zero1 import Zero1, _updated, looks_at_all_weights
 
 EXACT = Training("zero1", "64-true")
-
-
-def test_two_ranks_learn_what_one_learns(on_two_ranks):
-    trainings = [
-        EXACT,
-        replace(EXACT, accumulate=2, clip=0.1, ema=0.9),
-        replace(EXACT, optimizer="adamw", schedule="cosine", layer_decay=0.8),
-        replace(EXACT, optimizer="lars"),
-    ]
-    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    for reports, training in zip(results, trainings, strict=True):
-        alone = replace(training, strategy="single", accumulate=1)
-        expected = losses(learned(Deep(), alone))
-        assert losses(reports) == pytest.approx(expected, abs=1e-12)
 
 
 def kept(rank: int) -> dict[str, object]:

@@ -5,8 +5,6 @@ program prints in ../contracts/test_command_output.py, what it leaves behind in 
 """
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -94,13 +92,6 @@ def test_a_lone_process_is_not_told_that_it_is_distributed_unless_it_asks(attemp
     _, reports = attempt(TORCHRUNS, "${args}", "--world=${WORLD_SIZE}")
     assert found(reports, "loss") == [(1, 5.0)]
     assert os.environ["WORLD_SIZE"] == "8"
-
-
-def test_a_script_alone_runs_without_a_sweep(tmp_path):
-    code = "import hposvc; print(hposvc.get_checkpoint()); hposvc.report({'loss': 0.5}, 3)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "None\n"
-    assert ended.stderr == "step 3: {'loss': 0.5}\n"
 
 
 # A program's end

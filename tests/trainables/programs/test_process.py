@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from trainables.programs.process import GUARD, TAIL, TAIL_CHARACTERS, CannotStart, Ended, Process
 
@@ -80,19 +81,13 @@ def test_a_held_program_and_its_children_do_not_run(run, tmp_path):
     )
     process, _ = run(code, str(tmp_path))
     names = ("parent", "child")
-    deadline = time.monotonic() + WAIT_S
-    while not all((tmp_path / name).exists() for name in names):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: all((tmp_path / name).exists() for name in names))
     with process.paused():
         before = [(tmp_path / name).stat().st_mtime_ns for name in names]
         time.sleep(0.2)  # nothing to wait for: nothing may happen
         assert [(tmp_path / name).stat().st_mtime_ns for name in names] == before
-    while any(
-        (tmp_path / name).stat().st_mtime_ns == at for name, at in zip(names, before, strict=True)
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for name, at in zip(names, before, strict=True):
+        until(lambda file=tmp_path / name, at=at: file.stat().st_mtime_ns != at)
 
 
 def test_a_program_ends_where_its_exit_code_cannot_be_read_without_reaping(
@@ -114,11 +109,12 @@ def test_a_guard_that_is_killed_takes_the_program_with_it(run):
     (guard,) = psutil.Process(process._guard.pid).children()
     guard.kill()
     assert read(events) == (b"", Ended(None))
-    deadline = time.monotonic() + WAIT_S
+    await_end(process._pid)
+
+
+def await_end(pid):
     with suppress(psutil.NoSuchProcess):
-        while psutil.Process(process._pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -158,13 +154,7 @@ def test_a_line_that_breaks_with_words_unread_ends_all(tmp_path):
     command = [sys.executable, "-I", "-S", GUARD, str(number), sys.executable, "-c", code]
     guard = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
     theirs.close()
-    deadline = time.monotonic() + WAIT_S
-    while not (mark.exists() and mark.read_text().endswith(" ")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: mark.exists() and mark.read_text().endswith(" "))
     ours.close()  # "pid N" was never read
     guard.wait(WAIT_S)
-    with suppress(psutil.NoSuchProcess):
-        while psutil.Process(int(mark.read_text())).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    await_end(int(mark.read_text()))

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 import tracemalloc
 from contextlib import suppress
 
@@ -8,6 +7,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from trainables.runtime import redaction
 from trainables.runtime.redaction import BLOT, Filter, redact
@@ -96,15 +96,9 @@ def test_a_rank_that_is_killed_leaves_no_secret_and_no_process(quiet_output):
         "os.kill(os.getpid(), 9)"
     )
     assert code == -9
-    deadline = time.monotonic() + 30
-    while not log.read_text().endswith("last words\n") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: log.read_text().endswith("last words\n"))
     assert log.read_text().endswith("x [secret] last words\n")
-    while time.monotonic() < deadline:
-        if not any(f"{log.parent}" in file.path for files in processes() for file in files):
-            break
-        time.sleep(0.05)
-    assert not any(f"{log.parent}" in file.path for files in processes() for file in files)
+    until(lambda: not any(f"{log.parent}" in file.path for files in processes() for file in files))
 
 
 def processes():

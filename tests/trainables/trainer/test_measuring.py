@@ -5,12 +5,11 @@ Axes: B samples of a batch.
 
 import math
 import random
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 import torch
 from tasks import Deep, Normed, curves
@@ -22,7 +21,6 @@ from trainables.task import Task
 from trainables.trainer.fit import prepare
 from trainables.vmapped.batch import Batch as Trials
 
-PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 SHARED = [Training("fsdp"), Training("tensor"), Training("pipeline", accumulate=2)]
 LOSSES = ("train/loss", "val/loss")
 
@@ -227,7 +225,7 @@ def test_a_name_that_summarize_has_too_is_refused():
 
 
 def test_the_task_of_the_page_measures(monkeypatch):
-    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = pages.blocks("metrics.md")
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(block, "docs/metrics.md", "exec"), names)
     metrics = trained(names["Frugal"](width=4), until=1).reports[0].metrics

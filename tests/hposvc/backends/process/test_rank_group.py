@@ -78,14 +78,6 @@ def test_ranks_carry_out_one_order_after_the_other_in_one_process(make_slot):
     assert slot.wait(Report).metrics["pid"] == first
 
 
-@pytest.mark.long
-def test_two_ranks_train_together(make_slot):
-    slot = make_slot(2, trainable="toys:ddp")
-    slot.start(1)
-    assert slot.wait(Report).metrics["ranks"] == 2
-    assert slot.wait(Outcome).kind == "ended"
-
-
 @pytest.mark.full
 def test_a_killed_group_leaves_no_process_behind(make_slot):
     slot = make_slot(2, trainable="toys:ddp")

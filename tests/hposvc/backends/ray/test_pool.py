@@ -1,12 +1,7 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
-import os
-import re
-import signal
-import threading
 import time
 
-import audits
 import psutil
 import pytest
 import ray
@@ -20,7 +15,6 @@ from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.pool import RayPool
 from hposvc.errors import OutOfReach, SpecError
 from hposvc.events import Failed, Reported
-from hposvc.verbs import steering
 
 pytestmark = pytest.mark.ray
 
@@ -73,21 +67,6 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     )
     connection.close()
     assert_no_ranks(sweeps)
-
-
-@pytest.mark.long
-def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path):
-    """Peers: a DDP rank that dies takes the trial with it."""
-    two = {"workers": 2, "cpus_per_worker": 0.5}
-    lost = {"mark": str(tmp_path / "mark"), "victim": 1}
-    sweep, status = run(sweeps, spec("dies_once", resources=two, parameters=lost))
-    assert status["state"] == "COMPLETED"
-    failures = events(sweeps, sweep, Failed)
-    assert [failure.cause for failure in failures] == ["infra"]
-    (trial,) = api.load(sweeps, sweep).trials()
-    assert trial["attempts"] == 2
-    assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
-    assert trial["step"] == 3
 
 
 @pytest.mark.full
@@ -143,44 +122,6 @@ def test_output_of_an_order_is_in_its_log(sweeps):
     sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
     (log,) = api.logs(sweeps, api.load(sweeps, sweep), "t0001")
     assert "Default process group has not been initialized" in log.path.read_text()
-
-
-class AtReport:
-    """A watcher that acts once, on another thread, when a trial reports a step."""
-
-    def __init__(self, action, step=2):
-        self.action, self.step, self.thread = action, step, None
-
-    def turn(self, state, events):
-        for event in events:
-            if event.kind == "reported" and event.step == self.step and self.thread is None:
-                self.thread = threading.Thread(target=self.action, args=(event,))
-                self.thread.start()
-
-
-def steered(sweeps, given, action):
-    row = api.create(sweeps, given)
-    watcher = AtReport(lambda event: action(row.id, event))
-    api.drive(sweeps, row, [watcher])
-    watcher.thread.join()
-    return row.id, api.load(sweeps, row.id).status()
-
-
-@pytest.mark.long
-def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
-    sweep_spec = spec("slow", fidelity={"max": 30}, trials={"max": 2, "parallel": 1})
-
-    def kill(sweep, event):
-        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)  # never reports again
-        steering.steer(sweeps, sweep, "kill", "t0001")
-
-    sweep, status = steered(sweeps, sweep_spec, kill)
-    assert [trial["state"] for trial in api.load(sweeps, sweep).trials()] == [
-        "STOPPED",
-        "COMPLETED",
-    ]
-    assert status["state"] == "COMPLETED"
-    assert_no_ranks(sweeps)
 
 
 def test_what_no_node_can_give_is_said_at_once(sweeps):
@@ -256,47 +197,6 @@ def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, 
     assert pool._slots
     assert not ray.is_initialized()
     pool.close()
-    assert_no_ranks(sweeps)
-
-
-@pytest.mark.long
-def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
-    """A trial that never reports is killed too, and the next trial gets the slot."""
-    sweep_spec = spec(
-        "endless",
-        parameters={"bad": {"values": [True, False]}},
-        search="grid",
-        trials={"max": 2, "parallel": 1},
-        failure={"timeout": "4s", "infra_retries": 9, "user_retries": 9},
-    )
-    sweep, status = run(sweeps, sweep_spec)
-    assert status["state"] == "COMPLETED"
-    late, other = sorted(
-        api.load(sweeps, sweep).trials(), key=lambda trial: trial["state"], reverse=True
-    )
-    assert (late["state"], late["reason"], late["attempts"]) == ("FAILED", "timeout", 1)
-    assert (other["state"], other["attempts"]) == ("COMPLETED", 1)
-    assert events(sweeps, sweep, Failed) == []
-    happened = [event for _, event in sweeps.journal.read(sweep)]
-    *_, killed, ended = audits.of_trial(sweep_spec, happened, late["trial"])
-    assert (killed.what, ended.what) == ("killed", "ended")
-    assert re.match(r"timeout; it had run for [\d.]+ s, and failure\.timeout is 4 s", killed.why)
-    assert ended.why == "FAILED; timeout; loss none"
-    assert_no_ranks(sweeps)
-
-
-@pytest.mark.long
-def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
-    """The trial no longer reports, so nothing else would ever end it."""
-    sweep_spec = spec("slow", fidelity={"max": 600}, failure={"grace": "1s"})
-
-    def freeze(sweep, event):
-        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)
-        steering.steer(sweeps, sweep, "stop")
-
-    sweep, status = steered(sweeps, sweep_spec, freeze)
-    assert status["state"] == "STOPPED"
-    assert api.load(sweeps, sweep).trials()[0]["reason"] == "user"
     assert_no_ranks(sweeps)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import ray
-from engines import Bench, await_none, in_slots, kinds, pids
+from engines import Bench, await_none, in_slots, kinds
 from invariants import check
 
 from cluster import launch
@@ -108,18 +108,6 @@ def test_slots_give_their_resources_back_and_come_again(home, tmp_path):
         bench.wait(lambda: not groups("PENDING", "CREATED") and not in_slots(home))
         bench.backend.set_slot_limit(1)
         assert isinstance(bench.finish(bench.start())[-1], Ended)
-    finally:
-        bench.backend.close()
-
-
-@pytest.mark.full
-def test_two_slots_work_side_by_side(home, tmp_path):
-    bench = Bench.of("tune", 1, tmp_path, home)
-    try:
-        long = bench.start(until=900, pause=0.01)
-        bench.reach(long, 1)
-        short = bench.finish(bench.start())  # it starts only where a slot is free
-        assert len(pids(bench.seen[long], short)) == 2
     finally:
         bench.backend.close()
 

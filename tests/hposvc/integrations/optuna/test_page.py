@@ -1,15 +1,13 @@
 """docs/optuna.md: its blocks run as they stand there, but their sweeps are not tracked."""
 
-import re
 from functools import partial
-from pathlib import Path
 
+import pages
 import pytest
 
 import hposvc
 
-PAGE = (Path(__file__).parents[4] / "docs" / "optuna.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = pages.blocks("optuna.md")
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -18,17 +18,17 @@ from searchers.methods import METHODS, load, takes_several
 from searchers.random_search import Random
 
 OPTIONS = {"grid": {"resolution": 11}}
-LONG = pytest.mark.long
+FULL = pytest.mark.full
 X = FloatDistribution(-5, 5)
 
 
 def samplers(takes):
     """Return a fixture of a function that makes a sampler, for each method that is taken."""
     names = [name for name in sorted(METHODS) if takes(load(name))]
-    quick = {"gp", "cmaes"}  # of some hundred tests each; the others run among the long tests
+    quick = {"gp", "cmaes"}  # of some hundred tests each; the others come with the full tests
 
     @pytest.fixture(
-        params=[name if name in quick else pytest.param(name, marks=LONG) for name in names]
+        params=[name if name in quick else pytest.param(name, marks=FULL) for name in names]
     )
     def sampler(self, request):
         method = request.param

@@ -10,6 +10,7 @@ import pytest
 import served
 from agent_sweeps import driven
 from simulated_sweeps import make_spec
+from waiting import until
 
 from hposvc import api
 from hposvc.backends.process.launching import LocalLauncher
@@ -60,7 +61,7 @@ def signalled(home, number):
     """Send this process a signal as soon as a report of the sweep is recorded."""
 
     def send():
-        served.until(lambda: events_of(home, Reported), "a report")
+        until(lambda: events_of(home, Reported), "a report")
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=send)
@@ -100,7 +101,7 @@ def test_sigterm_gives_the_trial_back_and_it_goes_on_from_its_checkpoint(http, t
     with sweep_of(tmp_path, "slow", fidelity={"max": 30}, trials={"max": 1}):
         with signalled(tmp_path, signal.SIGTERM):
             take(http)
-        served.until(lambda: events_of(tmp_path, Failed), "the end of the order")
+        until(lambda: events_of(tmp_path, Failed), "the end of the order")
         take(http, name="there")
     assert [event.cause for event in events_of(tmp_path, Failed)] == ["preempt"]
     _, second = events_of(tmp_path, Ordered)
@@ -114,7 +115,7 @@ def test_ranks_that_do_not_leave_within_the_grace_are_killed(http, tmp_path):
     with sweep_of(tmp_path, "obedient", parameters=parameters, trials={"max": 1}):
         with signalled(tmp_path, signal.SIGUSR1):
             assert take(http, grace_s=0.5) == 1
-        served.until(lambda: events_of(tmp_path, Failed), "the end of the order")
+        until(lambda: events_of(tmp_path, Failed), "the end of the order")
     [reported] = events_of(tmp_path, Reported)
     assert not psutil.pid_exists(int(reported.metrics["pid"]))
     assert [event.cause for event in events_of(tmp_path, Failed)] == ["preempt"]

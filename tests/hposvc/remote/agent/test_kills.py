@@ -9,7 +9,8 @@ import sys
 import psutil
 import pytest
 import real_server
-from real_server import Served, ending_drivers, environment, until
+from real_server import Served, ending_drivers, environment
+from waiting import until
 
 from hposvc import api
 from hposvc.events import Reported

@@ -4,8 +4,9 @@ import os
 import sys
 
 import pytest
-from real_server import SPEC, environment, serving, until
+from real_server import SPEC, environment, serving
 from slurm_cluster import WHY_NOT, slurm_cluster
+from waiting import until
 
 from hposvc import api
 from hposvc.events import Failed, Reported

@@ -6,7 +6,7 @@ import pytest
 import recorded_home
 import uvicorn
 from browser import DESKTOP, PHONE
-from served import until
+from waiting import until
 
 from hposvc.events import Decided, Reported
 from hposvc.server.app import create_app

@@ -9,6 +9,7 @@ import recorded_home
 from fastapi.testclient import TestClient
 from guarded import bearer, call, config_of
 from simulated_sweeps import make_spec
+from waiting import until
 
 from hposvc import api
 from hposvc.events import RetryDue
@@ -122,9 +123,7 @@ def test_a_deleted_sweep_ends_its_streams(sweeps, service, server):
         target=lambda: got.append(server.get("sweeps/gone/events", headers=STREAM))
     )
     listener.start()
-    deadline = time.monotonic() + 20
-    while not service.feed.listeners and time.monotonic() < deadline:
-        pass
+    until(lambda: service.feed.listeners)
     sweeps.journal.remove("gone")
     listener.join(40)
     assert [event["event"] for event in sent(got[0].text)] == ["end"]

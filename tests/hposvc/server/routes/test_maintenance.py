@@ -3,8 +3,9 @@
 import pytest
 from fastapi.testclient import TestClient
 from receivers import receiver
-from served import ADDRESS, errors, until
+from served import ADDRESS, errors
 from simulated_sweeps import Lab, make_spec
+from waiting import until
 
 from hposvc import spec as specs
 from hposvc.journal import submitted_secrets

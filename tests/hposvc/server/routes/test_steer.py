@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import served
 from fastapi.testclient import TestClient
+from waiting import until
 
 from hposvc import api
 from hposvc.errors import Busy, SpecError
@@ -78,7 +79,7 @@ def supervising(sweeps, name="s"):
 
 
 def await_rest(sweeps, name="s"):
-    served.until(lambda: supervising(sweeps, name) is None, f"{name} at rest")
+    until(lambda: supervising(sweeps, name) is None, f"{name} at rest")
 
 
 def operation(client, answer):
@@ -109,7 +110,7 @@ def test_a_sweep_without_a_driver_is_ended_by_one_that_is_started_for_it(sweeps,
     await_rest(sweeps)
     ended = "PAUSED" if verb == "pause" else "STOPPED"
     assert api.load(sweeps, "s").phase == ended
-    served.until(lambda: operation(driving, answer)["state"] == "done", "done")
+    until(lambda: operation(driving, answer)["state"] == "done", "done")
     assert operation(driving, answer)["result"]["state"] == ended
     assert not api.load(sweeps, "s").state.trials
 

@@ -1,0 +1,34 @@
+"""The pages of docs/ and the blocks of code in them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def fenced(text: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each block, in order."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str = "python") -> list[str]:
+    return [text for word, text in fenced(read(page)) if word == language]
+
+
+def run(page: str, folder: Path) -> list[list[str]]:
+    """Run the Python blocks of a page, as one script; return the words of the lines printed."""
+    script = folder / "page.py"
+    script.write_text("".join(blocks(page)))
+    environment = {**os.environ, "HPOSVC_HOME": str(folder / "home")}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines() if line]
