@@ -13,12 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.driver.warm_start import names_by_role, translate_trials
+from hposvc.driver.warm_start import translate_trials
 from hposvc.errors import SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from searchers.space import Domain, Space, SpaceError
+from searchers.translation import names_by_role
 
 log = logging.getLogger("hposvc")
 

@@ -3,12 +3,10 @@
 The earlier trials are read when the sweep gets its first driver, and are journaled as one event.
 So a resumed sweep learns from the same trials, whatever has become of the earlier sweeps since.
 
-A parameter of the same role as one of the new space is renamed (`learning_rate` to `lr`). Any other
-parameter that the new space does not have is dropped. A parameter that the earlier sweep lacked
-is filled in: with its constant in the new space, or with the middle of its range. What is constant
-in both takes the new space's value: the name of a data set is a setting that tells sweeps apart. A
-trial is left out if it has a value outside the new space, since its result would stand for another
-configuration, if it has none of the searched parameters, or if it has no result yet.
+`searchers.translation` says how. What is constant in both spaces takes the new one's value: the
+name of a data set is a setting that tells sweeps apart. A trial is left out if it has a value
+outside the new space, since its result would stand for another configuration, if it has none of the
+searched parameters, or if it has no result yet.
 
 Where a constant differs, only what a searcher can judge by its own results is told: the losses of
 one metric. A failure may come of the constant, such as a batch size; and with several metrics or
@@ -37,13 +35,11 @@ from hposvc.spec.warm_start import AUTO
 from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState, loss_at
-from searchers.domains import Constant
 from searchers.fidelity import NO_FAULT
-from searchers.gp.learned.roles import roles_of
 from searchers.names import closest
 from searchers.searcher import Observation
-from searchers.space import Choice, Domain, Params, Space, SpaceError
-from searchers.ties import keys_that_fit
+from searchers.space import Params
+from searchers.translation import constants, names_by_role, translate_params
 
 log = logging.getLogger("hposvc")
 
@@ -196,34 +192,6 @@ def _trains_alike(theirs: SweepSpec, ours: SweepSpec) -> bool:
     return same and theirs.engine.curve == ours.engine.curve
 
 
-def names_by_role(theirs: Space, ours: Space) -> dict[str, str]:
-    """Return our names of their parameters that we call otherwise: `learning_rate` is `lr`.
-
-    Both spaces must be of the same family of models, and neither may have the other's name.
-    """
-    their_roles, our_roles = roles_of(theirs), roles_of(ours)
-    if their_roles is None or our_roles is None or their_roles.family != our_roles.family:
-        return {}
-    our_names = {role: name for name, role in our_roles.of.items() if name not in theirs}
-    return {
-        name: our_names[role]
-        for name, role in their_roles.of.items()
-        if name not in ours and role in our_names and _fits(theirs[name], ours[our_names[role]])
-    }
-
-
-def _fits(theirs: Domain, ours: Domain) -> bool:
-    """Return whether a choice has a value of ours; `SGD` is not `sgd`."""
-    if not (isinstance(theirs, Choice) and isinstance(ours, Choice)):
-        return True
-    return any(ours.problem(value) is None for value in theirs.values)
-
-
-def constants(space: Space) -> frozenset[str]:
-    """Return the parameters that have one value in all configurations that have them."""
-    return frozenset(name for name in space if isinstance(space[name], Constant))
-
-
 def _translate(
     trial: TrialState,
     reports: Reports,
@@ -289,32 +257,6 @@ def _step_of_value(metric: Metric, points: Sequence[tuple[int, float]]) -> int:
     if metric.select != "best":
         return points[-1][0]
     return min(points, key=lambda point: (math.isnan(point[1]), metric.loss(point[1])))[0]
-
-
-def translate_params(space: Space, params: Params) -> Params | None:
-    """Translate a configuration of another space to this space.
-
-    Numbers take the type of their parameter in this space: 2.0 for an integer becomes 2.
-
-    Returns:
-        The configuration; None: a value is outside this space, or it has no searched parameter.
-    """
-    shared = {name: value for name, value in params.items() if name in space}
-    if any(space[name].problem(value) for name, value in shared.items()):
-        return None
-    try:
-        fitting = keys_that_fit(shared, space)
-    except SpaceError:  # the values belong to different choices of this space
-        return None
-    shared |= {key: values[0] for key, values in fitting.items()}
-    full = space.build(
-        lambda name: (
-            space[name].cast(shared[name]) if name in shared else space[name].from_unit(0.5)
-        )
-    )
-    if not any(name in shared and name in full for name in space.searched):
-        return None
-    return full if space.allows(full) else None
 
 
 def _check_unit(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:

@@ -11,12 +11,13 @@ from simulated_sweeps import Lab, make_several, make_spec
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.driver.earlier_sweeps import alike, overlap
-from hposvc.driver.warm_start import load_warm_start, names_by_role
+from hposvc.driver.warm_start import load_warm_start
 from hposvc.events import WarmStarted
 from hposvc.journal.journal import SweepRow
 from hposvc.verbs.rm import remove
 from hposvc.views.dashboard import status_view
 from searchers.space import Space
+from searchers.translation import names_by_role
 
 sys.path.insert(0, str(Path(__file__).parent))  # specs name functions of this file
 
