@@ -9,15 +9,13 @@ import json
 import os
 import secrets
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.message import Message
-from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
-from urllib.error import HTTPError
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
+
+import httpx
 
 ANSWER_S = 30.0
 PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
@@ -176,42 +174,40 @@ class Jobs:
         self, method: str, path: str, body: bytes | None = None, timeout_s: float = ANSWER_S
     ) -> Any:
         """Send a request and return the JSON of the response; None: it is empty."""
-        request = urllib.request.Request(f"{self.url}{path}", body, method=method)
-        request.add_header("Content-Type", "application/json" if method == "POST" else "text/plain")
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
+        headers = {"Content-Type": "application/json" if method == "POST" else "text/plain"}
+        if self.token:  # which no redirect takes elsewhere: httpx follows none
+            headers["Authorization"] = f"Bearer {self.token}"
+        url = f"{self.url}{path}"
         try:
-            with _opener().open(request, timeout=timeout_s) as answer:
-                text = answer.read()
-        except HTTPError as error:
-            raise self._refusal(error) from error
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
+            answer = httpx.request(method, url, content=body, headers=headers, timeout=timeout_s)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise JobsError(
-                f"no Ray dashboard answers at {self.url}: {reason}; "
+                f"no Ray dashboard answers at {self.url}: {error}; "
                 "give the head's address as http://HEAD:8265"
             ) from error
+        if not answer.is_success:
+            raise self._refusal(answer)
         try:
-            return json.loads(text) if text else None
+            return answer.json() if answer.content else None
         except ValueError as error:
             raise self._not_a_dashboard_error() from error
 
-    def _refusal(self, error: HTTPError) -> JobsError:
-        if error.code == 401:
+    def _refusal(self, answer: httpx.Response) -> JobsError:
+        if answer.status_code == 401:
             return JobsError(
                 f"{self.url} wants a token; set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to its file"
             )
-        if error.code == 403:
+        if answer.status_code == 403:
             return JobsError(
                 f"{self.url} takes another token; RAY_AUTH_TOKEN (or the file that "
                 "RAY_AUTH_TOKEN_PATH names) must hold the cluster's own"
             )
-        text = error.read().decode(errors="replace").strip()
-        if error.code == 404 and "does not exist" in text:
+        text = answer.text.strip()
+        if answer.status_code == 404 and "does not exist" in text:
             return _NotFound(text)
-        if error.code < 500:
+        if answer.status_code < 500:
             return self._not_a_dashboard_error()
-        last = text.splitlines()[-1] if text else error.reason
+        last = text.splitlines()[-1] if text else answer.reason_phrase
         return JobsError(f"{self.url} refuses: {last}")
 
     def _not_a_dashboard_error(self) -> JobsError:
@@ -260,16 +256,6 @@ class _NotFound(JobsError):
     """The dashboard does not have the requested item."""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A handler that refuses redirects: a token is for the given address only."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message,
-        newurl: str,
-    ) -> None:  # fmt: skip
-        return None
-
-
 def _parse_job(found: Mapping[str, Any]) -> Job:
     return Job(
         found["submission_id"],
@@ -278,10 +264,6 @@ def _parse_job(found: Mapping[str, Any]) -> Job:
         found.get("driver_exit_code"),
         found.get("metadata") or {},
     )
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_NoRedirects)
 
 
 def _url(address: str) -> str:

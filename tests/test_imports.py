@@ -46,7 +46,7 @@ DOORS = {
     "uvicorn": ("hposvc/server/",),
     "sse_starlette": ("hposvc/server/",),
     "apprise": ("hposvc/tracking/services",),
-    "httpx": ("hposvc/remote/http", "hposvc/tracking/webhook"),
+    "httpx": ("hposvc/remote/http", "hposvc/tracking/webhook", "cluster/jobs"),
     "torch": ("trainables/",),
     "deepspeed": ("trainables/parallel/deepspeed",),
     "ray.tune": (
