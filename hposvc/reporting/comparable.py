@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from hposvc import spec as specs
 from hposvc.analysis.amounts import cost_text, count
@@ -20,7 +20,6 @@ from hposvc.text import duration
 from searchers.names import nearest
 
 Cost = Literal["hours", "trials", "time"]
-COSTS: tuple[Cost, ...] = get_args(Cost)
 UNEQUAL = 1.1  # ratio of costs that is worth a warning
 HARDWARE = "costs are of unlike hardware"
 NAMED = 3  # sweeps that a message names
