@@ -1,4 +1,4 @@
-"""A cluster on this machine: options and errors; its normal use: tests/hposvc/cli/commands."""
+"""A cluster on this machine: options and errors (its use: hposvc/verbs/test_cluster.py)."""
 
 import os
 import socket
