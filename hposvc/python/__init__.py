@@ -1,1 +1,1 @@
-"""The same verbs in Python: `hposvc.Sweep`, `hposvc.load` and `hposvc.connect`."""
+"""The verbs in Python: `hposvc.Sweep`, `hposvc.load` and `hposvc.connect`."""

@@ -1,4 +1,4 @@
-"""What verbs that drive or steer a sweep print: while it is driven, and what came of it."""
+"""Output of the verbs that drive or steer a sweep: while it is driven, and at its end."""
 
 import os
 import sys
