@@ -197,7 +197,7 @@ def test_every_module_of_trainables_is_in_a_layer():
 def test_imports_inside_functions_are_for_doors_and_commands_only():
     allowed = (
         "hposvc/cli/serve.py",
-        "hposvc/verbs/",  # the command line imports all of them, and starts fast
+        "hposvc/verbs/",  # what loads a framework; and options, for the command's start
         "hposvc/python/sweep.py",  # a plan needs torch, for which `run` need not wait
         "hposvc/spec/registry.py",
         "hposvc/__main__.py",
@@ -219,6 +219,15 @@ def test_imports_inside_functions_are_for_doors_and_commands_only():
 def test_importing_is_light(module: str):
     heavy = ("ray", "torch", "mlflow", "optuna", "scipy", "numpy", "pandas")
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
+def test_a_verbs_file_loads_no_framework():
+    """`hposvc memory --help` need not wait for torch."""
+    heavy = ("ray", "torch", "mlflow", "optuna", "pandas", "matplotlib", "textual")
+    names = [f"hposvc.verbs.{path.stem}" for path in (ROOT / "hposvc" / "verbs").glob("[a-z]*.py")]
+    code = f"import sys, {', '.join(names)}; print([n for n in {heavy} if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 

@@ -4,5 +4,6 @@ The function takes plain arguments, returns data, raises our errors and prints n
 line, the HTTP server and Python call it. It takes a `Place`, the sweeps of this home or a server's,
 wherever it can do its work for both. The command parses, calls the function, and prints.
 
-The command line imports these files when it starts, so heavy imports are in their functions.
+The command line loads the file of the verb that is called, and the server most of them. So a file
+imports what it needs at its top, but for what loads ray, torch, mlflow or optuna.
 """

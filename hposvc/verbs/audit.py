@@ -1,17 +1,16 @@
 """`audit`: explain every decision about a trial or a sweep; hposvc/analysis/audit/ does it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.analysis.audit import Line, explain
+from hposvc.analysis.audit.entry import merge_checkpoint_lines
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 from hposvc.views.console import make_table, show
-
-if TYPE_CHECKING:
-    from hposvc.analysis.audit import Line
+from hposvc.views.watch.details import COLOURS
 
 
 @verb
@@ -23,22 +22,17 @@ def audit_command(shared: Shared, sweep: str, trial: str | None) -> None:
     It shows what proposed the trial, with which others it was compared, and why it was stopped or
     copied. Without TRIAL: the decisions about the whole sweep.
     """
-    from hposvc.analysis.audit import explain
-
     answer = explain(shared.open_sweep(sweep), trial)
     if not shared.json([line.data() for line in answer.lines]):
         show(timeline(answer.lines, answer.unit))
 
 
-def timeline(lines: Sequence["Line"], unit: str) -> Table:
+def timeline(lines: Sequence[Line], unit: str) -> Table:
     """Return the table of an audit's lines, in the order of time.
 
     Args:
         unit: the sweep's name for a step.
     """
-    from hposvc.analysis.audit.entry import merge_checkpoint_lines
-    from hposvc.views.watch.details import COLOURS
-
     steps = any(line.step is not None for line in lines)
     table = make_table("after", *([unit] if steps else []), "what", "why")
     table.columns[-1].overflow = "fold"

@@ -1,6 +1,8 @@
 """`best`: show the best trial, or the front; hposvc/views/result.py describes it."""
 
+from hposvc.analysis.verdict import sureness
 from hposvc.verbs.options import Shared, sweep_id, verb
+from hposvc.views import result
 from hposvc.views.console import note, show
 
 
@@ -8,9 +10,6 @@ from hposvc.views.console import note, show
 @sweep_id
 def best_command(shared: Shared, sweep: str) -> None:
     """Show the best trial, how sure it is, and its checkpoint; of several metrics the front."""
-    from hposvc.analysis.verdict import sureness
-    from hposvc.views import result
-
     record = shared.open_sweep(sweep).record()
     if shared.json(record.best()):
         return

@@ -5,21 +5,22 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from cluster import local, quarantine
+from cluster.dashboard import Dashboard
+from cluster.jobs import find_token
+from cluster.local import LocalCluster
 from hposvc.errors import OUT_OF_REACH
+from hposvc.journal.home import Home
 from hposvc.text import NONE, duration, format_bytes
 from hposvc.verbs.doctor import Check, examine_cluster, table
 from hposvc.verbs.options import Shared, share
 from hposvc.views.console import make_table, note, show
-
-if TYPE_CHECKING:
-    from cluster.local import LocalCluster
-    from hposvc.journal.home import Home
 
 REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
 UNITS = ("CPU", "GPU")
@@ -58,8 +59,6 @@ def up_command(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_c
     All nodes share this machine's cores, whatever --cpus says. Without --cpus, the cores are
     divided among them.
     """
-    from cluster import local
-
     note(f"starting a head and {nodes} worker node{'s' * (nodes > 1)}")
     shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
     started, fresh = local.up(shared.find_home().path, shape)
@@ -95,8 +94,6 @@ def status_command(shared: Shared, address: str | None, deep: bool) -> int:
 @click.pass_obj
 def down_command(shared: Shared) -> None:
     """End the cluster that `up` started, and nothing else."""
-    from cluster import local
-
     ended = local.down(shared.find_home().path)
     names = [] if ended is None else [node.name for node in ended.nodes]
     if not shared.json({"ended": names}):
@@ -114,8 +111,6 @@ def hold_command(shared: Shared, node: str, reason: str) -> None:
     Trials that run there continue. Sweeps themselves hold nodes that are unfit, or on which slots
     die one after another; with `failure.straggler: drain`, slow nodes too.
     """
-    from cluster import quarantine
-
     quarantine.hold(shared.find_home().path, node, reason)
     if not shared.json({"node": node, "reason": reason}):
         show(f"held: {node} ({reason}); `hposvc cluster lift {node}` takes it back")
@@ -127,24 +122,18 @@ def hold_command(shared: Shared, node: str, reason: str) -> None:
 @click.pass_obj
 def lift_command(shared: Shared, node: str) -> None:
     """Let sweeps that are started from now on use NODE again."""
-    from cluster import quarantine
-
     quarantine.lift(shared.find_home().path, node)
     if not shared.json({"node": node}):
         show(f"lifted: {node}")
 
 
-def overview(home: "Home", address: str | None = None, deep: bool = False) -> dict[str, Any]:
+def overview(home: Home, address: str | None = None, deep: bool = False) -> dict[str, Any]:
     """Return a cluster's nodes, resources and jobs, as `cluster status -o json` prints them.
 
     Args:
         address: of the cluster's dashboard; None: the cluster of this home.
         deep: run a task on every node of this home's cluster: `health` has the checks.
     """
-    from cluster import local, quarantine
-    from cluster.dashboard import Dashboard
-    from cluster.jobs import find_token
-
     if address is not None:
         return {"up": True, **Dashboard(address.rstrip("/"), find_token()).overview()}
     own_cluster = local.find(home.path)
@@ -158,7 +147,7 @@ def overview(home: "Home", address: str | None = None, deep: bool = False) -> di
     return shown
 
 
-def describe_started(cluster: "LocalCluster") -> Iterator[RenderableType]:
+def describe_started(cluster: LocalCluster) -> Iterator[RenderableType]:
     """Describe a started cluster: the address of its dashboard, and how to use it."""
     yield Text(f"dashboard  {cluster.dashboard}  (it asks for the token: cat {cluster.token})")
     yield Text("\nFor drivers and Ray's own commands:", "bright_black")
@@ -167,7 +156,7 @@ def describe_started(cluster: "LocalCluster") -> Iterator[RenderableType]:
     yield Text(f"hposvc submit SPEC --address {cluster.dashboard}")
 
 
-def exports(cluster: "LocalCluster") -> list[str]:
+def exports(cluster: LocalCluster) -> list[str]:
     """Return the shell lines that set the environment for this cluster."""
     variables = cluster.environment().items()
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables]

@@ -1,16 +1,13 @@
 """`compare`: compare sweeps, or groups of them; hposvc/reporting/comparison.py does it."""
 
-from typing import TYPE_CHECKING
-
 import click
 from rich.text import Text
 
+from hposvc.reporting.comparable import Cost
+from hposvc.reporting.comparison import compare
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, show
-
-if TYPE_CHECKING:
-    from hposvc.reporting.comparable import Cost
 
 STYLES = {"better": "bold green", "worse": "red", "open": ""}
 
@@ -30,15 +27,13 @@ STYLES = {"better": "bold green", "worse": "red", "open": ""}
     help="Compare at an equal amount of this; hours are GPU-hours or worker-hours.",
 )
 def compare_command(
-    shared: Shared, sweeps: tuple[str, ...], by: tuple[str, ...], cost: "Cost"
+    shared: Shared, sweeps: tuple[str, ...], by: tuple[str, ...], cost: Cost
 ) -> None:
     """Compare sweeps, or groups of them, at equal cost.
 
     It says which is better, with which probability, and how much sooner it gets there. The first
     one is what the others are held against.
     """
-    from hposvc.reporting.comparison import compare
-
     answer = compare([shared.open_sweep(sweep) for sweep in sweeps], by, cost)
     if shared.json(answer.data()):
         return

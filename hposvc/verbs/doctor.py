@@ -15,26 +15,30 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import click
+from packaging.requirements import Requirement
 from rich.table import Table
 from rich.text import Text
+from sqlalchemy import make_url
 
+from hposvc.api import Sweeps
 from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, StoreError
+from hposvc.journal.damage import find_remains
+from hposvc.journal.home import PRIVATE, Home
+from hposvc.remote.client import Place
+from hposvc.remote.server import connection
+from hposvc.remote.server.connection import ServedSweeps
+from hposvc.spec import registry
 from hposvc.text import format_bytes
 from hposvc.tracking.comparison import MlflowComparison
+from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, ray_address, verb
 from hposvc.views.console import make_table, show
-
-if TYPE_CHECKING:
-    from hposvc.api import Sweeps
-    from hposvc.journal.home import Home
-    from hposvc.remote.client import Place
-    from hposvc.remote.server.connection import ServedSweeps
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -104,7 +108,7 @@ def table(checks: Iterable[Check]) -> Table:
 
 
 def examine(
-    place: "ServedSweeps | Path | None" = None, deep: bool = False, address: str | None = None
+    place: ServedSweeps | Path | None = None, deep: bool = False, address: str | None = None
 ) -> Iterator[Check]:
     """Yield the result of every check of a home, or of the way to a server, as it is made.
 
@@ -114,9 +118,6 @@ def examine(
             some seconds.
         address: of a Ray cluster; None: RAY_ADDRESS, or the local Ray.
     """
-    from hposvc.journal.home import Home
-    from hposvc.remote.server.connection import ServedSweeps
-
     if isinstance(place, ServedSweeps):
         yield from _examine_server(place)
         return
@@ -135,7 +136,7 @@ def examine(
     yield from _ray(home, deep, address or os.environ.get("RAY_ADDRESS"))
 
 
-def _examine_server(server: "ServedSweeps") -> Iterator[Check]:
+def _examine_server(server: ServedSweeps) -> Iterator[Check]:
     try:
         server.http.get("/readyz")
     except OutOfReach as error:
@@ -167,8 +168,6 @@ def _import_folder(name: str) -> str:
 
 def _versions() -> Iterator[Check]:
     """Check the installed version of each requirement."""
-    from packaging.requirements import Requirement
-
     try:
         requirements = [Requirement(text) for text in requires("hposvc") or ()]
     except PackageNotFoundError:
@@ -223,11 +222,8 @@ def _output_of(*command: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def _home_checks(home: "Home") -> Iterator[Check]:
+def _home_checks(home: Home) -> Iterator[Check]:
     """Check the home's folder, its journal, and sweeps whose driver died."""
-    from hposvc.api import Sweeps
-    from hposvc.journal.home import PRIVATE
-
     remedy = "set HPOSVC_HOME to a folder on a local disk that you can write to"
     try:
         home.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
@@ -261,12 +257,8 @@ def _home_checks(home: "Home") -> Iterator[Check]:
     yield from drivers
 
 
-def _damaged(home: "Home", error: DamagedJournal) -> Check:
+def _damaged(home: Home, error: DamagedJournal) -> Check:
     """Say what a damaged journal still holds, and how to go on."""
-    from sqlalchemy import make_url
-
-    from hposvc.journal.damage import find_remains
-
     file = Path(make_url(home.database).database or "").absolute()
     try:
         remains = f"{find_remains(file)}"
@@ -280,15 +272,14 @@ def _damaged(home: "Home", error: DamagedJournal) -> Check:
     return Check("journal", "fail", f"{damage}; {remains}", remedy)
 
 
-def _dead_drivers(sweeps: "Sweeps") -> Iterator[Check]:
+def _dead_drivers(sweeps: Sweeps) -> Iterator[Check]:
     for row in sweeps.journal.sweeps():
         if sweeps.driver_of(row) == "dead":
             remedy = f"hposvc resume {row.id}, or hposvc stop {row.id}"
             yield Check("sweep", "warn", f"{row.id}: its driver died", remedy)
 
 
-def _mlflow(home: "Home") -> Check:
-    from hposvc.tracking.mlflow_server import hide_passwords
+def _mlflow(home: Home) -> Check:
 
     scheme = urlsplit(home.tracking_uri).scheme
     shown = hide_passwords(home.tracking_uri)
@@ -315,7 +306,6 @@ def _probe_server(uri: str) -> None:
 
 
 def _probe_sqlite(uri: str) -> None:
-    from sqlalchemy import make_url
 
     file = Path(make_url(uri).database or "")
     if file.exists():
@@ -323,7 +313,7 @@ def _probe_sqlite(uri: str) -> None:
             connection.execute("select count(*) from sqlite_master")
 
 
-def _ray(home: "Home", deep: bool, given_address: str | None) -> Iterator[Check]:
+def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
     from cluster.launch import find_others, own_address
 
     folder = home.path / "ray"
@@ -340,7 +330,7 @@ def _ray(home: "Home", deep: bool, given_address: str | None) -> Iterator[Check]
     yield from examine_cluster(home, address, deep, remedy)
 
 
-def examine_cluster(home: "Home", address: str | None, deep: bool, remedy: str) -> Iterator[Check]:
+def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) -> Iterator[Check]:
     """Check that a cluster works, and each of its nodes.
 
     Args:
@@ -365,7 +355,7 @@ def examine_cluster(home: "Home", address: str | None, deep: bool, remedy: str) 
             yield Check(label, level, trouble.text, trouble.remedy)
 
 
-def compare_mlflow(place: "Place", sweep: str, fix: bool = False) -> MlflowComparison:
+def compare_mlflow(place: Place, sweep: str, fix: bool = False) -> MlflowComparison:
     """Compare what MLflow holds of a sweep with the journal.
 
     Args:
@@ -375,10 +365,6 @@ def compare_mlflow(place: "Place", sweep: str, fix: bool = False) -> MlflowCompa
         NotFound: there is no such sweep.
         TrackerError: MLflow is out of reach.
     """
-    from hposvc.remote.server import connection
-    from hposvc.spec import registry
-    from hposvc.tracking.mlflow_server import quiet_mlflow
-
     if isinstance(place, connection.ServedSweeps):
         where = connection.path_of(sweep, "doctor")
         if not fix:

@@ -3,17 +3,17 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hposvc.errors import shorten
+from hposvc.events import to_json
+from hposvc.remote.client import Place
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.text import number, spelled
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
-
-if TYPE_CHECKING:
-    from hposvc.remote.client import Place
 
 FOLLOW_S = 60.0  # for which one question waits for the next event
 POLL_S = 0.2  # between two looks into the journal
@@ -51,7 +51,7 @@ def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow
         since, over = page["next"], page["over"] or not follow
 
 
-def events(place: "Place", sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
+def events(place: Place, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
     """Return the events of a sweep after a number, as data.
 
     Args:
@@ -65,9 +65,6 @@ def events(place: "Place", sweep: str, since: int = 0, wait_s: float = 0.0) -> d
     Raises:
         NotFound: there is no such sweep.
     """
-    from hposvc.events import to_json
-    from hposvc.remote.server.connection import ServedSweeps
-
     if isinstance(place, ServedSweeps):
         pages = list(place.pages(sweep, since, wait_s))
         return {**pages[-1], "events": [event for page in pages for event in page["events"]]}

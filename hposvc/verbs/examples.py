@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from hposvc.drafts import examples
 from hposvc.verbs.completion import complete_example
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit, make_table, note, show
@@ -20,8 +21,6 @@ from hposvc.views.console import emit, make_table, note, show
 )
 def examples_command(shared: Shared, name: str | None, out: Path) -> None:
     """List the examples that come with hposvc, or copy one, with the files that it needs."""
-    from hposvc.drafts import examples
-
     if name is not None:
         written = [str(path) for path in examples.copy(name, out)]
         if not shared.json({"written": written}):

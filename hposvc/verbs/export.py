@@ -5,16 +5,18 @@ import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from ruamel.yaml import YAML
 
+from hposvc.analysis import lineage
+from hposvc.analysis.lineage import Schedule, replays_exactly
+from hposvc.open_sweep import OpenSweep
+from hposvc.reporting import tables
+from hposvc.reporting.model_card import hand_on
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, note
-
-if TYPE_CHECKING:
-    from hposvc.analysis.lineage import Schedule
-    from hposvc.open_sweep import OpenSweep
+from hposvc.views.formatting import trial_values
 
 
 @verb
@@ -59,8 +61,6 @@ def export_command(
         raise click.UsageError("a study has the trials and their reports; leave out --curves")
     opened = shared.open_sweep(sweep)
     if model:
-        from hposvc.reporting.model_card import hand_on
-
         names = hand_on(opened, model)
         if not shared.json({"folder": model, "files": names}):
             emit("".join(f"{model.rstrip('/')}/{name}\n" for name in names))
@@ -81,35 +81,27 @@ def export_command(
 
 def _format(shared: Shared, form: str | None, out: Path | None) -> str:
     """Return the format that was asked for in some way."""
-    from hposvc.reporting import tables
-
     if form is None and shared.output == "json":
         return "json"
     return form or ("csv" if out is None else tables.format_of(out))
 
 
-def _schedule(shared: Shared, sweep: "OpenSweep") -> bytes:
+def _schedule(shared: Shared, sweep: OpenSweep) -> bytes:
     """Return the best trial's schedule as a spec: YAML, or JSON if that was asked for."""
-    from hposvc.analysis import lineage
-
     best = lineage.best_schedule(sweep)
     if shared.output == "json":
         return f"{json.dumps(best.spec, indent=2)}\n".encode()
     return schedule_yaml(best).encode()
 
 
-def _table(sweep: "OpenSweep", form: str, curves: bool) -> bytes:
+def _table(sweep: OpenSweep, form: str, curves: bool) -> bytes:
     """Return the trials, or all reports, in a format."""
-    from hposvc.reporting import tables
-
     frame = tables.curves_table(sweep) if curves else tables.trials_table(sweep)
     return tables.written(frame, form)
 
 
-def schedule_yaml(schedule: "Schedule") -> str:
+def schedule_yaml(schedule: Schedule) -> str:
     """Return the YAML of the spec that replays a lineage, headed by comments that describe it."""
-    from ruamel.yaml import YAML
-
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -119,9 +111,7 @@ def schedule_yaml(schedule: "Schedule") -> str:
     return head + body.getvalue()
 
 
-def _describe_lineage(schedule: "Schedule") -> Iterator[str]:
-    from hposvc.analysis.lineage import replays_exactly
-    from hposvc.views.formatting import trial_values
+def _describe_lineage(schedule: Schedule) -> Iterator[str]:
 
     state, line = schedule.state, schedule.segments
     unit = state.spec.fidelity.unit if state.spec.fidelity else ""

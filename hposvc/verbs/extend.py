@@ -1,17 +1,17 @@
 """`extend`: raise a sweep's limits, and continue it if it has ended."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
+from hposvc import api
+from hposvc.open_sweep import Record
+from hposvc.remote.client import Place
+from hposvc.spec.extension import more_trials
+from hposvc.state.receipt import RequestReceipt
+from hposvc.verbs.foreground import driving, report
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
-
-if TYPE_CHECKING:
-    from hposvc import api
-    from hposvc.open_sweep import Record
-    from hposvc.remote.client import Place
-    from hposvc.state.receipt import RequestReceipt
+from hposvc.verbs.steering import renew
 
 
 @verb
@@ -26,21 +26,19 @@ def extend_command(
 
     A running sweep takes it at once. One that has ended continues here.
     """
-    from hposvc.verbs.foreground import driving, report
-
     limits = read_settings(sets)
     answer = extend(shared.open_place(), sweep, trials, limits, address, driving)
     return report(shared, answer, "extend", None)
 
 
 def extend(
-    place: "Place",
+    place: Place,
     sweep: str,
     trials: int | None,
     set: Mapping[str, object],
     address: str | None,
-    watching: "api.Watching",
-) -> "Record | RequestReceipt":
+    watching: api.Watching,
+) -> Record | RequestReceipt:
     """Raise a sweep's limits; see `steering.renew` for what is returned.
 
     Args:
@@ -51,8 +49,5 @@ def extend(
         NotFound: there is no such sweep.
         SpecError: a key is not a limit, or a value does not fit.
     """
-    from hposvc.spec.extension import more_trials
-    from hposvc.verbs.steering import renew
-
     changes = dict(set) if trials is None else more_trials(set, trials)
     return renew(place, sweep, "extend", None, changes, address, watching)

@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from hposvc.analysis.reproduction import Trained
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.events import Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
+from hposvc.spec import SweepSpec
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
+from hposvc.text import NONE, number
 from hposvc.verbs import steering
 from hposvc.verbs.options import Shared
-from hposvc.verbs.repro import compared
 from hposvc.views import disk_full, result
-from hposvc.views.console import console, note, show
+from hposvc.views.console import console, make_grid, note, show
 from hposvc.views.live import LiveView
 
 
@@ -77,6 +81,20 @@ def _none_succeeded(record: Record) -> bool:
     return record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
 
 
+def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
+    """Record a request, and print who will carry it out."""
+    report(shared, steering.steer(shared.open_place(), sweep, verb, trial), verb, trial)
+
+
+def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:
+    """Print the result of a sweep that went on here, or who carries out the request."""
+    if isinstance(answer, Record):
+        return conclude(shared, answer, shared.find_home())
+    if not shared.json({"verb": verb, "trial": trial, **asdict(answer)}):
+        show(result.describe_receipt(answer, verb, trial))
+    return 0
+
+
 def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
     """Print the verdict of a reproduction, or the result of another sweep; return the exit code."""
     record = trained.record
@@ -96,15 +114,32 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
     return OUT_OF_REACH if record.behind and (trained.had_ended or register) else 0
 
 
-def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
-    """Record a request, and print who will carry it out."""
-    report(shared, steering.steer(shared.open_place(), sweep, verb, trial), verb, trial)
+def compared(comparison: ReproductionResult, spec: SweepSpec) -> Table:
+    """Return the table that compares a trial with its second training."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    grid = make_grid()
+    verdict = Text(
+        comparison.verdict, "bold red" if comparison.verdict == "different" else "bold green"
+    )
+    grid.add_row(comparison.trial, Text.assemble(verdict, f": {comparison.rule}"))
+    values = f"{_all_digits(comparison.before)} then, {_all_digits(comparison.now)} now"
+    grid.add_row(comparison.metric, values)
+    if comparison.step is not None:
+        place = f"at {unit} {comparison.step}, the last of {comparison.steps} that both reported"
+        divergence = f"; they differ from {unit} {comparison.first_difference} on"
+        grid.add_row(
+            "compared", place + (divergence if comparison.first_difference is not None else "")
+        )
+    if comparison.difference:
+        share = comparison.share_of_spread
+        relative = "" if share is None else f", {share:.2%} of what lies between the sweep's trials"
+        grid.add_row("difference", f"{number(comparison.difference)}{relative}")
+    for doubt in comparison.doubts:
+        grid.add_row("but", doubt)
+    grid.add_row("sweep", comparison.again)
+    return grid
 
 
-def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:
-    """Print the result of a sweep that went on here, or who carries out the request."""
-    if isinstance(answer, Record):
-        return conclude(shared, answer, shared.find_home())
-    if not shared.json({"verb": verb, "trial": trial, **asdict(answer)}):
-        show(result.describe_receipt(answer, verb, trial))
-    return 0
+def _all_digits(value: float | None) -> str:
+    """Return the value with all digits, since only the last one may differ."""
+    return NONE if value is None else repr(value)

@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from secrets import token_hex
 
 import click
 
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.open_sweep import Record
+from hposvc.remote.client import Place
+from hposvc.remote.server import following, submission
+from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.spec.parsing import overrides
+from hposvc.spec.parsing.document import from_mapping
+from hposvc.verbs.foreground import conclude, starting
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
-
-if TYPE_CHECKING:
-    from hposvc import api
-    from hposvc.open_sweep import Record
-    from hposvc.remote.client import Place
+from hposvc.verbs.run import run
 
 
 @verb
@@ -26,21 +31,19 @@ def fork_command(
 
     --set changes its settings; the others are those of this sweep.
     """
-    from hposvc.verbs.foreground import conclude, starting
-
     changes = read_settings(sets)
     record = fork(shared.open_place(), sweep, changes, name, address, starting)
     return conclude(shared, record, shared.find_home())
 
 
 def fork(
-    place: "Place",
+    place: Place,
     sweep: str,
     set: Mapping[str, object],
     identifier: str | None,
     address: str | None,
-    watching: "api.Watching",
-) -> "Record":
+    watching: api.Watching,
+) -> Record:
     """Run a new sweep with the spec of another, from whose trials it learns.
 
     Args:
@@ -50,15 +53,6 @@ def fork(
         NotFound: there is no such sweep.
         SpecError: the changed spec is not valid, or has other metrics than the first sweep.
     """
-    from secrets import token_hex
-
-    from hposvc import api
-    from hposvc.remote.server import following, submission
-    from hposvc.remote.server.connection import ServedSweeps, path_of
-    from hposvc.spec.parsing import overrides
-    from hposvc.spec.parsing.document import from_mapping
-    from hposvc.verbs.run import run
-
     if not isinstance(place, ServedSweeps):
         data = fork_data(api.load(place, sweep))
         return run(place, api.validate(data, set), identifier, address, watching)
@@ -70,13 +64,11 @@ def fork(
         return following.show(place, answer["sweep"], watchers, answer["operation"])
 
 
-def fork_data(record: "Record") -> dict[str, object]:
+def fork_data(record: Record) -> dict[str, object]:
     """Return the data of a sweep's spec for another sweep that learns from it.
 
     The points of `initial` that the first sweep has tried are not tried again.
     """
-    from hposvc import spec as specs
-
     spec = record.state.spec
     if spec.baseline is not None and spec.baseline.params is None:
         first, *others = spec.initial  # the baseline stays the same when the others are left out

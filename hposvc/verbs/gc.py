@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 
+from hposvc.api import Sweeps
 from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
+from hposvc.events import UnknownEvent
+from hposvc.journal.compression import Damaged
+from hposvc.journal.lease import Lease, driver_state
+from hposvc.remote.client import Place
+from hposvc.remote.server import connection
 from hposvc.text import format_bytes
+from hposvc.verbs import garbage
 from hposvc.verbs.completion import complete_sweep
+from hposvc.verbs.garbage import Garbage
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
-
-if TYPE_CHECKING:
-    from hposvc.api import Sweeps
-    from hposvc.remote.client import Place
-    from hposvc.verbs.garbage import Garbage
 
 
 @verb
@@ -41,7 +44,7 @@ def gc_command(shared: Shared, sweep: str | None, dry_run: bool, compact: bool, 
     return OUT_OF_REACH if freed.failures else 0
 
 
-def table(items: Sequence["Garbage"], fate: str) -> RenderableType:
+def table(items: Sequence[Garbage], fate: str) -> RenderableType:
     """Return the table of garbage with sizes and reasons, and the sum of the sizes."""
     if not items:
         return "nothing to free"
@@ -55,7 +58,7 @@ def table(items: Sequence["Garbage"], fate: str) -> RenderableType:
 class Freed:
     """Files that were deleted, or would be."""
 
-    items: list["Garbage"] = field(default_factory=list)
+    items: list[Garbage] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # what stays although it is garbage, and why
     vacuum_later: bool = False  # the journal's file keeps its size, because a sweep runs
 
@@ -65,7 +68,7 @@ class Freed:
 
 
 def collect(
-    place: "Place",
+    place: Place,
     sweep: str | None = None,
     dry_run: bool = False,
     compact: bool = False,
@@ -81,9 +84,6 @@ def collect(
     Raises:
         NotFound: there is no such sweep.
     """
-    from hposvc.remote.server import connection
-    from hposvc.verbs.garbage import Garbage
-
     if isinstance(place, connection.ServedSweeps):
         where = "gc" if sweep is None else connection.path_of(sweep, "gc")
         body = {"dry_run": dry_run, "compact": compact, "logs": logs}
@@ -96,11 +96,7 @@ def collect(
         return _collect(place, sweep, dry_run, compact, logs)
 
 
-def _collect(
-    sweeps: "Sweeps", sweep: str | None, dry_run: bool, compact: bool, logs: bool
-) -> Freed:
-    from hposvc.events import UnknownEvent
-    from hposvc.verbs import garbage
+def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compact: bool, logs: bool) -> Freed:
 
     if sweep is None:
         names, items = [row.id for row in sweeps.journal.sweeps()], garbage.of_home(sweeps)
@@ -124,9 +120,7 @@ def _collect(
     return freed
 
 
-def _compress(sweeps: "Sweeps", names: Sequence[str], dry_run: bool, freed: Freed) -> None:
-    from hposvc.journal.compression import Damaged
-    from hposvc.journal.lease import driver_state
+def _compress(sweeps: Sweeps, names: Sequence[str], dry_run: bool, freed: Freed) -> None:
 
     packed = False
     for name in names:
@@ -149,7 +143,7 @@ def _compress(sweeps: "Sweeps", names: Sequence[str], dry_run: bool, freed: Free
         freed.failures.append(f"{error}")
 
 
-def compress(sweeps: "Sweeps", sweep: str, dry_run: bool = False) -> "Garbage | None":
+def compress(sweeps: Sweeps, sweep: str, dry_run: bool = False) -> Garbage | None:
     """Compress the events of an ended sweep without loss, in one transaction; return what it frees.
 
     None: the sweep has not ended or is compressed already, or a driver has started.
@@ -158,9 +152,6 @@ def compress(sweeps: "Sweeps", sweep: str, dry_run: bool = False) -> "Garbage | 
         Damaged: the events can't be compressed without loss.
         StoreError: the journal can't be written; it is unchanged.
     """
-    from hposvc.journal.lease import Lease
-    from hposvc.verbs.garbage import Garbage
-
     packs = sweeps.journal.pack(sweep)
     if packs is None:
         return None

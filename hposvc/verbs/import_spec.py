@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hposvc.drafts.imported import reading
 from hposvc.errors import SpecError
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit, note
@@ -25,8 +26,6 @@ def import_command(shared: Shared, file: Path, tool: str | None) -> None:
     instead. A spec that is to be corrected before it validates is printed too; the exit code is 2
     then.
     """
-    from hposvc.drafts.imported import reading
-
     imported = reading.convert(file, tool)
     emit(imported.text)
     for problem in imported.lost:

@@ -3,15 +3,14 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hposvc.drafts import draft as drafts
+from hposvc.drafts.draft import Draft
+from hposvc.errors import SpecError
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit, note
-
-if TYPE_CHECKING:
-    from hposvc.drafts.draft import Draft
 
 
 @verb
@@ -29,8 +28,6 @@ def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> Non
     The code is read, not run: the arguments of argparse, click, absl or tyro, a class's fields,
     or the keys that a function reads.
     """
-    from hposvc.drafts import draft as drafts
-
     path = None if out == "-" else Path(out)
     if path is not None and path.exists():
         raise click.UsageError(f"{out} exists; give another name by --out, or remove it")
@@ -50,9 +47,6 @@ def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> Non
 
 def _only_script() -> str:
     """Return the only script of the working directory that has hyperparameters."""
-    from hposvc.drafts import draft as drafts
-    from hposvc.errors import SpecError
-
     scripts = []
     for path in sorted(Path().glob("*.py")):
         try:
@@ -68,7 +62,7 @@ def _only_script() -> str:
     raise click.UsageError("no script here has arguments to search; give FILE, or FILE.py:NAME")
 
 
-def _ask(draft: "Draft") -> "Draft":
+def _ask(draft: Draft) -> Draft:
     """Ask what the code does not say for sure."""
     given = click.prompt("Search these parameters", default=" ".join(draft.domains), err=True)
     draft = draft.with_only(given.replace(",", " ").split())

@@ -1,5 +1,6 @@
 """`kill`: end a sweep or a trial at once."""
 
+from hposvc.verbs.foreground import steer
 from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 
 
@@ -8,6 +9,4 @@ from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 @optional_trial
 def kill_command(shared: Shared, sweep: str, trial: str | None) -> None:
     """End a sweep or a trial at once."""
-    from hposvc.verbs.foreground import steer
-
     steer(shared, "kill", sweep, trial)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import RenderableType
 
+from hposvc.analysis.scaling_law import Fit
 from hposvc.text import number
 from hposvc.verbs.options import Shared, check_picture, plot, sweep_id, verb
 from hposvc.views.console import make_table, show
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hposvc.analysis.model_size import BestUse
-    from hposvc.analysis.scaling_law import Fit
+
 
 GREY, DARK, BLUE, RED = "#b9bdc4", "#5b6270", "#2f7fb5", "#d1402f"
 POINTS = 100  # points that draw a curve
@@ -60,7 +61,7 @@ def laws_command(
         show(*describe(law.fit, law.budget))
 
 
-def describe(fit: "Fit", use: "BestUse | None") -> list[RenderableType]:
+def describe(fit: Fit, use: "BestUse | None") -> list[RenderableType]:
     """Return a law's coefficients with their intervals, and the best use of a budget."""
     table = make_table("coefficient", "value", "95% interval")
     signs = {"floor": "E", "a": "A", "alpha": "alpha", "b": "B", "beta": "beta"}
@@ -82,13 +83,13 @@ def describe(fit: "Fit", use: "BestUse | None") -> list[RenderableType]:
     return parts
 
 
-def formula(fit: "Fit") -> str:
+def formula(fit: Fit) -> str:
     """Return the law as a formula, with the terms that were fitted."""
     terms = ["E", "A/N^alpha" if fit.law.alpha else "", "B/D^beta" if fit.law.beta else ""]
     return f"loss = {' + '.join(filter(None, terms))}, fitted to {len(fit.points)} points"
 
 
-def draw(fit: "Fit", budget: float | None, file: Path) -> None:
+def draw(fit: Fit, budget: float | None, file: Path) -> None:
     """Draw a scaling law's points and fitted curves.
 
     If both the weights and the data vary, draw the best use of each compute budget too.
@@ -116,7 +117,7 @@ def draw(fit: "Fit", budget: float | None, file: Path) -> None:
     figure.savefig(file)
 
 
-def _draw_optima(figure: "Figure", fit: "Fit", budget: float | None) -> None:
+def _draw_optima(figure: "Figure", fit: Fit, budget: float | None) -> None:
     """Draw the best number of weights by compute, with the resamples' 95% band."""
     import numpy as np
 

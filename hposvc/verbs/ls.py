@@ -4,24 +4,29 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from rich.table import Table
 
+from hposvc import api
+from hposvc.api import Sweeps
 from hposvc.errors import SpecError, StoreError
+from hposvc.events import DriverState, UnknownEvent
+from hposvc.journal.compression import Damaged
+from hposvc.journal.journal import Listed, SweepRow
+from hposvc.remote.client import Place
+from hposvc.remote.server.connection import PAGE, ServedSweeps
+from hposvc.spec.types import read_seconds
+from hposvc.state import summary
+from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, duration, number
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
+from hposvc.views.dashboard import phase_text
 
-if TYPE_CHECKING:
-    from hposvc.api import Sweeps
-    from hposvc.events import DriverState
-    from hposvc.journal.journal import Listed, SweepRow
-    from hposvc.remote.client import Place
-    from hposvc.state.sweep import SweepState
+Read: TypeAlias = Callable[[SweepRow], SweepState]  # returns a sweep's state as of now
 
-    Read: TypeAlias = Callable[[SweepRow], SweepState]  # returns a sweep's state as of now
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
 LISTED = 1  # version of the cached rows; raise it when `ls` shows other facts
@@ -56,8 +61,6 @@ def parse_time(text: str, now: float) -> float:
     Raises:
         ValueError: the text is neither.
     """
-    from hposvc.spec.types import read_seconds
-
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -65,7 +68,7 @@ def parse_time(text: str, now: float) -> float:
 
 
 def ls(
-    place: "Place", project: str | None = None, tag: str | None = None, since: float | None = None
+    place: Place, project: str | None = None, tag: str | None = None, since: float | None = None
 ) -> list[dict[str, Any]]:
     """List all sweeps, newest first; an unreadable sweep is listed with the reason.
 
@@ -73,9 +76,6 @@ def ls(
         tag: `name`, or `name=value`.
         since: list only sweeps created at or after this time, in seconds of the epoch.
     """
-    from hposvc import api
-    from hposvc.remote.server.connection import PAGE, ServedSweeps
-
     if isinstance(place, ServedSweeps):
         listed: list[dict[str, Any]] = []
         query = {"project": project, "tag": tag, "since": since, "limit": PAGE, "cursor": None}
@@ -89,14 +89,14 @@ def ls(
     return ls_rows(place, rows, lambda row: api.follow_row(place, row).look())
 
 
-def has_tag(row: "SweepRow", tag: str) -> bool:
+def has_tag(row: SweepRow, tag: str) -> bool:
     """Return whether a sweep has a tag, `name` or `name=value`."""
     name, equals, value = tag.partition("=")
     tags = row.spec.get("tags", {})
     return name in tags and (not equals or str(tags[name]) == value)
 
 
-def ls_rows(sweeps: "Sweeps", rows: Sequence["SweepRow"], read: "Read") -> list[dict[str, Any]]:
+def ls_rows(sweeps: Sweeps, rows: Sequence[SweepRow], read: Read) -> list[dict[str, Any]]:
     """Return the rows of `ls`; of an unreadable sweep, with the reason under `why`.
 
     Args:
@@ -109,13 +109,8 @@ def ls_rows(sweeps: "Sweeps", rows: Sequence["SweepRow"], read: "Read") -> list[
     ]
 
 
-def _ls_row_or_reason(
-    sweeps: "Sweeps", row: "SweepRow", known: "Listed", read: "Read"
-) -> dict[str, Any]:
+def _ls_row_or_reason(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> dict[str, Any]:
     """Return a sweep's row of `ls`. A sweep of another version must not hide the others."""
-    from hposvc.events import UnknownEvent
-    from hposvc.journal.compression import Damaged
-
     try:
         return {**_ls_row(sweeps, row, known, read), "why": None}
     except Exception as error:  # events of another version may break anything
@@ -127,7 +122,7 @@ def _ls_row_or_reason(
     return {**_identity(row), "state": UNREADABLE, **dict.fromkeys(unknown), "why": why}
 
 
-def _ls_row(sweeps: "Sweeps", row: "SweepRow", known: "Listed", read: "Read") -> dict[str, Any]:
+def _ls_row(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> dict[str, Any]:
     """Return a sweep's row of `ls`; the journal caches the rows of ended sweeps."""
     key = {"version": LISTED, "seq": known.seq}  # what the cached row depends on
     if known.row.get("of") == key:
@@ -142,8 +137,7 @@ def _ls_row(sweeps: "Sweeps", row: "SweepRow", known: "Listed", read: "Read") ->
     return listed
 
 
-def _summarize(row: "SweepRow", state: "SweepState", driver: "DriverState") -> dict[str, Any]:
-    from hposvc.state import summary
+def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> dict[str, Any]:
 
     value = None if state.best is None else state.trials[state.best].value
     return {
@@ -157,14 +151,12 @@ def _summarize(row: "SweepRow", state: "SweepState", driver: "DriverState") -> d
     }
 
 
-def _identity(row: "SweepRow") -> dict[str, Any]:
+def _identity(row: SweepRow) -> dict[str, Any]:
     return {"sweep": row.id, "name": row.name, "project": row.project, "created": row.created}
 
 
 def table(listed: Iterable[Mapping[str, Any]]) -> Table:
     """Return the table of `ls`, one row per sweep."""
-    from hposvc.views.dashboard import phase_text
-
     made = make_table("sweep", "state", "trials", "best", "project", "age")
     for sweep in listed:
         made.add_row(

@@ -5,18 +5,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hposvc import spec as specs
 from hposvc.errors import OUT_OF_REACH, fail
+from hposvc.remote.client import Place
+from hposvc.remote.server import connection, submission
+from hposvc.spec import SweepSpec
+from hposvc.tracking.messages import Message, plain
+from hposvc.tracking.notifications import NotificationSender, Notifier
+from hposvc.tracking.webhook import NotSent
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, read_spec, verb
 from hposvc.views.console import show
-
-if TYPE_CHECKING:
-    from hposvc.remote.client import Place
-    from hposvc.spec import SweepSpec
 
 
 @verb
@@ -45,16 +47,12 @@ class Sent:
     answer: str  # of the receiver, or why it was not sent
 
 
-def send_again(place: "Place", sweep: str, variables: Mapping[str, str] = os.environ) -> list[Sent]:
+def send_again(place: Place, sweep: str, variables: Mapping[str, str] = os.environ) -> list[Sent]:
     """Attempt every delivery of a sweep that was not made yet, also those that were given up.
 
     Raises:
         NotFound: there is no such sweep.
     """
-    from hposvc import spec as specs
-    from hposvc.remote.server import connection, submission
-    from hposvc.tracking.notifications import NotificationSender, Notifier
-
     if isinstance(place, connection.ServedSweeps):
         recorded = place.facts(sweep)["row"]
         body = {"secrets": submission.find_variables(recorded["spec"], variables)}
@@ -78,16 +76,12 @@ def send_again(place: "Place", sweep: str, variables: Mapping[str, str] = os.env
     ]
 
 
-def try_out(spec: "SweepSpec", variables: Mapping[str, str] = os.environ) -> list[Sent]:
+def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[Sent]:
     """Send a message to each channel of a spec, and return what the receivers said.
 
     Raises:
         SpecError: the spec has no channel.
     """
-    from hposvc.tracking.messages import Message, plain
-    from hposvc.tracking.notifications import NotificationSender
-    from hposvc.tracking.webhook import NotSent
-
     if not spec.notify:
         raise fail("is missing", "notify", fix="give channels, as docs/notifications.md shows")
     sender, now = NotificationSender(variables), time.time()

@@ -11,6 +11,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.analysis.amounts import amount
+from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import OpenSweep
+from hposvc.remote.client import Place
+from hposvc.remote.server.connection import ServedSweeps
+from hposvc.spec import SweepSpec
+from hposvc.spec.sections import Price, amount_text
 from hposvc.text import duration, format_size
 from hposvc.verbs.ls import ls
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
@@ -20,10 +27,6 @@ if TYPE_CHECKING:
     from hposvc.analysis.forecast.evidence import Evidence
     from hposvc.analysis.forecast.interval import ForecastInterval
     from hposvc.analysis.forecast.plan import Plan, Question
-    from hposvc.journal.journal import SweepRow
-    from hposvc.remote.client import Place
-    from hposvc.spec import SweepSpec
-    from hposvc.spec.sections import Price
 
 RECENT = 20  # sweeps of a server among which a plan looks for earlier ones
 LIKELY = "in 8 of 10 cases"
@@ -72,9 +75,7 @@ def plan_command(
         show(*describe(answer))
 
 
-def plan(
-    place: "Place", spec: "SweepSpec", question: "Question", address: str | None = None
-) -> "Plan":
+def plan(place: Place, spec: SweepSpec, question: "Question", address: str | None = None) -> "Plan":
     """Forecast what a sweep will cost, from a pilot here or from earlier sweeps of the place.
 
     Args:
@@ -84,16 +85,14 @@ def plan(
         SpecError, NotFound, OutOfReach, Interrupted: see `hposvc.analysis.forecast.plan.plan`.
     """
     from hposvc.analysis.forecast import plan as planning
-    from hposvc.open_sweep import OpenSweep
 
     earlier = planning.Earlier(partial(_alike, place, spec), partial(OpenSweep, place))
     return planning.plan(spec, question, place.home, earlier, address)
 
 
-def _alike(place: "Place", spec: "SweepSpec") -> Iterator[str]:
+def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
     """Yield the ids of the newest sweeps that run the same code."""
     from hposvc.analysis.forecast.plan import same_code
-    from hposvc.remote.server.connection import ServedSweeps
 
     if isinstance(place, ServedSweeps):
         newest = ls(place)[:RECENT]
@@ -117,8 +116,6 @@ def describe(answer: "Plan") -> list[RenderableType]:
 
 def _sentence(answer: "Plan") -> str:
     """Return the plan in one sentence."""
-    from hposvc.analysis.amounts import amount
-
     made = answer.forecast
     noun = "trial" if between(made.trials, count) == "1" else "trials"
     trials = f"{between(made.trials, count)} {noun}"
@@ -171,8 +168,6 @@ def _rungs(answer: "Plan") -> Table:
 
 def _figures(answer: "Plan") -> Iterator[tuple[str, str]]:
     """Yield everything that was forecast, with its name."""
-    from hposvc.analysis.amounts import amount
-
     made, memory = answer.forecast, answer.memory
     if answer.spec.last_step is not None:
         yield "steps", between(made.steps, count)
@@ -234,8 +229,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def money(value: "ForecastInterval", price: "Price") -> str:
+def money(value: "ForecastInterval", price: Price) -> str:
     """Return an amount with its range, and then its currency: `5.20 (3.76 to 6.84) EUR`."""
-    from hposvc.spec.sections import amount_text
-
     return f"{between(value, amount_text)} {price.currency}".rstrip()

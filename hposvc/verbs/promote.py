@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hposvc.errors import Busy, fail
+from hposvc.remote.client import Place
+from hposvc.remote.server import connection
+from hposvc.spec import registry
+from hposvc.spec.sections import Register, read_gate
+from hposvc.tracking.mlflow_server import quiet_mlflow
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
 
 if TYPE_CHECKING:
-    from hposvc.remote.client import Place
     from hposvc.tracking.promotion import Promotion
 
 
@@ -34,7 +38,7 @@ def promote_command(shared: Shared, sweep: str, model: str, alias: str, gate: fl
 
 
 def promote(
-    place: "Place", sweep: str, model: str, alias: str = "champion", gate: float = 0.0
+    place: Place, sweep: str, model: str, alias: str = "champion", gate: float = 0.0
 ) -> "Promotion":
     """Register the best trial's checkpoint as a model version, and decide on the alias.
 
@@ -48,11 +52,6 @@ def promote(
         Busy: a driver is at work on the sweep.
         TrackerError: MLflow is out of reach.
     """
-    from hposvc.remote.server import connection
-    from hposvc.spec import registry
-    from hposvc.spec.sections import Register, read_gate
-    from hposvc.tracking.mlflow_server import quiet_mlflow
-
     if isinstance(place, connection.ServedSweeps):
         body = {"model": model, "alias": alias, "gate": gate}
         result = place.result(place.http.post(connection.path_of(sweep, "promote"), body))

@@ -1,16 +1,14 @@
 """`report`: write a sweep's report into a file; hposvc/reporting/writing.py does it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hposvc.reporting import writing
+from hposvc.reporting.writing import Format
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit
-
-if TYPE_CHECKING:
-    from hposvc.reporting.writing import Format
 
 
 @verb
@@ -28,15 +26,13 @@ if TYPE_CHECKING:
     help="Write this format; by default the one of FILE's ending, or html.",
 )
 def report_command(
-    shared: Shared, sweeps: tuple[str, ...], out: Path | None, form: "Format | None"
+    shared: Shared, sweeps: tuple[str, ...], out: Path | None, form: Format | None
 ) -> None:
     """Write a report: what came out, why, what it cost.
 
     An HTML report is one file that needs no network; beside one of Markdown are its pictures. Of
     several sweeps it has a section for each, and a comparison.
     """
-    from hposvc.reporting import writing
-
     opened = [shared.open_sweep(sweep) for sweep in sweeps]
     files = writing.report(opened, out, form, shared.find_home())
     if not shared.json({"files": [f"{file}" for file in files]}):

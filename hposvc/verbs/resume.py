@@ -1,16 +1,21 @@
 """`resume`: continue an interrupted or paused sweep; a reproduction then gets its verdict."""
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import click
 
+from hposvc import api
+from hposvc.analysis import reproduction
+from hposvc.analysis.reproduction import ReproductionResult, Trained
+from hposvc.errors import NotFound
+from hposvc.events import Attached, Event
+from hposvc.open_sweep import Record
+from hposvc.remote.client import Place
+from hposvc.remote.server import following, submission
+from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.state.trial import OVER
+from hposvc.verbs.foreground import conclude_trained, driving
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
-
-if TYPE_CHECKING:
-    from hposvc import api
-    from hposvc.analysis.reproduction import Trained
-    from hposvc.events import Event
-    from hposvc.remote.client import Place
 
 
 @verb
@@ -24,19 +29,17 @@ def resume_command(shared: Shared, sweep: str, accept_code: bool, address: str |
 
     For a sweep that has ended, only MLflow is brought up to date.
     """
-    from hposvc.verbs.foreground import conclude_trained, driving
-
     trained = resume(shared.open_place(), sweep, accept_code, address, driving)
     return conclude_trained(shared, trained, shared.find_home())
 
 
 def resume(
-    place: "Place",
+    place: Place,
     sweep: str,
     accept_code: bool,
     address: str | None,
-    watching: "api.Watching",
-) -> "Trained":
+    watching: api.Watching,
+) -> Trained:
     """Continue a sweep here or on its server; of an ended one, bring MLflow up to date.
 
     Args:
@@ -46,14 +49,6 @@ def resume(
         NotFound: there is no such sweep.
         SpecError: the trainable's source changed since the sweep began.
     """
-    from hposvc import api
-    from hposvc.analysis import reproduction
-    from hposvc.analysis.reproduction import Trained
-    from hposvc.remote.server import following, submission
-    from hposvc.remote.server.connection import ServedSweeps, path_of
-    from hposvc.state.trial import OVER
-    from hposvc.verbs.repro import ask_verdict
-
     if not isinstance(place, ServedSweeps):
         before = api.load(place, sweep)
         ended = before.state.finished
@@ -74,8 +69,16 @@ def resume(
     return Trained(record, ask_verdict(place, record) if record.state.finished else None, ended)
 
 
-def _resumes(event: "Event") -> bool:
+def _resumes(event: Event) -> bool:
     """Whether a driver took over a sweep to go on with it."""
-    from hposvc.events import Attached
-
     return isinstance(event, Attached) and event.resumes
+
+
+def ask_verdict(server: ServedSweeps, record: Record) -> ReproductionResult | None:
+    """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
+    if reproduction.trial_of(record.row) is None:
+        return None
+    with suppress(NotFound):
+        data = server.http.get(path_of(record.row.id, "repro"))
+        return ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
+    return None

@@ -1,14 +1,13 @@
 """`retry`: train failed trials again, and continue the sweep if it has ended."""
 
-from typing import TYPE_CHECKING
-
+from hposvc import api
+from hposvc.events import NOTHING
+from hposvc.open_sweep import Record
+from hposvc.remote.client import Place
+from hposvc.state.receipt import RequestReceipt
+from hposvc.verbs.foreground import driving, report
 from hposvc.verbs.options import Shared, optional_trial, ray_address, sweep_id, verb
-
-if TYPE_CHECKING:
-    from hposvc import api
-    from hposvc.open_sweep import Record
-    from hposvc.remote.client import Place
-    from hposvc.state.receipt import RequestReceipt
+from hposvc.verbs.steering import renew
 
 
 @verb
@@ -20,19 +19,17 @@ def retry_command(shared: Shared, sweep: str, trial: str | None, address: str | 
 
     Without TRIAL: all of them.
     """
-    from hposvc.verbs.foreground import driving, report
-
     answer = retry(shared.open_place(), sweep, trial, address, driving)
     return report(shared, answer, "retry", trial)
 
 
 def retry(
-    place: "Place",
+    place: Place,
     sweep: str,
     trial: str | None,
     address: str | None,
-    watching: "api.Watching",
-) -> "Record | RequestReceipt":
+    watching: api.Watching,
+) -> Record | RequestReceipt:
     """Train failed trials again; see `steering.renew` for what is returned.
 
     Args:
@@ -41,7 +38,4 @@ def retry(
     Raises:
         NotFound: there is no such sweep or trial, or it did not fail.
     """
-    from hposvc.events import NOTHING
-    from hposvc.verbs.steering import renew
-
     return renew(place, sweep, "retry", trial, NOTHING, address, watching)

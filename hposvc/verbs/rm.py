@@ -3,15 +3,14 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
+from hposvc.remote.client import Place
+from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.verbs import deletion
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, plain, show
-
-if TYPE_CHECKING:
-    from hposvc.remote.client import Place
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def rm_command(shared: Shared, sweep: str, yes: bool) -> None:
 
 
 def remove(
-    place: "Place", sweep: str, confirm: Callable[[str], None] = lambda sweep: None
+    place: Place, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
 ) -> Removed:
     """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
 
@@ -55,9 +54,6 @@ def remove(
         NotFound: there is no such sweep.
         Busy, StoreError: see `deletion.remove`.
     """
-    from hposvc.remote.server.connection import ServedSweeps, path_of
-    from hposvc.verbs import deletion
-
     if isinstance(place, ServedSweeps):
         name = place.status(sweep)["sweep"]
         confirm(name)

@@ -1,21 +1,27 @@
 """`run`: record a sweep, and drive it to its end; a server does both for its own."""
 
+import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.errors import fail, shown
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.analysis.reproduction import Trained
+from hposvc.driver.warm_start import resolve
+from hposvc.errors import NotFound, fail, shown
+from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record
+from hposvc.remote.client import Place
+from hposvc.remote.server import following, submission
+from hposvc.remote.server.connection import ServedSweeps
+from hposvc.spec import SweepSpec
+from hposvc.state.trial import OVER
+from hposvc.verbs.deletion import delete_if_refused
+from hposvc.verbs.foreground import conclude, conclude_trained, starting
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
-
-if TYPE_CHECKING:
-    from hposvc import api
-    from hposvc.analysis.reproduction import Trained
-    from hposvc.journal.journal import SweepRow
-    from hposvc.open_sweep import Record
-    from hposvc.remote.client import Place
-    from hposvc.spec import SweepSpec
+from hposvc.verbs.resume import resume
 
 # Debuggers need one trial in this process.
 DEBUG = {
@@ -49,8 +55,6 @@ def run_command(
     After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints. With --id
     and --resume the same command begins the sweep or continues it.
     """
-    from hposvc.verbs.foreground import conclude, conclude_trained, starting
-
     if goes_on and (name is None or debug):
         message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
         raise fail(message, "--debug" if debug else "--resume")
@@ -64,14 +68,14 @@ def run_command(
 
 
 def run(
-    place: "Place",
-    spec: "SweepSpec",
+    place: Place,
+    spec: SweepSpec,
     identifier: str | None = None,
     address: str | None = None,
-    watching: "api.Watching | None" = None,
+    watching: api.Watching | None = None,
     debug: bool = False,
-    embedded: "api.Embedded | None" = None,
-) -> "Record":
+    embedded: api.Embedded | None = None,
+) -> Record:
     """Record a new sweep, and run it to its end; if it is refused, delete its record.
 
     Args:
@@ -86,17 +90,8 @@ def run(
         OutOfReach: the cluster does not answer, or can never give the resources.
         Interrupted: by Ctrl-C; the sweep can be resumed.
     """
-    import os
-
-    from hposvc import api
-    from hposvc import spec as specs
-    from hposvc.remote.server.connection import ServedSweeps
-    from hposvc.verbs.deletion import delete_if_refused
-
     watching = watching or api.unwatched
     if isinstance(place, ServedSweeps):
-        from hposvc.remote.server import following, submission
-
         if debug:
             fix = "leave out --server, or --debug"
             raise fail("runs a trial in this process", "--debug", fix=fix)
@@ -113,25 +108,18 @@ def run(
 
 
 def run_or_resume(
-    place: "Place",
-    spec: "SweepSpec",
+    place: Place,
+    spec: SweepSpec,
     identifier: str,
     address: str | None,
-    watching: "api.Watching",
-) -> "Trained":
+    watching: api.Watching,
+) -> Trained:
     """Run a new sweep of this id, or continue the one that has it, if that has the same spec.
 
     Raises:
         SpecError: the sweep has another spec, or its code has changed; see `run` and `resume`.
         Busy: another driver is at work on the sweep.
     """
-    from hposvc.analysis.reproduction import Trained
-    from hposvc.driver.warm_start import resolve
-    from hposvc.remote.server import following, submission
-    from hposvc.remote.server.connection import ServedSweeps
-    from hposvc.state.trial import OVER
-    from hposvc.verbs.resume import resume
-
     if not _exists(place, identifier):
         return Trained(run(place, spec, identifier, address, watching), None)
     if not isinstance(place, ServedSweeps):
@@ -144,11 +132,8 @@ def run_or_resume(
         return Trained(following.show(place, identifier, watchers), None)
 
 
-def _exists(place: "Place", identifier: str) -> bool:
+def _exists(place: Place, identifier: str) -> bool:
     """Return whether a sweep has this very id."""
-    from hposvc.errors import NotFound
-    from hposvc.remote.server.connection import ServedSweeps
-
     if not isinstance(place, ServedSweeps):
         return place.journal.find(identifier) is not None
     try:
@@ -157,14 +142,12 @@ def _exists(place: "Place", identifier: str) -> bool:
         return False
 
 
-def _check_same_spec(row: "SweepRow", spec: "SweepSpec") -> None:
+def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
     """Check that a recorded sweep has this spec.
 
     Raises:
         SpecError: it has another one; the message has the values that differ.
     """
-    from hposvc import spec as specs
-
     recorded, given = (
         specs.flat(specs.dump(one_spec)) for one_spec in (specs.restore(row.spec), spec)
     )

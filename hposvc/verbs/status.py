@@ -3,6 +3,7 @@
 import sys
 
 from hposvc.verbs.options import Shared, sweep_id, verb
+from hposvc.views import dashboard, result
 from hposvc.views.console import note, show
 
 
@@ -10,8 +11,6 @@ from hposvc.views.console import note, show
 @sweep_id
 def status_command(shared: Shared, sweep: str) -> None:
     """Show a sweep's progress, best trial and running trials."""
-    from hposvc.views import dashboard, result
-
     record = shared.open_sweep(sweep).record()
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()

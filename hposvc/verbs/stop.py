@@ -2,6 +2,7 @@
 
 import click
 
+from hposvc.verbs.foreground import steer
 from hposvc.verbs.options import Shared, optional_trial, sweep_id, verb
 
 
@@ -14,8 +15,6 @@ def stop_command(shared: Shared, sweep: str, trial: str | None, drain: bool) -> 
 
     Running trials keep their last checkpoint.
     """
-    from hposvc.verbs.foreground import steer
-
     if drain and trial is not None:
         raise click.UsageError("--drain is of a whole sweep; leave out --drain or TRIAL")
     steer(shared, "drain" if drain else "stop", sweep, trial)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import click
 
+from hposvc.remote import client, cluster_server
+from hposvc.remote.server import submission
+from hposvc.verbs.foreground import conclude, driving
 from hposvc.verbs.options import Shared, read_spec, settings, spec_file, verb
 from hposvc.views.console import note, show
 
@@ -40,10 +43,6 @@ def submit_command(
     The cluster's token is RAY_AUTH_TOKEN, the server's HPOSVC_TOKEN. The files of the spec's folder
     are sent along, except those that a .gitignore names.
     """
-    from hposvc.remote import client, cluster_server
-    from hposvc.remote.server import submission
-    from hposvc.verbs.foreground import conclude, driving
-
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
     checked = read_spec(spec, sets)

@@ -3,21 +3,23 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import click
 from rich.table import Table
 
+from hposvc.api import Sweeps
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
+from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens
+from hposvc.remote.client import Place
+from hposvc.remote.server.connection import ServedSweeps
+from hposvc.spec.types import read_seconds
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, share
+from hposvc.verbs.steering import asker
 from hposvc.views.console import make_table, note, show
-
-if TYPE_CHECKING:
-    from hposvc.api import Sweeps
-    from hposvc.journal.tokens import Token
-    from hposvc.remote.client import Place
+from searchers.names import nearest
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}", re.ASCII)
 NEVER = "never"
@@ -101,7 +103,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def create_token(
-    place: "Place", owner: str, scopes: Sequence[str], expires: str, by: str = ""
+    place: Place, owner: str, scopes: Sequence[str], expires: str, by: str = ""
 ) -> dict[str, Any]:
     """Create a token, and return it with its secret, which nobody can read again.
 
@@ -114,10 +116,6 @@ def create_token(
         SpecError: the owner, a scope or the end is not what it can be.
         NotFound: there is no sweep as an agent's scope names it.
     """
-    from hposvc.journal.tokens import Tokens
-    from hposvc.remote.server.connection import ServedSweeps
-    from hposvc.verbs.steering import asker
-
     if isinstance(place, ServedSweeps):
         body = {"owner": owner, "scopes": list(scopes), "expires": expires}
         created: dict[str, Any] = place.http.post("tokens", body)
@@ -135,26 +133,20 @@ def create_token(
     return {"token": secret, **describe(token, now)}
 
 
-def list_tokens(place: "Place") -> list[dict[str, Any]]:
+def list_tokens(place: Place) -> list[dict[str, Any]]:
     """Return all tokens without their secrets, newest first."""
-    from hposvc.journal.tokens import Tokens
-    from hposvc.remote.server.connection import ServedSweeps
-
     if isinstance(place, ServedSweeps):
         return list(place.http.get("tokens")["tokens"])
     now = time.time()
     return [describe(token, now) for token in Tokens(place.journal.store).all()]
 
 
-def revoke_token(place: "Place", token: str) -> dict[str, Any]:
+def revoke_token(place: Place, token: str) -> dict[str, Any]:
     """Revoke the token with this id; browsers that logged in with it are logged out.
 
     Raises:
         NotFound: there is no such token.
     """
-    from hposvc.journal.tokens import Tokens
-    from hposvc.remote.server.connection import ServedSweeps
-
     if isinstance(place, ServedSweeps):
         revoked: dict[str, Any] = place.http.delete(f"tokens/{quote(token, safe='')}")
         return revoked
@@ -163,16 +155,13 @@ def revoke_token(place: "Place", token: str) -> dict[str, Any]:
     return {"revoked": token}
 
 
-def describe(token: "Token", now: float) -> dict[str, Any]:
+def describe(token: Token, now: float) -> dict[str, Any]:
     """Return a token as JSON, without its secret."""
     return {**vars(token), "scopes": list(token.scopes), "state": token.state(now)}
 
 
-def _check_scope(sweeps: "Sweeps", scope: str) -> str:
+def _check_scope(sweeps: Sweeps, scope: str) -> str:
     """Return a scope, an agent's with the whole id of its sweep."""
-    from hposvc.journal.tokens import AGENT, SCOPES
-    from searchers.names import nearest
-
     if scope.startswith(AGENT):
         return AGENT + sweeps.find(scope.removeprefix(AGENT)).id
     if scope not in SCOPES:
@@ -183,7 +172,6 @@ def _check_scope(sweeps: "Sweeps", scope: str) -> str:
 
 
 def _read_end(expires: str, now: float) -> float | None:
-    from hposvc.spec.types import read_seconds
 
     if expires == NEVER:
         return None

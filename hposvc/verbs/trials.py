@@ -1,18 +1,20 @@
 """`trials`: list the trials of a sweep; hposvc/analysis/selection.py selects them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.analysis.selection import chosen, to_csv
+from hposvc.spec import SweepSpec
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, make_table, note, show
-
-if TYPE_CHECKING:
-    from hposvc.spec import SweepSpec
+from hposvc.views.dashboard import Configuration, baseline_mark, phase_text
+from hposvc.views.formatting import micro_batch_share, scalar
+from hposvc.views.result import values, varied
 
 
 @verb
@@ -35,8 +37,6 @@ def trials_command(
     as_csv: bool,
 ) -> None:
     """List the trials of a sweep."""
-    from hposvc.analysis.selection import chosen, to_csv
-
     record = shared.open_sweep(sweep).record()
     rows, spec = chosen(record, where, sort, top), record.state.spec
     if as_csv:
@@ -51,7 +51,7 @@ def trials_command(
 
 def table(
     listed: Sequence[Mapping[str, Any]],
-    spec: "SweepSpec",
+    spec: SweepSpec,
     front: Collection[str],
     cut: list[bool] | None = None,
 ) -> Table:
@@ -60,10 +60,6 @@ def table(
     Args:
         cut: gets an item when the table is drawn and some parameters do not fit.
     """
-    from hposvc.views.dashboard import Configuration, baseline_mark, phase_text
-    from hposvc.views.formatting import micro_batch_share, scalar
-    from hposvc.views.result import values, varied
-
     unit = spec.fidelity.unit if spec.fidelity else "step"
     copies = ["copied"] if any(trial["parent"] for trial in listed) else []
     repeated = ["repeats"] if any(trial["repeat_of"] for trial in listed) else []

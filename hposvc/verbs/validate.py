@@ -3,20 +3,23 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.errors import Problem
+from hposvc.spec import SweepSpec
+from hposvc.spec.metrics import Metric
+from hposvc.spec.parsing.document import DASH, read_file
+from hposvc.state.doubts import repeated_points
+from hposvc.state.summary import rung_steps
 from hposvc.text import NONE, duration, number
 from hposvc.verbs.options import Shared, read_settings, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, note, show
-
-if TYPE_CHECKING:
-    from hposvc.errors import Problem
-    from hposvc.spec import SweepSpec
-    from hposvc.spec.metrics import Metric
-    from searchers.domains import Domain
-    from searchers.values import Value
+from hposvc.views.formatting import configuration, declared
+from searchers.domains import Choice, Constant, Domain, Tied
+from searchers.values import Value
 
 
 @verb
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 @settings
 def validate_command(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
     """Check a spec without running it."""
-    from hposvc import api
-
     checked = api.validate(spec, read_settings(sets))
     if not shared.json(_data(checked)):
         show(parameter_table(checked), plan_table(checked))
@@ -33,10 +34,8 @@ def validate_command(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
         note(f"{problem}")
 
 
-def _data(spec: "SweepSpec") -> dict[str, object]:
+def _data(spec: SweepSpec) -> dict[str, object]:
     """Return a spec with all its defaults, and its parameters' types, as JSON has them."""
-    from hposvc import spec as specs
-
     types = {
         name: {"type": type(domain).__name__.lower(), **asdict(domain)}
         for name, domain in spec.space.items()
@@ -44,17 +43,14 @@ def _data(spec: "SweepSpec") -> dict[str, object]:
     return {"spec": specs.dump(spec), "parameters": types}
 
 
-def _doubts(checked: "SweepSpec", file: Path) -> Iterator["Problem"]:
+def _doubts(checked: SweepSpec, file: Path) -> Iterator[Problem]:
     """Yield first points that repeat others, with their places in the spec's file."""
-    from hposvc.spec.parsing.document import DASH, read_file
-    from hposvc.state.doubts import repeated_points
-
     for problem in repeated_points(checked):
         # Standard input can't be read again.
         yield problem if file == DASH else read_file(file).place(problem)
 
 
-def parameter_table(spec: "SweepSpec") -> Table:
+def parameter_table(spec: SweepSpec) -> Table:
     """Return the table of the parameters with their resolved types."""
     table = make_table("parameter", "type", "values", "scale", "when")
     for name, domain in spec.space.items():
@@ -63,9 +59,7 @@ def parameter_table(spec: "SweepSpec") -> Table:
     return table
 
 
-def _domain(domain: "Domain") -> tuple[str, str, str]:
-    from hposvc.views.formatting import declared
-    from searchers.domains import Choice, Constant, Tied
+def _domain(domain: Domain) -> tuple[str, str, str]:
 
     match domain:
         case Constant():
@@ -84,17 +78,14 @@ def _domain(domain: "Domain") -> tuple[str, str, str]:
     return kind, f"{declared(domain.low)} to {declared(domain.high)}{step}", scale
 
 
-def _list_values(values: Sequence["Value"], limit: int = 12) -> str:
-    from hposvc.views.formatting import declared
+def _list_values(values: Sequence[Value], limit: int = 12) -> str:
 
     shown = ", ".join(declared(value) for value in values[:limit])
     return shown if len(values) <= limit else f"{shown}, … ({len(values)})"
 
 
-def _alternatives(allowed: Sequence["Value"]) -> str:
+def _alternatives(allowed: Sequence[Value]) -> str:
     """Return allowed values as text: whole numbers without a gap as a range."""
-    from hposvc.views.formatting import declared
-
     first, last = allowed[0], allowed[-1]
     if len(allowed) > 3 and isinstance(first, int) and isinstance(last, int):
         without_gap = [*allowed] == [*range(first, last + 1)]
@@ -103,10 +94,8 @@ def _alternatives(allowed: Sequence["Value"]) -> str:
     return " or ".join(map(declared, allowed))
 
 
-def plan_table(spec: "SweepSpec") -> Table:
+def plan_table(spec: SweepSpec) -> Table:
     """Return the table that describes a run of the spec."""
-    from hposvc.state.summary import rung_steps
-
     resources, parallel, finalists = spec.resources, spec.trials.parallel, spec.finalists
     unit = spec.fidelity.unit if spec.fidelity else "step"
     length = "to its own end" if spec.last_step is None else f"up to {spec.last_step} {unit}"
@@ -136,8 +125,7 @@ def plan_table(spec: "SweepSpec") -> Table:
     return make_grid((name, text) for name, text in rows.items() if text)
 
 
-def _baseline(spec: "SweepSpec") -> str:
-    from hposvc.views.formatting import configuration
+def _baseline(spec: SweepSpec) -> str:
 
     if (baseline := spec.baseline) is None:
         return ""
@@ -146,7 +134,7 @@ def _baseline(spec: "SweepSpec") -> str:
     return f"{shown}; trained {baseline.seeds} times more, with other seeds"
 
 
-def _earlier_sweeps(spec: "SweepSpec") -> str:
+def _earlier_sweeps(spec: SweepSpec) -> str:
     if (warm_start := spec.warm_start) is None:
         return ""
     auto = "earlier sweeps like it, found when it is made"
@@ -154,7 +142,7 @@ def _earlier_sweeps(spec: "SweepSpec") -> str:
     return (auto if warm_start.is_auto else ", ".join(warm_start.sweeps)) + top
 
 
-def _budget(spec: "SweepSpec") -> str:
+def _budget(spec: SweepSpec) -> str:
     budget = spec.budget
     wall = [] if budget.wall is None else [f"{duration(budget.wall)} of wall-clock time"]
     limits = (("GPU-hours", budget.gpu_hours), ("CPU-hours", budget.cpu_hours))
@@ -162,7 +150,7 @@ def _budget(spec: "SweepSpec") -> str:
     return ", ".join([*wall, *hours]) or "no limit"
 
 
-def _metric(metric: "Metric") -> str:
+def _metric(metric: Metric) -> str:
     target = "" if metric.target is None else f", until {number(metric.target)}"
     selection = "" if metric.select == "last" else f" ({metric.select})"
     return f"{metric.goal} {metric.name}{selection}{target}"

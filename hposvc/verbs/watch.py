@@ -5,7 +5,9 @@ from functools import partial
 
 import click
 
+from hposvc.verbs import steering
 from hposvc.verbs.options import Shared, sweep_id, verb
+from hposvc.views.watch.lines import print_lines
 
 
 @verb
@@ -16,9 +18,6 @@ def watch_command(shared: Shared, sweep: str) -> None:
     `?` lists the keys, `q` leaves; the sweep goes on. Without a terminal it prints plain lines, as
     `run` does, until the sweep ends.
     """
-    from hposvc.verbs import steering
-    from hposvc.views.watch.lines import print_lines
-
     if shared.output == "json":
         raise click.UsageError("watch shows a screen; `hposvc status ID -o json` prints JSON")
     place, follow = shared.open_place(), shared.open_sweep(sweep).follow()

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.analysis.finding import Finding
+from hposvc.analysis.verdict import verdict
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import show
-
-if TYPE_CHECKING:
-    from hposvc.analysis.finding import Finding
 
 STYLES = {"good": "green", "info": "", "warning": "yellow", "bad": "red"}
 
@@ -24,8 +22,6 @@ def why_command(shared: Shared, sweep: str) -> None:
     The best configuration and how sure that is, what it gained and cost, what mattered, what to
     mind and to try next.
     """
-    from hposvc.analysis.verdict import verdict
-
     record = shared.open_sweep(sweep).record()
     findings = verdict(record.row.id, record.state)
     if shared.json([asdict(finding) for finding in findings]):
@@ -35,7 +31,7 @@ def why_command(shared: Shared, sweep: str) -> None:
         show("", Text("Mind", style="bold yellow"), _table(warnings))
 
 
-def _table(findings: Iterable["Finding"]) -> Table:
+def _table(findings: Iterable[Finding]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", max_width=24)
     grid.add_column()

@@ -10,7 +10,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult
-from hposvc.verbs.repro import compared
+from hposvc.verbs.foreground import compared
 
 GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}, "tracking": {"send_to": []}}
 
