@@ -24,7 +24,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"__main__": "python -m hposvc"},
     {"python": "the same verbs in Python: Sweep, load, connect", "cli": "the command line"},
     {"server": "the same verbs over HTTP, for a team"},
-    {"verbs": "a file each: function, table, command"},
+    {"verbs": "a file each: command, table, and the function if no room below has it"},
     {"views": "what people see: the console, the live table, watch"},
     {"remote": "clients: of a server, of a cluster, and the agents that take trials"},
     {"reporting": "charts, and the report that holds them"},

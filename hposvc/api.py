@@ -28,7 +28,7 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.supervision import DriverQueue, find_queue
-from hposvc.open_sweep import Record, trials_logged
+from hposvc.open_sweep import OpenSweep, Record, trials_logged
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
@@ -78,11 +78,13 @@ class Sweeps:
         """Return a sweep's events after a number, each with its number."""
         return self.journal.read(sweep, after)
 
-    def record_of(self, follow: Follow[SweepState], runs_of: RunsOf = all_trials) -> Record:
+    def record_of(
+        self, row: SweepRow, look: Callable[[], SweepState], runs_of: RunsOf = all_trials
+    ) -> Record:
         """Return a sweep as its journal has it now; the next look changes the record's state."""
         # First the driver: one that ends now writes its events before it lets go.
-        driver = driver_state(self.journal.store, follow.row.id)
-        return _record(self, follow.row, follow.look(), driver, runs_of)
+        driver = driver_state(self.journal.store, row.id)
+        return _record(self, row, look(), driver, runs_of)
 
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""
@@ -263,7 +265,7 @@ def load(sweeps: Sweeps, sweep: str) -> Record:
     Raises:
         NotFound: no such sweep.
     """
-    return sweeps.record_of(sweeps.follow(sweep))
+    return OpenSweep(sweeps, sweep).record()
 
 
 def logs(

@@ -100,7 +100,7 @@ class Proposed:
 class WarmStarted:
     """Trials of other sweeps as they were when this sweep began, in terms of its own space."""
 
-    kind: ClassVar[str] = "recalled"
+    kind: ClassVar[str] = "warm_started"
     time: float
     trials: tuple[Observation, ...]  # ids are SWEEP/TRIAL; parameters and losses are this sweep's
 
@@ -246,7 +246,7 @@ class Requested:
 class RetryDue:
     """The retry backoff of an infrastructure failure has elapsed."""
 
-    kind: ClassVar[str] = "cooled"
+    kind: ClassVar[str] = "retry_due"
     time: float
     trial: str
 
@@ -255,7 +255,7 @@ class RetryDue:
 class StorageExhausted:
     """The disk is full, or nearly full: the sweep pauses until somebody frees some room."""
 
-    kind: ClassVar[str] = "full"
+    kind: ClassVar[str] = "storage_exhausted"
     time: float
     detail: str  # for people: the failed write, or a folder and how much room is free there
 
@@ -274,7 +274,7 @@ class Closed:
 class Suspended:
     """The driver let go of a sweep that a user paused, or that has no room to write."""
 
-    kind: ClassVar[str] = "rested"
+    kind: ClassVar[str] = "suspended"
     time: float
     reason: str = "user"
 

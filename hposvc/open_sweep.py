@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hposvc import spec as specs
 from hposvc.errors import NotFound
 from hposvc.events import DriverState, Event
-from hposvc.journal.follow import EventSource, F, Follow
+from hposvc.journal.follow import EventSource, F, Fold, Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.supervision import DriverQueue
 from hposvc.spec import SweepSpec
@@ -81,11 +81,20 @@ class Record:
         return {trial.id: trial.message for trial in summary.failures(self.state)}
 
 
+class Stateful(Fold, Protocol):
+    """A fold that has the sweep's state beside what else it makes of the events."""
+
+    state: SweepState
+
+
+S = TypeVar("S", bound=Stateful)
+
+
 class SweepSource(EventSource, Protocol):
     """Where sweeps are read from: this home's journal, or a server."""
 
-    def record_of(self, follow: Follow[SweepState]) -> Record:
-        """Return a sweep as its journal has it now; the next look changes the record's state."""
+    def record_of(self, row: SweepRow, look: Callable[[], SweepState]) -> Record:
+        """Return a sweep as its journal has it now; `look` reads its state."""
 
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""
@@ -124,7 +133,17 @@ class OpenSweep:
 
     def record(self) -> Record:
         """Read the sweep from its journal."""
-        return self.source.record_of(self.follow())
+        follow = self.follow()
+        return self.source.record_of(follow.row, follow.look)
+
+    def record_as(self, begin: Callable[[SweepSpec], S]) -> tuple[Record, S]:
+        """Read the sweep from its journal, and what a fold that has its state makes of it.
+
+        Args:
+            begin: see `follow_as`.
+        """
+        follow = self.follow_as(begin)
+        return self.source.record_of(follow.row, lambda: follow.look().state), follow.state
 
     def follow_as(self, begin: Callable[[SweepSpec], F]) -> Follow[F]:
         """Return the sweep so that it can be read repeatedly as another fold than its state.
@@ -186,7 +205,7 @@ class OpenSweep:
 def _looks(source: SweepSource, follow: Follow[SweepState], trial: str | None) -> Iterator[Record]:
     """Yield a sweep every now and then, the last time when it or the trial has ended."""
     while True:
-        record = source.record_of(follow)
+        record = source.record_of(follow.row, follow.look)
         over = record.driver != "alive" or record.state.finished
         if trial is not None:
             check_trial(record, trial)

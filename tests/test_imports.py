@@ -21,7 +21,6 @@ DOORS = {
     "wandb": ("hposvc/tracking/wandb",),
     "optuna": (
         "hposvc/integrations/optuna/",
-        "hposvc/reporting/study",  # for `export` and hposvc.optuna: no room imports integrations
         "hposvc/integrations/hf",
         "searchers/optuna_samplers",
     ),

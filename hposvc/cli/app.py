@@ -91,10 +91,10 @@ HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
     "import": "hposvc.verbs.import_spec:import_command",
-    "cluster-server": "hposvc.cli.serve:cluster_server",
-    "ui": "hposvc.cli.serve:ui",
-    "serve": "hposvc.cli.serve:serve",
-    "supervised": "hposvc.cli.serve:supervised",
+    "cluster-server": "hposvc.cli.serve:cluster_server_command",
+    "ui": "hposvc.cli.serve:ui_command",
+    "serve": "hposvc.cli.serve:serve_command",
+    "supervised": "hposvc.cli.serve:supervised_command",
 }
 # Verbs of other tools, with the nearest thing that hposvc has.
 ELSEWHERE = {

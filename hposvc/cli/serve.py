@@ -49,7 +49,7 @@ PEM = click.Path(path_type=Path)
     help="Believe X-Forwarded-For of a proxy in front of this server, which does TLS.",
 )
 @click.option("--read-only", is_flag=True, help="Show sweeps; refuse whatever changes something.")
-def serve(
+def serve_command(
     shared: Shared,
     host: str,
     port: int,
@@ -85,7 +85,7 @@ def serve(
     help="Listen on this port, in place of any free one.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
+def ui_command(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
     """Open sweeps in a browser: the list, or the sweep ID.
 
     It serves pages of this home to this machine only, and changes nothing.
@@ -115,7 +115,9 @@ def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
 @ray_address
 @share
 @click.pass_obj
-def supervised(shared: Shared, sweep: str, payload: str | None, address: str | None) -> None:
+def supervised_command(
+    shared: Shared, sweep: str, payload: str | None, address: str | None
+) -> None:
     """Drive a sweep that a server supervises; only servers call this."""
     from hposvc.server import supervised
     from hposvc.views.live import LiveView
@@ -135,7 +137,7 @@ def supervised(shared: Shared, sweep: str, payload: str | None, address: str | N
 
 @click.command("cluster-server", hidden=True)
 @click.option("--payload", required=True)
-def cluster_server(payload: str) -> None:
+def cluster_server_command(payload: str) -> None:
     """Serve the sweeps of a Ray cluster; only the first submit to it calls this, as a job."""
     from hposvc.server import server_job
 

@@ -14,7 +14,7 @@ from hposvc.analysis.verdict import verdict
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record
-from hposvc.remote.client import Place, await_rest
+from hposvc.remote.place import Place, await_rest
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.reporting.result import Best, Result

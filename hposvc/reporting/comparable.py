@@ -15,7 +15,6 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
-from hposvc.state import summary
 from hposvc.text import duration
 from searchers.names import nearest
 
@@ -46,9 +45,8 @@ class ComparedSweep:
         Raises:
             NotFound: there is no such sweep.
         """
-        record = sweep.record()  # the driver first: one that ends now writes its events before
-        history = sweep.follow_as(History).look()
-        return cls(record.row, history, summary.phase(history.state, record.driver))
+        record, history = sweep.record_as(History)
+        return cls(record.row, history, record.phase)
 
     @property
     def id(self) -> str:

@@ -83,11 +83,9 @@ class Section:
         Raises:
             NotFound: there is no such sweep.
         """
-        record = sweep.record()  # the driver first: one that ends now writes its events before
-        row, history = record.row, sweep.follow_as(History).look()
-        phase = summary.phase(history.state, record.driver)
-        forecast_accuracy = None if home is None else accuracy(home, row, history.state)
-        return cls(row, history, phase, record.runs, forecast_accuracy)
+        record, history = sweep.record_as(History)
+        forecast_accuracy = None if home is None else accuracy(home, record.row, history.state)
+        return cls(record.row, history, record.phase, record.runs, forecast_accuracy)
 
     @property
     def id(self) -> str:

@@ -54,7 +54,7 @@ class FoldedSweep:
             Unreadable: see `look`.
         """
         with naming_unreadable(self.follow.row):
-            return self.sweeps.record_of(self.follow, runs_of)
+            return self.sweeps.record_of(self.follow.row, self.follow.look, runs_of)
 
 
 class Folded:

@@ -29,7 +29,7 @@ from hposvc.api import Sweeps
 from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, StoreError
 from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import connection
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import registry

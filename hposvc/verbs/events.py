@@ -9,7 +9,7 @@ import click
 
 from hposvc.errors import shorten
 from hposvc.events import to_json
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.text import number, spelled
 from hposvc.verbs.options import Shared, sweep_id, verb
@@ -71,7 +71,7 @@ def events(place: Place, sweep: str, since: int = 0, wait_s: float = 0.0) -> dic
     deadline = time.monotonic() + wait_s
     follow = place.follow(sweep)
     while True:
-        record = place.record_of(follow)
+        record = place.record_of(follow.row, follow.look)
         over = record.state.finished and record.driver != "alive"
         if follow.seq > since or over or time.monotonic() >= deadline:
             break

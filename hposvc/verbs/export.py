@@ -14,6 +14,7 @@ from hposvc.analysis.lineage import Schedule, replays_exactly
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import tables
 from hposvc.reporting.model_card import hand_on
+from hposvc.spec import registry
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, note
 from hposvc.views.formatting import trial_values
@@ -66,9 +67,8 @@ def export_command(
             emit("".join(f"{model.rstrip('/')}/{name}\n" for name in names))
         return
     if written == "optuna" and out is not None:
-        from hposvc.reporting import study
-
-        study.export(opened, out)
+        # By name: whatever knows Optuna is an integration, above the verbs.
+        registry.resolve("hposvc.integrations.optuna.study:export")(opened, out)
         note(f"{out} is written")
         return
     data = _schedule(shared, opened) if schedule else _table(opened, written, curves)

@@ -6,7 +6,7 @@ import click
 
 from hposvc import api
 from hposvc.open_sweep import Record
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.spec.extension import more_trials
 from hposvc.state.receipt import RequestReceipt
 from hposvc.verbs.foreground import driving, report

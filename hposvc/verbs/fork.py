@@ -9,7 +9,7 @@ import click
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.open_sweep import Record
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.spec.parsing import overrides

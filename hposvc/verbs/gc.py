@@ -13,7 +13,7 @@ from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.lease import Lease, driver_state
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import connection
 from hposvc.text import format_bytes
 from hposvc.verbs import garbage

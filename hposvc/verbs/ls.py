@@ -15,7 +15,7 @@ from hposvc.errors import SpecError, StoreError
 from hposvc.events import DriverState, UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.journal import Listed, SweepRow
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server.connection import PAGE, ServedSweeps
 from hposvc.spec.types import read_seconds
 from hposvc.state import summary

@@ -10,7 +10,7 @@ import click
 
 from hposvc import spec as specs
 from hposvc.errors import OUT_OF_REACH, fail
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import connection, submission
 from hposvc.spec import SweepSpec
 from hposvc.tracking.messages import Message, plain

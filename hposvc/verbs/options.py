@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hposvc.api import Sweeps
     from hposvc.journal.home import Home
     from hposvc.open_sweep import OpenSweep
-    from hposvc.remote.client import Place
+    from hposvc.remote.place import Place
     from hposvc.remote.server.connection import ServedSweeps
     from hposvc.spec import SweepSpec
 

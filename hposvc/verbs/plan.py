@@ -14,7 +14,7 @@ from rich.text import Text
 from hposvc.analysis.amounts import amount
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.sections import Price, amount_text

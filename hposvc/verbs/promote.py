@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hposvc.errors import Busy, fail
-from hposvc.remote.client import Place
+from hposvc.open_sweep import OpenSweep
+from hposvc.remote.place import Place
 from hposvc.remote.server import connection
 from hposvc.spec import registry
 from hposvc.spec.sections import Register, read_gate
@@ -62,7 +63,7 @@ def promote(
     except ValueError as error:
         raise fail(error, "--gate") from error
     register = Register(model, alias, improvement)
-    record = place.record_of(place.follow(sweep))
+    record = OpenSweep(place, sweep).record()
     name, spec = record.row.id, record.state.spec
     if record.driver == "alive":
         message = f"{name}: a driver is at work on it; promote when it has ended"

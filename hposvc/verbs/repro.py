@@ -4,7 +4,7 @@ import click
 
 from hposvc import api
 from hposvc.analysis.reproduction import Trained, compare, original
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.verbs.completion import complete_trial

@@ -9,8 +9,8 @@ from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.errors import NotFound
 from hposvc.events import Attached, Event
-from hposvc.open_sweep import Record
-from hposvc.remote.client import Place
+from hposvc.open_sweep import OpenSweep, Record
+from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.state.trial import OVER
@@ -62,7 +62,7 @@ def resume(
     with watching(name) as watchers:
         if ended:
             place.result(answer)
-            record = place.record_of(place.follow(name))
+            record = OpenSweep(place, name).record()
         else:
             operation, since = answer["operation"], status["seq"]
             record = following.show(place, name, watchers, operation, since, _resumes)

@@ -3,7 +3,7 @@
 from hposvc import api
 from hposvc.events import NOTHING
 from hposvc.open_sweep import Record
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.state.receipt import RequestReceipt
 from hposvc.verbs.foreground import driving, report
 from hposvc.verbs.options import Shared, optional_trial, ray_address, sweep_id, verb

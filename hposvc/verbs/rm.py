@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.verbs import deletion
 from hposvc.verbs.options import Shared, sweep_id, verb

@@ -13,7 +13,7 @@ from hposvc.driver.warm_start import resolve
 from hposvc.errors import NotFound, fail, shown
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec

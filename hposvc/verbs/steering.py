@@ -17,7 +17,7 @@ from hposvc.events import ENDS, NOTHING, RENEWALS, Event, Requested, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.spec.extension import LIMITS, accepted

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from hposvc.remote import client, cluster_server
+from hposvc.remote import cluster_server
+from hposvc.remote.place import await_rest
 from hposvc.remote.server import submission
 from hposvc.verbs.foreground import conclude, driving
 from hposvc.verbs.options import Shared, read_spec, settings, spec_file, verb
@@ -53,4 +54,4 @@ def submit_command(
             show(*accepted.describe())
         return 0
     note(f"{accepted.sweep}: Ctrl-C ends only the waiting; {accepted.describe()[-1]}")
-    return conclude(shared, client.await_rest(server, accepted.sweep, driving), server.home)
+    return conclude(shared, await_rest(server, accepted.sweep, driving), server.home)

@@ -12,7 +12,7 @@ from rich.table import Table
 from hposvc.api import Sweeps
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
 from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens
-from hposvc.remote.client import Place
+from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec.types import read_seconds
 from hposvc.text import NONE, duration

@@ -10,7 +10,7 @@ from rich.text import Text
 from hposvc.analysis import devices
 from hposvc.analysis.verdict import worth
 from hposvc.events import RENEWALS, Verb, error_line
-from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
+from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, WANDB, Home
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
@@ -181,6 +181,7 @@ def tracked_files(record: Record, home: Home) -> list[RenderableType]:
     lines: Mapping[str, tuple[str, str]] = {
         JSON_LINES: ("JSON lines", f"{folder / JSON_LINES}"),
         TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {folder / TENSORBOARD}"),
+        WANDB: ("W&B", f"cd {folder} && wandb sync --sync-all"),
     }
     shown = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
     if "trackio" in spec.tracking.send_to and SINKS["trackio"].is_installed:

@@ -79,7 +79,7 @@ def _describe(
             sweeps = earlier_trials(state)
             why = f"{len(event.trials)} trials of earlier sweeps"
             why += f": {learned_from(state)}" if sweeps else ""
-            return "recalled", why, {"trials": len(event.trials), "sweeps": sweeps}
+            return "warm-started", why, {"trials": len(event.trials), "sweeps": sweeps}
         case Requested():
             return "asked", phrasing.request_text(event), asked(event)
         case Closed():

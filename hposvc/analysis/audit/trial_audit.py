@@ -29,6 +29,7 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
+from hposvc.state.trial_table import PLATEAU
 from searchers.values import identity
 from trainables.storage.checkpoint import Saved
 
@@ -39,7 +40,7 @@ PAST_TENSE = {
 # Reasons of decisions in which no other trial had a part.
 SOLO_REASONS = {
     *("user", "target", "rule", "budget", "failures", "pause", "diverged", "no checkpoint"),
-    *("schedule", WIDER, TIMEOUT),
+    *("schedule", "storage", PLATEAU, WIDER, TIMEOUT),
 }
 
 
@@ -154,7 +155,7 @@ class TrialAudit:
             case Suggested() if event.trial == self.trial:
                 why = phrasing.suggestion_text(event)
                 detail = {"name": event.name, "value": event.value, "domain": dict(event.domain)}
-                self._write(event, trial, "decided", why, detail)
+                self._write(event, trial, "suggested", why, detail)
             case Attached() if before.order is not None and trial.order is None:
                 self.next_reason = "the driver before was lost"
                 why = f"{event.driver} took the sweep over; order {before.order} is lost"

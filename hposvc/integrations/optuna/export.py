@@ -3,8 +3,8 @@
 from optuna import Study
 from optuna.storages import BaseStorage
 
+from hposvc.integrations.optuna import study
 from hposvc.python import handle
-from hposvc.reporting import study
 
 
 def to_study(

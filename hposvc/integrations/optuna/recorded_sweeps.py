@@ -18,10 +18,10 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound, SpecError
 from hposvc.events import Event
+from hposvc.integrations.optuna import study
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.reporting import study
 from hposvc.spec.types import NAME
 from hposvc.state.sweep import SweepState
 from hposvc.verbs.ls import ls

@@ -5,7 +5,7 @@ shows a server's sweep as it shows one of this machine.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,10 @@ class ServedSweeps:
             for event in page["events"]:
                 yield event["seq"], event_from_data(event["kind"], event["time"], event["data"])
 
-    def record_of(self, follow: Follow[SweepState]) -> Record:
+    def record_of(self, row: SweepRow, look: Callable[[], SweepState]) -> Record:
         """Return a sweep as its journal has it now; the next look changes the record's state."""
-        facts = self.facts(follow.row.id)  # first: a driver ending now writes its events
-        return to_record(follow.row, follow.look(), facts)
+        facts = self.facts(row.id)  # first: a driver ending now writes its events
+        return to_record(row, look(), facts)
 
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""

@@ -46,7 +46,7 @@ def show(
         begins: which of these the sweep goes on with; None: it goes on already.
 
     Raises:
-        Left: by Ctrl-C; the sweep goes on.
+        LeftRunning: by Ctrl-C; the sweep goes on.
         OutOfReach: the sweep has no driver, and the server starts none.
     """
     follow = replace(server, wait_s=WAIT_S).follow(sweep)
@@ -82,7 +82,7 @@ def show(
 
 
 def await_rest(server: ServedSweeps, sweep: str, watching: api.Watching = api.unwatched) -> Record:
-    """Wait until a sweep has ended or is paused, like `client.await_rest`."""
+    """Wait until a sweep has ended or is paused, like that of place.py."""
     with watching(sweep) as watchers:
         operations = server.http.get("operations", {"sweep": sweep})["operations"]
         begun = [
@@ -113,6 +113,6 @@ def _check_driven(server: ServedSweeps, sweep: str) -> None:
 
 def _await_sinks(server: ServedSweeps, follow: Follow[SweepState]) -> Record:
     """Return an ended sweep once its driver has sent all of it to the sinks, or is gone."""
-    while (record := server.record_of(follow)).behind and record.driver == "alive":
+    while (record := server.record_of(follow.row, follow.look)).behind and record.driver == "alive":
         time.sleep(POLL_S)
     return record

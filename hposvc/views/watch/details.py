@@ -20,7 +20,7 @@ COLOURS = {
     **dict.fromkeys(("proposed", "driven"), "bold"),
     **dict.fromkeys(("continued", "ordered", "finished"), "green"),
     **dict.fromkeys(("exploited", "changed", "copied", "asked"), "cyan"),
-    **dict.fromkeys(("paused", "parked", "placed", "saved", "removed", "rested"), "bright_black"),
+    **dict.fromkeys(("paused", "parked", "placed", "saved", "removed"), "bright_black"),
     **dict.fromkeys(("stopped", "killed", "closed", "lost"), "yellow"),
     "failed": "red",
 }

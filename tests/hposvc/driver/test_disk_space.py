@@ -49,7 +49,7 @@ def test_a_full_disk_parks_what_runs_and_is_no_trial_s_fault():
     )
     assert fill(desk, second) == [], "the same disk is full for all"
     suspension = desk.controller.finish(1.0)
-    assert (suspension.kind, suspension.reason) == ("rested", "disk full")
+    assert (suspension.kind, suspension.reason) == ("suspended", "disk full")
     desk.happen(suspension)
     assert desk.state.state == "PAUSED"
     assert {trial.state for trial in desk.state.trials.values()} == {"PENDING"}
@@ -129,7 +129,11 @@ def test_nothing_starts_where_there_is_no_room_for_what_it_would_write(tmp_path)
         ).run("here:1")
     assert (state.state, state.reason, len(state.trials)) == ("PAUSED", "disk full", 0)
     assert state.full == f"{disk} has 4 KiB free, 10.2 KiB are needed"
-    assert [event.kind for _, event in journal.read("s")] == ["attached", "full", "rested"]
+    assert [event.kind for _, event in journal.read("s")] == [
+        "attached",
+        "storage_exhausted",
+        "suspended",
+    ]
     journal.store.close()
 
 

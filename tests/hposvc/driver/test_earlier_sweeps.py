@@ -111,7 +111,7 @@ def test_status_and_audit_say_what_was_taken_from_where(sweeps):
     assert f"learns from {text}" in text_of(panel)
     events = [event for _, event in sweeps.journal.read("after")]
     [line] = of_sweep(specs.restore(row.spec), events)
-    assert (line.what, line.why) == ("recalled", f"24 trials of earlier sweeps: {text}")
+    assert (line.what, line.why) == ("warm-started", f"24 trials of earlier sweeps: {text}")
 
 
 def test_a_sweep_with_the_roles_of_this_one_is_found_and_translated(sweeps):

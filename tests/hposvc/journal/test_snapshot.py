@@ -83,7 +83,7 @@ def test_a_look_at_a_long_journal_leaves_a_snapshot_and_the_next_one_uses_it(swe
     first = api.load(sweeps, "s")
     again = begin(sweeps, "s")
     assert again.seq == sweeps.journal.last("s") > 20
-    assert sweeps.record_of(again).status() == first.status()
+    assert sweeps.record_of(again.row, again.look).status() == first.status()
     assert facts(again.state) == facts(folded(sweeps, row))
 
 

@@ -16,8 +16,8 @@ from hposvc.events import Attached, from_json
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.python.handle import Handle
-from hposvc.remote import client
-from hposvc.remote.client import FOLLOW_S
+from hposvc.remote import place
+from hposvc.remote.place import FOLLOW_S
 from hposvc.verbs.ls import ls
 
 CURVE = """
@@ -197,7 +197,7 @@ def grows(ran, tmp_path, monkeypatch):
     grow(0)
     monkeypatch.setattr("hposvc.journal.journal.from_json", read)
     clock = SimpleNamespace(**{**vars(time), "sleep": grow})
-    for module in (api, client):
+    for module in (api, place):
         monkeypatch.setattr(module, "time", clock)
     return hposvc.load("grows", tmp_path), events, kinds_read
 

@@ -70,10 +70,12 @@ def test_files_of_other_trackers_are_opened_by_a_line_that_can_be_copied(tmp_pat
     assert tracked_files(record, home) == []
     folder = home.folder("mine-1", None)
     (folder / "tensorboard").mkdir(parents=True)
+    (folder / "wandb").mkdir()
     (folder / "tracking.jsonl").touch()
     text = "".join(text_of(part) for part in tracked_files(record, home))
     assert f"JSON lines  {folder}/tracking.jsonl" in text
     assert f"TensorBoard tensorboard --logdir {folder}/tensorboard" in text
+    assert f"cd {folder} && wandb sync --sync-all" in text
 
 
 @pytest.mark.parametrize(

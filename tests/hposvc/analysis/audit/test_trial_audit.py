@@ -77,6 +77,17 @@ def test_a_stop_names_the_rung_and_who_was_better_there(goal):
     assert only(audit(desk, "t0004"), "continued").detail["compared"]["better"] == 0
 
 
+def test_a_stop_for_a_trial_s_own_curve_names_no_other_trial():
+    desk = at_desk(scheduler={"type": "fifo", "plateau": {"patience": 2}})
+    order = desk.start()
+    for step in (1, 2, 3):
+        desk.report(order, step, 0.5)
+    line = only(audit(desk, "t0001"), "stopped")
+    assert line.detail["reason"] == "plateau"
+    assert line.detail["compared"] is None
+    assert "rank" not in line.why
+
+
 def test_a_promotion_tells_where_the_trial_stood_when_it_was_promoted(lab):
     spec = make_spec(scheduler={"type": "asha", "mode": "promote"})
     state = lab.run(spec)

@@ -6,7 +6,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 import hposvc
-from hposvc.reporting.study import distribution
+from hposvc.integrations.optuna.study import distribution
 from searchers.domains import Choice, Constant, Float, Int
 
 

@@ -11,6 +11,7 @@ from hposvc.errors import LeftRunning
 from hposvc.journal import supervision
 from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
+from hposvc.open_sweep import OpenSweep
 from hposvc.remote.http import Http
 from hposvc.remote.server import following
 from hposvc.remote.server.connection import ServedSweeps
@@ -56,7 +57,7 @@ def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(serv
 
 
 def test_status_counts_the_wait_for_a_driver(server):
-    waiting = server.record_of(server.follow("second"))
+    waiting = OpenSweep(server, "second").record()
     assert waiting.queue is not None
     assert waiting.queue.ahead == ("first",)
     status = waiting.status()

@@ -26,13 +26,13 @@ def await_rest(place: Place, sweep: str, watching: api.Watching = api.unwatched)
     if isinstance(place, ServedSweeps):
         return following.await_rest(place, sweep, watching)
     follow = place.follow(sweep)
-    while (record := place.record_of(follow)).phase == "RUNNING" or _is_starting(record):
+    while True:
+        record = place.record_of(follow.row, follow.look)
+        # A driver that starts Ray has the sweep, but has not begun it yet.
+        is_starting = record.phase == "QUEUED" and record.driver == "alive"
+        if record.phase != "RUNNING" and not is_starting:
+            break
         time.sleep(FOLLOW_S)
     if not record.state.finished and record.phase != "PAUSED":
         raise OutOfReach(f"{sweep} is {record.phase}: no driver is at work", fix="resume() goes on")
     return record
-
-
-def _is_starting(record: Record) -> bool:
-    """Whether a driver has the sweep but has not begun it yet: starting Ray takes a while."""
-    return record.phase == "QUEUED" and record.driver == "alive"
