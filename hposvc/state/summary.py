@@ -12,7 +12,7 @@ from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
-from hposvc.text import finite
+from hposvc.text import finite, number
 from searchers import pareto
 from searchers.names import closest
 from trainables.storage.checkpoint import FOREIGN, Saved
@@ -299,3 +299,9 @@ def trial_row(
         "device": ", ".join(trial.uses) or None,
         "node": trial.node or None,
     }
+
+
+def trial_values(trial: TrialState) -> str:
+    """Return a trial's values, as in `loss 0.31, latency_ms 12`; empty: the trial has none."""
+    pairs = zip(trial.objectives, trial.values, strict=False)
+    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)

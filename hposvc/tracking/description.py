@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hposvc.state.estimates import of_best
+from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import number, value_text
@@ -35,18 +36,13 @@ def headline(state: SweepState) -> str:
         return f"{state.state.lower()}, no trial has a value"
     if len(best) > 1:
         return f"{len(best)} trials that none beats, of {len(state.trials)}"
-    return f"{_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
+    return f"{trial_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
 
 
 def _trial(trial: TrialState) -> str:
     unit = trial.selected[0] if trial.selected else trial.step
     shown = _params(trial.reported_params)
-    return f"**Best: {trial.id}**, {_values(trial)} at step {unit} · {shown}"
-
-
-def _values(trial: TrialState) -> str:
-    pairs = zip(trial.objectives, trial.values, strict=False)
-    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
+    return f"**Best: {trial.id}**, {trial_values(trial)} at step {unit} · {shown}"
 
 
 def _params(params: Mapping[str, Value]) -> str:

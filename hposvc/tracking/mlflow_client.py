@@ -31,12 +31,12 @@ from sqlalchemy import make_url
 from hposvc.errors import StoreError
 from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
-from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_names import NOTE
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import PARENT, MetricPoint, RunContent
 from searchers.values import Value
 from trainables.dataset import DataSet
+from trainables.storage.file_lock import locked
 
 __all__ = ["Run", "Tracker", "TrackerError", "mlflow_errors", "tracker_of"]
 

@@ -24,12 +24,12 @@ from hposvc.spec.notify import Channel, variable_of
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import services
 from hposvc.tracking.addresses import ALLOWED, Allowed
-from hposvc.tracking.file_lock import locked
 from hposvc.tracking.messages import Message, asks_for, compose, moment_of
 from hposvc.tracking.polling import is_driver_gone
 from hposvc.tracking.recorder_process import NOTIFICATIONS, OUT_OF_REACH
 from hposvc.tracking.sink import SinkSetting, recorder_lock
 from hposvc.tracking.webhook import LIMIT_S, NotSent, post, signature
+from trainables.storage.file_lock import locked
 
 POLL_S = 0.5  # seconds between two looks at the journal
 CLAIM_S = LIMIT_S + 5.0  # seconds after which an attempt without a result is made again

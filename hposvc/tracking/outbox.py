@@ -26,13 +26,13 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
 from hposvc.spec.sinks import SINKS, sink_key, sink_type
 from hposvc.state.trial import trial_name
-from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
 from hposvc.tracking.sink import Batch, Sink, SinkSetting, recorder_lock
 from trainables.runtime.output import filter_output
+from trainables.storage.file_lock import locked
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
 FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial

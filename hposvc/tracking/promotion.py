@@ -17,11 +17,11 @@ from hposvc.errors import NotFound
 from hposvc.spec.metrics import Metric
 from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
-from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
 from hposvc.tracking.mlflow_names import legal_entry
 from hposvc.tracking.projection import PARENT, RunContent
 from trainables.storage.checkpoint import CheckpointDamaged, Saved, verify
+from trainables.storage.file_lock import locked
 
 KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a run's version
 MOST_LOGGED = 256 * 2**20  # bytes of a checkpoint that is logged without being asked for

@@ -16,7 +16,6 @@ from hposvc.journal.lease import Lease, driver_state
 from hposvc.tracking import provenance
 from hposvc.tracking.comparison import Difference, MlflowComparison, Stance
 from hposvc.tracking.diff import compare_attributes, compare_data, compare_points
-from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
 from hposvc.tracking.mlflow_names import NESTING, legal_entry
 from hposvc.tracking.mlflow_server import is_recorded
@@ -24,6 +23,7 @@ from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.projection import PARENT, Projection, RunContent
 from hposvc.tracking.sink import SinkSetting, recorder_lock
+from trainables.storage.file_lock import locked
 
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 

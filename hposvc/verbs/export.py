@@ -15,9 +15,9 @@ from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import tables
 from hposvc.reporting.model_card import hand_on
 from hposvc.spec import registry
+from hposvc.state.summary import trial_values
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, note
-from hposvc.views.formatting import trial_values
 
 
 @verb

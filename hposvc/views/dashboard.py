@@ -27,6 +27,7 @@ from hposvc.state.summary import (
     learned_from,
     phase,
     rung_steps,
+    trial_values,
     unsearched,
     untrained,
 )
@@ -41,7 +42,6 @@ from hposvc.views.formatting import (
     rough,
     scalar,
     sparkline,
-    trial_values,
     why_ended,
 )
 from hposvc.views.waits import describe_waits

@@ -6,18 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import duration, number, value_text
+from hposvc.text import duration, value_text
 from searchers.values import Value
 
 BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
 NOT_FINITE = "×"
 WIDTH = 8  # characters of a sparkline
-
-
-def trial_values(trial: TrialState) -> str:
-    """Return a trial's values, as in `loss 0.31, latency_ms 12`; empty: the trial has none."""
-    pairs = zip(trial.objectives, trial.values, strict=False)
-    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
 
 
 def at_step(trial: TrialState, spec: SweepSpec) -> str:

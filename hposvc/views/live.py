@@ -15,11 +15,12 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from hposvc.events import Event, Finished, error_line
+from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration
 from hposvc.views.dashboard import Panels, elapsed_s, progress_line
-from hposvc.views.formatting import at_step, micro_batch_share, trial_values, why_ended
+from hposvc.views.formatting import at_step, micro_batch_share, why_ended
 from hposvc.views.notebook import NotebookTable, in_notebook
 
 REDRAWS = 4  # per second

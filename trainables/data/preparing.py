@@ -1,14 +1,13 @@
 """Data prepared once per node, by the first process that asks; available offline afterwards."""
 
-import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from trainables.storage.checkpoint import hash_files
+from trainables.storage.file_lock import locked
 
 
 def prepared(
@@ -42,15 +41,6 @@ def prepared(
 def checksum_of(folder: Path | str) -> str:
     """Return a SHA-256 over the names and contents of all files in a folder."""
     return hashlib.sha256(json.dumps(hash_files(Path(folder))).encode()).hexdigest()
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file, waiting for other processes; it ends with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(folder: Path, build: Callable[[Path], object], checksum: str | None) -> Path:

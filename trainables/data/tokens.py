@@ -18,9 +18,9 @@ from torch import Tensor
 
 from trainables.data.digests import digest_of_file
 from trainables.data.packing import IGNORED
-from trainables.data.preparing import locked
 from trainables.data.sources import CPU, Batch, Source
 from trainables.data.waiting import Waiting
+from trainables.storage.file_lock import locked
 
 Document = TypeVar("Document")
 

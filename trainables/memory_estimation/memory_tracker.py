@@ -18,6 +18,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from trainables.optim.norms import local_part
+
 Kind = Literal["parameters", "gradients", "optimizer", "buffers", "samples", "gathered", "others"]
 Moment = Literal["forward", "backward", "optimizer"]
 ALIGNED = 512  # bytes: torch's GPU allocator rounds sizes up to multiples of it
@@ -55,7 +57,7 @@ class MemoryTracker(TorchDispatchMode):
         """Count tensors under a kind from now on, and return the bytes of their storages."""
         sizes = {}
         for tensor in tensors:
-            storage = _local_shard(tensor).untyped_storage()
+            storage = local_part(tensor).untyped_storage()
             self._track(storage)
             entry = self._entries[id(storage)]
             entry.kind = kind
@@ -130,11 +132,6 @@ class MemoryTracker(TorchDispatchMode):
     def _forget_storage(self, key: int, _: object) -> None:
         entry = self._entries.pop(key, None)
         self.total -= 0 if entry is None else entry.size
-
-
-def _local_shard(tensor: Tensor) -> Tensor:
-    """Return this rank's shard."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _expand_masks(func: Callable[..., object], args: tuple[Any, ...]) -> tuple[Any, ...]:

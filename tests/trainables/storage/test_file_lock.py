@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from hposvc.tracking.file_lock import locked
+from trainables.storage.file_lock import locked
 
 HOLDS = """
 import sys
 from pathlib import Path
-from hposvc.tracking.file_lock import locked
+from trainables.storage.file_lock import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.readline()
