@@ -96,10 +96,12 @@ class Home:
         Raises:
             DamagedJournal: it would.
         """
+        if self.database != _embedded(self.path):
+            return
         file = self.path / "hposvc.db"
         # Before SQLite's first checkpoint, all of a journal is in its log.
         parts = (file, file.with_name(f"{file.name}-wal"))
-        if self.database != _embedded(self.path) or any(map(_has_content, parts)):
+        if any(part.exists() and part.stat().st_size > 0 for part in parts):
             return
         lost = [
             folder.name
@@ -282,10 +284,6 @@ def clear(folder: Path) -> bool:
 def _is_own_folder(name: str) -> bool:
     """Return whether hposvc makes folders of this name under checkpoints/ or logs/."""
     return name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(name) is not None
-
-
-def _has_content(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0
 
 
 def _entries(folder: Path) -> list[Path]:
