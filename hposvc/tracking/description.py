@@ -1,12 +1,9 @@
 """The description of a sweep's own run: what a person wants to know first, in Markdown."""
 
-from collections.abc import Mapping
-
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import number, value_text
-from searchers.values import Value
 
 MOST_FRONT = 5  # trials of a front that are named
 
@@ -40,17 +37,14 @@ def headline(state: SweepState) -> str:
 
 def _trial(trial: TrialState) -> str:
     unit = trial.selected[0] if trial.selected else trial.step
-    shown = _params(trial.reported_params)
+    params = trial.reported_params.items()
+    shown = ", ".join(f"`{name}` {value_text(value)}" for name, value in params)
     return f"**Best: {trial.id}**, {_values(trial)} at step {unit} · {shown}"
 
 
 def _values(trial: TrialState) -> str:
     pairs = zip(trial.objectives, trial.values, strict=False)
     return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
-
-
-def _params(params: Mapping[str, Value]) -> str:
-    return ", ".join(f"`{name}` {value_text(value)}" for name, value in params.items())
 
 
 def _cost(state: SweepState) -> str:
