@@ -50,7 +50,9 @@ def without_launcher(words: Sequence[str], workers: int) -> Started:
     if name == "horovod":
         if "--autohorovod" in flags and workers == 1:
             return Started([*before, *program], done=("the launcher horovod is left out",))
-        return _by_horovod(before, options, program)
+        done = "the launcher horovod becomes horovodrun, which starts the ranks of one node"
+        command = ["horovodrun", "-np", "${WORLD_SIZE}", *options, *program]
+        return Started([*before, *command], "node", done=(done,))
     if name == "tensorflow":
         done = "the launcher is left out; launch is node, a process on each node, without TF_CONFIG"
         return Started([*before, *program], "node", done=(done,))
@@ -98,12 +100,6 @@ def _by_rank(
         before = [*ALONE, *before]
     inner = without_launcher(program, 0)
     return Started([*before, *inner.words], inner.launch, inner.trial, (*done, *inner.done))
-
-
-def _by_horovod(before: Sequence[str], options: Sequence[str], program: Sequence[str]) -> Started:
-    done = "the launcher horovod becomes horovodrun, which starts the ranks of one node"
-    words = ["horovodrun", "-np", "${WORLD_SIZE}", *options, *program]
-    return Started([*before, *words], "node", done=(done,))
 
 
 def _launched_by_node(words: Sequence[str]) -> Started:
