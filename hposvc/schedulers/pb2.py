@@ -193,7 +193,13 @@ class _Bandits(Population):
         super().apply(fact)
         match fact:
             case Ordered() if fact.trial not in self.intervals:
-                self._begin_interval(fact)
+                source = fact.parent if fact.parent in self.losses else fact.trial
+                names = [name for name in self.policy.mutate if name in fact.params]
+                self.intervals[fact.trial] = TrainingInterval(
+                    start=self.clocks[fact.trial],
+                    values={name: fact.params[name] for name in names},
+                    before=self.losses.get(source),
+                )
             case Report():
                 self._end_interval(fact)
             case Paused() | Left():
@@ -203,12 +209,6 @@ class _Bandits(Population):
         latest = tuple(islice(reversed(self.intervals.values()), MAX_PENDING))
         clock, loss = self.clocks[trial], self.losses[donor]
         return Select(donor, self.policy, clock, loss, tuple(self.outcomes), latest)
-
-    def _begin_interval(self, fact: Ordered) -> None:
-        source = fact.parent if fact.parent in self.losses else fact.trial
-        values = {name: fact.params[name] for name in self.policy.mutate if name in fact.params}
-        before = self.losses.get(source)
-        self.intervals[fact.trial] = TrainingInterval(self.clocks[fact.trial], values, before)
 
     def _end_interval(self, report: Report) -> None:
         """End the member's interval if the member was ranked or diverged, and begin the next."""
