@@ -274,16 +274,16 @@ def clear(folder: Path) -> bool:
         else:
             path.unlink(missing_ok=True)
     parents = [folder / "checkpoints", folder / "logs"]
-    inner = [path for parent in parents for path in _entries(parent) if _is_own_folder(path.name)]
+    inner = [  # of names that hposvc makes
+        path
+        for parent in parents
+        for path in _entries(parent)
+        if path.name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(path.name)
+    ]
     for made in [] if folder.is_symlink() else [*inner, *parents, folder]:
         with suppress(OSError):  # it does not exist, is a link, or holds other files
             made.rmdir()
     return not folder.exists() and not folder.is_symlink()
-
-
-def _is_own_folder(name: str) -> bool:
-    """Return whether hposvc makes folders of this name under checkpoints/ or logs/."""
-    return name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(name) is not None
 
 
 def _entries(folder: Path) -> list[Path]:
