@@ -253,15 +253,12 @@ def _in_line(line: Iterable[Part], from_0: set[str]) -> tuple[list[str], str]:
             names[name] = None
             count = rf"(?P<{name}>{WHOLE if name == 'step' else NUMBER})"
         padding = r"\s*" if PADDED.match(part.format) and count != ANYTHING else ""
-        pattern += f"{_literal(text)}{padding}{count}{padding}"
+        escaped = re.sub(r"\\?\t", r"\\s", re.escape(text).replace(r"\ ", " "))
+        # YAML can have every printable character.
+        literal = "".join(letter if letter.isprintable() else "." for letter in escaped)
+        pattern += f"{literal}{padding}{count}{padding}"
         text = ""
         # What comes behind the last value to keep is left out.
         end = end if count == ANYTHING else pattern
     metrics = [name for name in names if name != "step"]
     return metrics, end.removesuffix(r"\s*").removeprefix(ANYTHING)
-
-
-def _literal(text: str) -> str:
-    """Return the pattern of a text, in which YAML can have every character."""
-    shown = re.sub(r"\\?\t", r"\\s", re.escape(text).replace(r"\ ", " "))
-    return "".join(character if character.isprintable() else "." for character in shown)

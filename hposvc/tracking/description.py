@@ -13,7 +13,12 @@ def describe(state: SweepState) -> str:
     if not state.finished:
         return state.spec.description
     best = [state.trials[name] for name in state.front]
-    parts = [state.spec.description, *map(_trial, best[:MOST_FRONT])]
+    parts = [state.spec.description]
+    for trial in best[:MOST_FRONT]:
+        step = trial.selected[0] if trial.selected else trial.step
+        params = trial.reported_params.items()
+        shown = ", ".join(f"`{name}` {value_text(value)}" for name, value in params)
+        parts.append(f"**Best: {trial.id}**, {_values(trial)} at step {step} · {shown}")
     if len(best) > MOST_FRONT:
         parts.append(f"… and {len(best) - MOST_FRONT} more trials that none beats")
     if estimate := of_best(state):
@@ -33,13 +38,6 @@ def headline(state: SweepState) -> str:
     if len(best) > 1:
         return f"{len(best)} trials that none beats, of {len(state.trials)}"
     return f"{_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
-
-
-def _trial(trial: TrialState) -> str:
-    unit = trial.selected[0] if trial.selected else trial.step
-    params = trial.reported_params.items()
-    shown = ", ".join(f"`{name}` {value_text(value)}" for name, value in params)
-    return f"**Best: {trial.id}**, {_values(trial)} at step {unit} · {shown}"
 
 
 def _values(trial: TrialState) -> str:

@@ -36,7 +36,11 @@ def without_launcher(words: Sequence[str], workers: int) -> Started:
     if at is None or at < 2 or words[at - 1] != "-m":
         return _launched_by_node(words)
     name = words[at].removeprefix(MODULE)
-    options, rest = _split(name, words[at + 1 :])
+    options: list[str] = []
+    rest = [*words[at + 1 :]]
+    if name in HANDING_ON and "--" in rest:  # options of the launcher beneath come first
+        end = rest.index("--")
+        options, rest = rest[:end], rest[end + 1 :]
     flags, program = _flags(rest)
     if name == "wrap_rank":
         program = program[1:]  # without the rank
@@ -69,14 +73,6 @@ def without_launcher_in_shell(text: str) -> tuple[str, str]:
     if MODULE in text:
         return text, "the launcher in it does not run here; take it out, and see launch"
     return text, ""
-
-
-def _split(name: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what a launcher hands on to the one beneath it, and what follows."""
-    if name not in HANDING_ON or "--" not in words:
-        return [], [*words]
-    at = words.index("--")
-    return [*words[:at]], [*words[at + 1 :]]
 
 
 def _flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
