@@ -102,18 +102,14 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
         case Outcome(kind="ended"):
             return [Ended(now, order, trial, message.how, message.unused)]
         case Outcome():
-            return [_failed(message, trial, now)]
+            causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
+            # An unknown kind counts as `infra`.
+            cause: Cause = next((own for own in causes if own == message.kind), "infra")
+            damaged, sweep_wide = message.kind == "damaged", message.sweep_wide
+            return [Failed(now, order, trial, cause, message.message, damaged, sweep_wide)]
     report = Reported(now, order, trial, message.step, message.metrics, message.left_out)
     saved = message.checkpoint
     return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
-
-
-def _failed(outcome: Outcome, trial: str, now: float) -> Failed:
-    """Return the failure of an order; an unknown kind counts as `infra`."""
-    causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
-    cause: Cause = next((candidate for candidate in causes if candidate == outcome.kind), "infra")
-    damaged, sweep_wide = outcome.kind == "damaged", outcome.sweep_wide
-    return Failed(now, outcome.order, trial, cause, outcome.message, damaged, sweep_wide)
 
 
 class Backend(Protocol):

@@ -77,7 +77,8 @@ class Embedded:
             try:
                 outcomes = self._evaluate(orders)
             except Exception as error:  # noqa: BLE001 - whatever the caller's code raises
-                return [*events, *(self._failed(order, _text(error), True) for order in orders)]
+                text = f"{type(error).__name__}: {text_of(error)}"
+                return [*events, *(self._failed(order, text, True) for order in orders)]
             for order, outcome in zip(orders, outcomes, strict=True):
                 events += self._events_of(order, outcome)
         return events
@@ -102,7 +103,3 @@ class Embedded:
         return Failed(
             self.now(), order.id, order.trial, "user", shortened(message), whole=every_trial_fails
         )
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {text_of(error)}"

@@ -88,7 +88,10 @@ class Controller:
             and isinstance(event, Ordered)
             and not event.order.replicate
         ):
-            self._begin_anew(self.state.trials[event.order.trial], self.early_stopping)
+            trial = self.state.trials[event.order.trial]
+            if len(trial.segments) > 1 and trial.step == trial.segments[-1].after:
+                # It goes on with other weights or values.
+                self.early_stopping.restart(trial.id, trial.step)
 
     def _renew_scheduler(self, new: Sequence[facts.Fact]) -> None:
         """Begin a scheduler over the present plan, and tell it all facts that still hold.
@@ -109,11 +112,6 @@ class Controller:
         self.scheduler = begin_scheduler(spec.scheduler.name, self.policy, spec.plan)
         for fact in self.facts_told:
             self.scheduler.apply(fact)
-
-    def _begin_anew(self, trial: TrialState, early_stopping: EarlyStopping) -> None:
-        """Forget the curve of a trial that goes on with other weights or values."""
-        if len(trial.segments) > 1 and trial.step == trial.segments[-1].after:
-            early_stopping.restart(trial.id, trial.step)
 
     @property
     def revision(self) -> str:

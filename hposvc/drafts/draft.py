@@ -112,7 +112,10 @@ class Draft:
             yield f"  {_word(name)}: {_flow(domain)}"
         for name in self.unknown:
             yield f"  # {_word(name)}: the code needs it; write a value, or a range"
-        if today := self._today():
+        defaults = {argument.name: argument.default for argument in self.program.arguments}
+        domains = self.domains.items()
+        today = {name: defaults[name] for name, domain in domains if holds(domain, defaults[name])}
+        if today:  # a logarithmic range has no 0
             yield "# Tried first: the values of today."
             yield f"initial: [{_flow(today)}]"
         yield ""
@@ -174,12 +177,6 @@ class Draft:
         return next(
             (unit for argument in self.program.arguments if (unit := unit_of(argument))), usual
         )
-
-    def _today(self) -> dict[str, object]:
-        """Return the values of the searched arguments today; a logarithmic range has no 0."""
-        values = {argument.name: argument.default for argument in self.program.arguments}
-        domains = self.domains.items()
-        return {name: values[name] for name, domain in domains if holds(domain, values[name])}
 
 
 def draft(source: str) -> Draft:

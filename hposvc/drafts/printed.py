@@ -59,7 +59,9 @@ def find_metrics(tree: ast.AST, is_printing: Callable[[ast.Call], bool]) -> dict
     for call in calls(tree):
         for line in _lines_of(_parts(call, texts)) if is_printing(call) else ():
             metrics, pattern = _in_line(line, from_0)
-            worth = _is_held_out(pattern), _has_step(pattern)
+            words = {*re.findall(r"[a-z]+", pattern.lower())}
+            is_held_out = not words.isdisjoint(HELD_OUT)
+            worth = is_held_out, _has_step(pattern)
             for metric in metrics:
                 if metric not in best or worth >= best[metric][0]:
                     best[metric] = worth, pattern
@@ -74,10 +76,6 @@ def rank(patterns: Mapping[str, str]) -> int:
 
 def _has_step(pattern: str) -> bool:
     return "(?P<step>" in pattern or UNCOUNTED in pattern
-
-
-def _is_held_out(pattern: str) -> bool:
-    return not {*re.findall(r"[a-z]+", pattern.lower())}.isdisjoint(HELD_OUT)
 
 
 def _counts_from_0(tree: ast.AST) -> set[str]:
@@ -211,18 +209,16 @@ def _by_format(text: str, call: ast.Call) -> Iterator[Part]:
 
 def _by_percent(text: str, values: Sequence[ast.expr]) -> Iterator[Part]:
     """Yield the parts of `"loss %.3f" % loss`."""
-    named = _by_key(values[0]) if values and isinstance(values[0], ast.Dict) else {}
+    named = {}
+    if values and isinstance(values[0], ast.Dict):
+        pairs = zip(values[0].keys, values[0].values, strict=True)
+        named = {key: value for name, value in pairs if isinstance(key := value_of(name), str)}
     left = iter(values)
     before, *fields = PERCENT.split(text.replace("%%", "\0"))
     yield before.replace("\0", "%")
     for key, spec, after in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
         yield Shown(named.get(key) if key else next(left, None), spec)
         yield after.replace("\0", "%")
-
-
-def _by_key(mapping: ast.Dict) -> dict[str, ast.expr]:
-    pairs = zip(mapping.keys, mapping.values, strict=True)
-    return {key: value for name, value in pairs if isinstance(key := value_of(name), str)}
 
 
 def _lines_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
@@ -257,15 +253,12 @@ def _in_line(line: Iterable[Part], from_0: set[str]) -> tuple[list[str], str]:
             names[name] = None
             count = rf"(?P<{name}>{WHOLE if name == 'step' else NUMBER})"
         padding = r"\s*" if PADDED.match(part.format) and count != ANYTHING else ""
-        pattern += f"{_literal(text)}{padding}{count}{padding}"
+        escaped = re.sub(r"\\?\t", r"\\s", re.escape(text).replace(r"\ ", " "))
+        # YAML can have every printable character.
+        literal = "".join(letter if letter.isprintable() else "." for letter in escaped)
+        pattern += f"{literal}{padding}{count}{padding}"
         text = ""
         # What comes behind the last value to keep is left out.
         end = end if count == ANYTHING else pattern
     metrics = [name for name in names if name != "step"]
     return metrics, end.removesuffix(r"\s*").removeprefix(ANYTHING)
-
-
-def _literal(text: str) -> str:
-    """Return the pattern of a text, in which YAML can have every character."""
-    shown = re.sub(r"\\?\t", r"\\s", re.escape(text).replace(r"\ ", " "))
-    return "".join(character if character.isprintable() else "." for character in shown)

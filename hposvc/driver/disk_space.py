@@ -47,14 +47,13 @@ class DiskSpace:
         return _describe_space(folder, free)
 
     def _fullest(self) -> tuple[Path, int, int]:
-        disks = [(folder, shutil.disk_usage(_nearest_existing(folder))) for folder in self.folders]
+        disks = []
+        for folder in self.folders:
+            existing = next(path for path in (folder, *folder.parents) if path.exists())
+            disks.append((folder, shutil.disk_usage(existing)))
         folder, disk = min(disks, key=lambda candidate: candidate[1].free)
         return folder, disk.free, disk.total
 
 
 def _describe_space(folder: Path, free: int) -> str:
     return f"{folder} has {format_bytes(free)} free"
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -48,18 +48,15 @@ def with_sweeps_found(
     for row in rows[:LOOKED_AT]:
         if len(sweeps) < MOST and _count_results(journal, row, spec) >= MIN_RESULTS:
             sweeps.append(row.id)
-    if not sweeps:
-        log.warning("warm_start: nothing to learn from, as %s", _why_none(journal, rows, spec))
-        return replace(spec, warm_start=None)
-    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(sweeps)))
-
-
-def _why_none(journal: Journal, rows: Sequence[SweepRow], spec: SweepSpec) -> str:
-    """Return why none of the sweeps of the same task is taken."""
-    if not rows:
-        return f"no sweep in {spec.project} ran the same code for the same metrics and parameters"
-    count = _count_results(journal, rows[0], spec)
-    return f"this space can hold {count} results of {rows[0].id}, and {MIN_RESULTS} are needed"
+    if sweeps:
+        return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(sweeps)))
+    if rows:
+        held = f"{_count_results(journal, rows[0], spec)} results of {rows[0].id}"
+        reason = f"this space can hold {held}, and {MIN_RESULTS} are needed"
+    else:
+        reason = f"no sweep in {spec.project} ran the same code for the same metrics and parameters"
+    log.warning("warm_start: nothing to learn from, as %s", reason)
+    return replace(spec, warm_start=None)
 
 
 def alike(rows: Sequence[SweepRow], spec: SweepSpec) -> list[SweepRow]:

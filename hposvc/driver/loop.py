@@ -181,7 +181,10 @@ class Runner:
         if self.interrupted():
             raise Interrupted
         for event in self.backend.events(HURRY_S if self._starved else POLL_S):
-            self._apply(self._with_free_space(event))
+            if isinstance(event, Failed) and event.cause == "storage" and self.disk_space:
+                free = self.disk_space.describe()
+                event = replace(event, message=f"{event.message.rstrip()}; {free}")
+            self._apply(event)
         self._check_periodically()
         self._ask_rules()
         if self._known_results != self.controller.state.results:
@@ -196,12 +199,6 @@ class Runner:
         self._turn_events.append(event)
         for answer in self.controller.respond(event):
             self._apply(answer)
-
-    def _with_free_space(self, event: Event) -> Event:
-        """Return the event; a failure for lack of disk space gets the free space in its message."""
-        if self.disk_space is None or not isinstance(event, Failed) or event.cause != "storage":
-            return event
-        return replace(event, message=f"{event.message.rstrip()}; {self.disk_space.describe()}")
 
     def _ask_rules(self) -> None:
         """Let the user's own rules end the sweep, if there are new results."""

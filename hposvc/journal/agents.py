@@ -142,8 +142,12 @@ class AgentMailbox:
             rows = connection.execute(messages).all()
             held = connection.execute(orders).all()
             clients = connection.execute(wishes).all()
+        events = []
+        for row in rows:
+            kind, _, text = row.body.partition(" ")
+            events.append((row.id, cast(BackendEvent, from_json(kind, now, text))))
         return Look(
-            [(row.id, _event(row.body, now)) for row in rows],
+            events,
             {row.id: OrderLease(row.client, row.beats) for row in held},
             {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
             next((row.looks for row in clients if not row.sweep), 0),
@@ -286,11 +290,6 @@ def _send(connection: Connection, sweep: str, *events: BackendEvent) -> None:
     ]
     if rows:
         connection.execute(insert(AGENT_MESSAGES), rows)
-
-
-def _event(body: str, now: float) -> BackendEvent:
-    kind, _, text = body.partition(" ")
-    return cast(BackendEvent, from_json(kind, now, text))
 
 
 def is_over(connection: Connection, sweep: str) -> bool:

@@ -41,7 +41,11 @@ def find_remains(file: Path) -> Remains:
         log_file = file.with_name(f"{file.name}-wal")
         if log_file.exists():
             shutil.copy(log_file, copy.with_name(log_file.name))
-        _lengthen(copy)
+        # SQLite reads nothing of a file that is shorter than its head says.
+        with copy.open("r+b") as output:
+            head = output.read(100)
+            length = int.from_bytes(head[PAGES_AT]) * int.from_bytes(head[PAGE_SIZE_AT])
+            output.truncate(max(copy.stat().st_size, length))
         with suppress(StoreError):
             store = Store(f"sqlite:///{copy}")
             try:
@@ -49,14 +53,6 @@ def find_remains(file: Path) -> Remains:
             finally:
                 store.close()
     return remains
-
-
-def _lengthen(file: Path) -> None:
-    """Bring a file that was cut to the length that its head names: else SQLite reads nothing."""
-    with file.open("r+b") as output:
-        head = output.read(100)
-        page_size = int.from_bytes(head[PAGE_SIZE_AT])
-        output.truncate(max(file.stat().st_size, int.from_bytes(head[PAGES_AT]) * page_size))
 
 
 def _read(journal: Journal, remains: Remains) -> None:

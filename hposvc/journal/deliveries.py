@@ -6,7 +6,7 @@ the same time. If a process dies in between, the claim runs out and the delivery
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import ColumnElement, insert, select, update
 
@@ -37,10 +37,11 @@ class Deliveries:
 
     def all(self) -> list[Delivery]:
         """Return all deliveries, in the order of their events."""
-        query = select(DELIVERIES).where(DELIVERIES.c.sweep == self._sweep)
+        columns = [column for column in DELIVERIES.c if column is not DELIVERIES.c.sweep]
+        query = select(*columns).where(DELIVERIES.c.sweep == self._sweep)
         ordered = query.order_by(DELIVERIES.c.seq, DELIVERIES.c.channel)
         with self._store.reading() as connection:
-            return [_delivery(row._asdict()) for row in connection.execute(ordered)]
+            return [Delivery(**row._asdict()) for row in connection.execute(ordered)]
 
     def record(self, deliveries: Iterable[Delivery]) -> None:
         """Store new deliveries; those that are there already stay as they are."""
@@ -77,7 +78,3 @@ class Deliveries:
     def _is(self, delivery: Delivery) -> ColumnElement[bool]:
         of_event = (DELIVERIES.c.sweep == self._sweep) & (DELIVERIES.c.seq == delivery.seq)
         return of_event & (DELIVERIES.c.channel == delivery.channel)
-
-
-def _delivery(row: dict[str, Any]) -> Delivery:
-    return Delivery(**{name: value for name, value in row.items() if name != "sweep"})

@@ -96,10 +96,12 @@ class Home:
         Raises:
             DamagedJournal: it would.
         """
+        if self.database != _embedded(self.path):
+            return
         file = self.path / "hposvc.db"
         # Before SQLite's first checkpoint, all of a journal is in its log.
         parts = (file, file.with_name(f"{file.name}-wal"))
-        if self.database != _embedded(self.path) or any(map(_has_content, parts)):
+        if any(part.exists() and part.stat().st_size > 0 for part in parts):
             return
         lost = [
             folder.name
@@ -272,20 +274,16 @@ def clear(folder: Path) -> bool:
         else:
             path.unlink(missing_ok=True)
     parents = [folder / "checkpoints", folder / "logs"]
-    inner = [path for parent in parents for path in _entries(parent) if _is_own_folder(path.name)]
+    inner = [  # of names that hposvc makes
+        path
+        for parent in parents
+        for path in _entries(parent)
+        if path.name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(path.name)
+    ]
     for made in [] if folder.is_symlink() else [*inner, *parents, folder]:
         with suppress(OSError):  # it does not exist, is a link, or holds other files
             made.rmdir()
     return not folder.exists() and not folder.is_symlink()
-
-
-def _is_own_folder(name: str) -> bool:
-    """Return whether hposvc makes folders of this name under checkpoints/ or logs/."""
-    return name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(name) is not None
-
-
-def _has_content(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0
 
 
 def _entries(folder: Path) -> list[Path]:

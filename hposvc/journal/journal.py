@@ -486,12 +486,12 @@ def add_request(
 
 def _pending_requests(connection: Connection, sweep: str) -> list[tuple[int, Requested]]:
     query = select(REQUESTS).where(REQUESTS.c.sweep == sweep).order_by(REQUESTS.c.id)
-    return [(row.id, _request_event(row)) for row in connection.execute(query)]
-
-
-def _request_event(row: Any) -> Requested:
-    changes = json.loads(row.changes or "{}")
-    return Requested(row.time, row.verb, row.trial, changes, row.by or "")
+    requests = []
+    for row in connection.execute(query):
+        changes = json.loads(row.changes or "{}")
+        request = Requested(row.time, row.verb, row.trial, changes, row.by or "")
+        requests.append((row.id, request))
+    return requests
 
 
 def _sweep_row(row: Any) -> SweepRow:

@@ -5,7 +5,7 @@ import os
 import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hposvc.journal.home import LOG
 from trainables.runtime.assignment import log_file
@@ -27,7 +27,11 @@ class Log:
             most: at most so many bytes.
             offset: of the first byte, and only whole characters; None: the last bytes.
         """
-        with self._opened() as file:
+
+        def opener(name: str, flags: int) -> int:  # follow no link and await no pipe in its place
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+        with open(self.path, "rb", opener=opener) as file:
             size = os.fstat(file.fileno()).st_size  # less than before, if a long log was shortened
             begin = max(0, size - most) if offset is None else min(size, offset)
             file.seek(begin)
@@ -36,14 +40,6 @@ class Log:
         text = decoder.decode(content, final=offset is None)
         end = begin + len(content) - len(decoder.getstate()[0])
         return {**asdict(self), "path": str(self.path), "text": text, "offset": begin, "next": end}
-
-    def _opened(self) -> IO[bytes]:
-        """Open the file; a link or a pipe that took its place is neither followed nor awaited."""
-
-        def opener(name: str, flags: int) -> int:
-            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-        return open(self.path, "rb", opener=opener)
 
 
 def list_logs(folder: Path, trial: str) -> list[Log]:

@@ -69,9 +69,8 @@ class Asha:
         steps = self.rungs(plan)
         below, metrics = steps[:-1], plan.metrics
         if self.mode == "promote":
-            return _Promoting(
-                self.eta, steps, {step: _empty_rung(metrics) for step in below}, metrics
-            )
+            rungs = {step: _Rung() if metrics == 1 else _FrontRung() for step in below}
+            return _Promoting(self.eta, steps, rungs, metrics)
         return _Stopping(
             last=plan.last,
             steps=below,
@@ -189,11 +188,6 @@ class _FrontRung:
         if self.candidate is not None or not closed or not self.arrived.fronts:
             return self.candidate
         return next((trial for trial in self.arrived.fronts[0] if trial in self.waiting), None)
-
-
-def _empty_rung(metrics: int) -> _Rung | _FrontRung:
-    """Return an empty rung for trials judged by this number of metrics."""
-    return _Rung() if metrics == 1 else _FrontRung()
 
 
 @dataclass

@@ -58,7 +58,11 @@ class Bracket:
             case Report(trial=trial):
                 self.rungs[self.rung_of[trial]].losses[trial] = fact.vector
             case Paused(trial=trial):
-                self._arrive(trial, self.rung_of[trial])
+                index = self.rung_of[trial]
+                self.rungs[index].under_way.discard(trial)
+                if self.rungs[index].decided:  # the trial comes late
+                    order, count = self._ranking(index)
+                    self._judge(trial, index, order.index(trial) + 1, count)
             case Left(trial=trial) if trial in self.rung_of:
                 self._leave(trial, self.rungs[self.rung_of.pop(trial)])
             case Closed():
@@ -149,12 +153,6 @@ class Bracket:
         rung.losses = {name: loss for name, loss in rung.losses.items() if name in self.rung_of}
         self.due.clear()
         self.stops.clear()
-
-    def _arrive(self, trial: str, index: int) -> None:
-        self.rungs[index].under_way.discard(trial)
-        if self.rungs[index].decided:  # the trial comes late
-            order, count = self._ranking(index)
-            self._judge(trial, index, order.index(trial) + 1, count)
 
     def _leave(self, trial: str, rung: Rung) -> None:
         """Drop a trial that is over; no other trial takes its place at the frontier."""

@@ -74,7 +74,10 @@ class Median:
             last=plan.last,
             steps=steps,
             min_trials=self.min_trials,
-            means={step: _no_means(plan.metrics) for step in steps},
+            means={
+                step: _Means() if plan.metrics == 1 else _MeanVectors(plan.metrics)
+                for step in steps
+            },
         )
 
 
@@ -91,15 +94,12 @@ class _LossHistory:
         """Record a finite report; `steps` are the steps at which trials are judged."""
         index = len(self.means)
         while index < len(steps) and steps[index] <= step:
-            self.means.append(self._mean_at(steps[index], loss))
+            judged = steps[index]  # steps after the last report count with this one's loss
+            self.means.append((self.total + (judged - self.step) * loss) / judged)
             index += 1
         self.best = min(self.best, loss)
         self.total += (step - self.step) * loss
         self.step = step
-
-    def _mean_at(self, step: int, loss: float) -> float:
-        """Return the mean loss up to a step between the last report and the next, of `loss`."""
-        return (self.total + (step - self.step) * loss) / step
 
 
 @dataclass
@@ -173,11 +173,6 @@ class _MeanVectors:
         return 2 * self.count_better(best) > self.count + diverged
 
 
-def _no_means(metrics: int) -> _Means | _MeanVectors:
-    """Return an empty collection of means for trials judged by this number of metrics."""
-    return _Means() if metrics == 1 else _MeanVectors(metrics)
-
-
 @dataclass(kw_only=True)
 class _Medians(Resumable):
     min_trials: int
@@ -195,7 +190,13 @@ class _Medians(Resumable):
             case Report():
                 self._add(fact)
             case Paused() | Left() if fact.trial in self.histories:
-                self._count_means(fact.trial)
+                # Other trials are compared with the means of this one from now on.
+                curves = self.histories[fact.trial]
+                rows = list(zip(*(curve.means for curve in curves), strict=True))
+                counted = self.counted.get(fact.trial, 0)
+                for step, means in list(zip(self.steps, rows, strict=False))[counted:]:
+                    self.means[step].add(means)
+                self.counted[fact.trial] = len(rows)
         if isinstance(fact, Left):
             histories = self.histories.pop(fact.trial, ())
             if histories and fact.trial in self.diverged:
@@ -208,13 +209,6 @@ class _Medians(Resumable):
             return
         for history, loss in zip(histories, report.vector, strict=True):
             history.add(report.step, loss, self.steps)
-
-    def _count_means(self, trial: str) -> None:
-        """Add the means of a trial to those that other trials are compared with."""
-        rows = list(zip(*(history.means for history in self.histories[trial]), strict=True))
-        for step, means in list(zip(self.steps, rows, strict=False))[self.counted.get(trial, 0) :]:
-            self.means[step].add(means)
-        self.counted[trial] = len(rows)
 
     def next(self) -> NewTrial | Advance | Wait | SearchDone:
         new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)

@@ -170,7 +170,10 @@ class Select:
         ]
         first = max(first_afters or afters or [self.loss])
         before = [first if interval.before is None else interval.before for interval in intervals]
-        level_N = _levels(np.array([*before, self.loss]))
+        loss_N = np.array([*before, self.loss])
+        # The worst losses are moved closer to the others, then all are scaled to [0, 1].
+        output_N = standardized(TailCompression.fit, loss_N).forward(loss_N)
+        level_N: Array = (output_N - output_N.min()) / (float(np.ptp(output_N)) or 1.0)
         x_ND = _columns(space, names, [interval.values for interval in intervals], level_N[:-1])
         start_N = np.array([interval.start for interval in intervals], dtype=float)
         time_N = start_N / self.policy.interval
@@ -190,7 +193,13 @@ class _Bandits(Population):
         super().apply(fact)
         match fact:
             case Ordered() if fact.trial not in self.intervals:
-                self._begin_interval(fact)
+                source = fact.parent if fact.parent in self.losses else fact.trial
+                names = [name for name in self.policy.mutate if name in fact.params]
+                self.intervals[fact.trial] = TrainingInterval(
+                    start=self.clocks[fact.trial],
+                    values={name: fact.params[name] for name in names},
+                    before=self.losses.get(source),
+                )
             case Report():
                 self._end_interval(fact)
             case Paused() | Left():
@@ -200,12 +209,6 @@ class _Bandits(Population):
         latest = tuple(islice(reversed(self.intervals.values()), MAX_PENDING))
         clock, loss = self.clocks[trial], self.losses[donor]
         return Select(donor, self.policy, clock, loss, tuple(self.outcomes), latest)
-
-    def _begin_interval(self, fact: Ordered) -> None:
-        source = fact.parent if fact.parent in self.losses else fact.trial
-        values = {name: fact.params[name] for name in self.policy.mutate if name in fact.params}
-        before = self.losses.get(source)
-        self.intervals[fact.trial] = TrainingInterval(self.clocks[fact.trial], values, before)
 
     def _end_interval(self, report: Report) -> None:
         """End the member's interval if the member was ranked or diverged, and begin the next."""
@@ -252,13 +255,6 @@ def _columns(
         for params in values
     ]
     return np.column_stack([np.reshape(unit_ND, (len(values), len(names))), context_N])
-
-
-def _levels(loss_N: Array) -> Array:
-    """Return losses scaled to [0, 1], with the worst losses moved closer to the others."""
-    output_N = standardized(TailCompression.fit, loss_N).forward(loss_N)
-    level_N: Array = (output_N - output_N.min()) / (float(np.ptp(output_N)) or 1.0)
-    return level_N
 
 
 def _gains(change_N: Array) -> Array:

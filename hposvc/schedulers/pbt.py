@@ -159,8 +159,11 @@ class Population(Running):
                 self._update_rank(fact)
             case Paused():
                 insort(self.paused, self._turn_key(fact.trial))
-            case Left():
-                self._leave(fact.trial)
+            case Left(trial=trial):
+                self._unpause(trial)
+                if self.clocks.setdefault(trial, 0) < self.plan.last or trial not in self.losses:
+                    self._unrank(trial)
+                    self.gone.add(trial)
 
     def next(self) -> NewTrial | Advance | Wait | SearchDone:
         if self._awaits_members:
@@ -241,12 +244,6 @@ class Population(Running):
             return donor
         donor = self._draw_donor(trial, step) if self._quantile_size() else trial
         return donor if self.losses[donor] < self.losses[trial] else None
-
-    def _leave(self, trial: str) -> None:
-        self._unpause(trial)
-        if self.clocks.setdefault(trial, 0) < self.plan.last or trial not in self.losses:
-            self._unrank(trial)
-            self.gone.add(trial)
 
     def _unrank(self, trial: str) -> None:
         loss = self.losses.pop(trial, None)

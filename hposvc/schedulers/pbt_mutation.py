@@ -72,13 +72,10 @@ class Among:
         return self.values[max(0, min(index, len(scale) - 1))]
 
     def fresh(self, rng: Generator) -> Value:
-        if isinstance(self.domain, Choice) and self.domain.weights and self._are_all:
-            return draw(self.domain, rng.random())
+        domain = self.domain
+        if isinstance(domain, Choice) and domain.weights and len(self.values) == domain.count:
+            return draw(domain, rng.random())
         return self.values[int(rng.integers(len(self.values)))]
-
-    @property
-    def _are_all(self) -> bool:
-        return len(self.values) == self.domain.count
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,10 @@ class Scaled:
         number = float(value)  # type: ignore[arg-type]  # of a range
         up = rng.random() < 0.5
         change = number * (self.factor if up else 1 / self.factor) - number
-        smallest = self._smallest_change()
+        if self.domain.step is not None:
+            smallest = float(self.domain.step)
+        else:  # 0 can move in a linear range
+            smallest = 0.0 if self.domain.log else MIN_MOVE * (self.domain.high - self.domain.low)
         if abs(change) < smallest:
             change = smallest if (up if change == 0 else change > 0) else -smallest
         target = number + change
@@ -101,13 +101,6 @@ class Scaled:
 
     def fresh(self, rng: Generator) -> Value:
         return draw(self.domain, rng.random())
-
-    def _smallest_change(self) -> float:
-        """Return the smallest change of a value, with which 0 can move in a linear range."""
-        domain = self.domain
-        if domain.step is not None:
-            return float(domain.step)
-        return 0.0 if domain.log else MIN_MOVE * (domain.high - domain.low)
 
 
 def explore(

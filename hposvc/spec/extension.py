@@ -42,7 +42,12 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
         SpecError: a key is not a limit, a value does not fit, or the changes add a problem to the
             spec's own.
     """
-    problems = [*map(_unknown_limit, [key for key in changes if key not in LIMITS])]
+    advice = "`hposvc fork` changes the rest of a spec"
+    problems = [
+        Problem((key,), "no such limit", f"{nearest(key, LIMITS)}; {advice}", at_key=True)
+        for key in changes
+        if key not in LIMITS
+    ]
     if not problems and "fidelity.max" in changes:
         problems = _length_problems(spec, changes["fidelity.max"])
     if not problems and "stop.rules" in changes:
@@ -74,11 +79,6 @@ def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dic
         before = data.get(section)
         data[section] = {**(before if isinstance(before, dict) else {}), name: value}
     return data
-
-
-def _unknown_limit(key: str) -> Problem:
-    fix = f"{nearest(key, LIMITS)}; `hposvc fork` changes the rest of a spec"
-    return Problem((key,), "no such limit", fix, at_key=True)
 
 
 def _rule_problems(spec: SweepSpec, rules: object) -> list[Problem]:

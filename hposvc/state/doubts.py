@@ -23,11 +23,14 @@ ATTEMPTS = 3  # points that are completed to see whether they repeat: one can ta
 def doubts(state: SweepState) -> list[str]:
     """Return what to mind of a sweep so far."""
     nearest = "" if state.front else nearest_to_limits(state)
-    problems = [
-        *map(str, repeated_points(state.spec)),
-        *_only_last_steps(state),
-        *_no_copies(state),
-    ]
+    problems = [*map(str, repeated_points(state.spec))]
+    trials = state.trials.values()
+    last_only = [trial for trial in trials if only_last(trial, state.spec.last_step)]
+    if last_only:
+        problems.append(
+            f"{len(last_only)} of {len(trials)} trials: {describe_only_last(last_only[0])}"
+        )
+    problems += _no_copies(state)
     return [nearest, *problems] if nearest else problems
 
 
@@ -66,13 +69,6 @@ def _gives_all(point: Params, space: Space, attempts: Iterator[int]) -> bool:
         drawn = [space.complete(point, np.random.default_rng(seed)) for seed in (0, 1)]
         return drawn[0] == drawn[1]
     return True
-
-
-def _only_last_steps(state: SweepState) -> Iterator[str]:
-    """Say that trials reported their last step first, so that no step before it was seen."""
-    last_only = [trial for trial in state.trials.values() if only_last(trial, state.spec.last_step)]
-    if last_only:
-        yield f"{len(last_only)} of {len(state.trials)} trials: {describe_only_last(last_only[0])}"
 
 
 def only_last(trial: TrialState, last: int | None) -> bool:

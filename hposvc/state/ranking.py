@@ -217,7 +217,11 @@ class Front:
         if math.isfinite(now[0]):
             self.losses[trial.id] = now
         if trial.id in self.front and before is not None and fell:
-            self._fall(trial.id, before)
+            self.front.discard(trial.id)
+            # Trials that only this one dominated come back.
+            freed = [name for name, losses in self.losses.items() if dominates(before, losses)]
+            for name in sorted(freed, key=self.losses.__getitem__):
+                self._add(name)
         if trial.id in self.losses:
             self._add(trial.id)
 
@@ -251,13 +255,6 @@ class Front:
                 if other.step >= trial.step
             )
         ]
-
-    def _fall(self, fallen: str, before: tuple[float, ...]) -> None:
-        """Drop a trial from the front and re-insert the trials that only it dominated."""
-        self.front.discard(fallen)
-        freed = [name for name, mine in self.losses.items() if dominates(before, mine)]
-        for name in sorted(freed, key=self.losses.__getitem__):
-            self._add(name)
 
     def _add(self, name: str) -> None:
         mine = self.losses[name]

@@ -15,7 +15,7 @@ from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import finite, number
 from searchers import pareto
 from searchers.names import closest
-from trainables.storage.checkpoint import FOREIGN, Saved
+from trainables.storage.checkpoint import FOREIGN
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
 PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
@@ -147,6 +147,8 @@ def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> 
     spec = state.spec
     step, metrics = selected
     saved = trial.checkpoint_at(step)
+    if saved is not None and saved.size == 0 and not saved.path.startswith(FOREIGN):
+        saved = None  # a simulated checkpoint has a name and no files
     return {
         "sweep": sweep,
         "trial": trial.id,
@@ -155,16 +157,11 @@ def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> 
         "metrics": finite(metrics),
         "step": step,
         "trained_to_end": trial.completed(spec.last_step),
-        "checkpoint": saved.path if saved is not None and _exists(saved) else None,
+        "checkpoint": None if saved is None else saved.path,
         "mlflow_run_id": run,
         "baseline": trial.id == state.replicates.baseline_trial,
         "device": ", ".join(trial.uses) or None,
     }
-
-
-def _exists(saved: Saved) -> bool:
-    """Return whether there is such a checkpoint: a simulated one has a name and no files."""
-    return saved.size > 0 or saved.path.startswith(FOREIGN)
 
 
 def eta_of(spec: SweepSpec) -> int | None:

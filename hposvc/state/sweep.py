@@ -308,13 +308,11 @@ class SweepState:
         elif event.trial is not None:
             self.replicates.end(event)
         elif not self.finished:
-            self.asked = self._heeded(event.verb)
-
-    def _heeded(self, verb: Verb) -> Verb:
-        """Return the request in force: stop and kill cannot be withdrawn, drain ends no pause."""
-        ending = self.asked in ("stop", "kill") and verb != "kill"
-        resting = self.asked == "pause" and verb == "drain"
-        return self.asked if self.asked is not None and (ending or resting) else verb
+            # stop and kill cannot be withdrawn, drain ends no pause
+            is_ending = self.asked in ("stop", "kill") and event.verb != "kill"
+            is_paused = self.asked == "pause" and event.verb == "drain"
+            if not (is_ending or is_paused):
+                self.asked = event.verb
 
     def _extend(self, event: Requested) -> None:
         if event.refused:

@@ -1,13 +1,10 @@
 """The description of a sweep's own run: what a person wants to know first, in Markdown."""
 
-from collections.abc import Mapping
-
 from hposvc.state.estimates import of_best
 from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import number, value_text
-from searchers.values import Value
 
 MOST_FRONT = 5  # trials of a front that are named
 
@@ -17,7 +14,12 @@ def describe(state: SweepState) -> str:
     if not state.finished:
         return state.spec.description
     best = [state.trials[name] for name in state.front]
-    parts = [state.spec.description, *map(_trial, best[:MOST_FRONT])]
+    parts = [state.spec.description]
+    for trial in best[:MOST_FRONT]:
+        step = trial.selected[0] if trial.selected else trial.step
+        params = trial.reported_params.items()
+        shown = ", ".join(f"`{name}` {value_text(value)}" for name, value in params)
+        parts.append(f"**Best: {trial.id}**, {trial_values(trial)} at step {step} · {shown}")
     if len(best) > MOST_FRONT:
         parts.append(f"… and {len(best) - MOST_FRONT} more trials that none beats")
     if estimate := of_best(state):
@@ -36,17 +38,7 @@ def headline(state: SweepState) -> str:
         return f"{state.state.lower()}, no trial has a value"
     if len(best) > 1:
         return f"{len(best)} trials that none beats, of {len(state.trials)}"
-    return f"{trial_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
-
-
-def _trial(trial: TrialState) -> str:
-    unit = trial.selected[0] if trial.selected else trial.step
-    shown = _params(trial.reported_params)
-    return f"**Best: {trial.id}**, {trial_values(trial)} at step {unit} · {shown}"
-
-
-def _params(params: Mapping[str, Value]) -> str:
-    return ", ".join(f"`{name}` {value_text(value)}" for name, value in params.items())
+    return f"{trialtrial_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
 
 
 def _cost(state: SweepState) -> str:

@@ -49,10 +49,11 @@ class Multirun:
 
     def params(self, recorded: Mapping[str, Value]) -> dict[str, Any]:
         """Return the parameters of a trial by Hydra's keys, with values as the application has."""
-        return {self.keys[name]: self._value(name, value) for name, value in recorded.items()}
-
-    def _value(self, name: str, value: Value) -> Any:
-        return _read(f"{self.keys[name]}={value}") if isinstance(value, str) else value
+        params: dict[str, Any] = {}
+        for name, value in recorded.items():
+            key = self.keys[name]
+            params[key] = _read(f"{key}={value}") if isinstance(value, str) else value
+        return params
 
 
 class HydraResults(Sink):

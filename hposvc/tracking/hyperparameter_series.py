@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hposvc.state.trial import Segment
-from searchers.values import Value, as_text, identity, is_number
+from searchers.values import as_text, identity, is_number
 
 
 @dataclass
@@ -45,8 +45,7 @@ class ParameterHistory:
         if len(self._segments) < 2:
             return []
         names = dict.fromkeys(name for life in self._segments for name in life.params)
-        return [name for name in names if name in self.searched or self._differs(name)]
-
-    def _differs(self, name: str) -> bool:
-        values: list[Value] = [life.params.get(name) for life in self._segments]
-        return any(identity(value) != identity(values[0]) for value in values)
+        values = {
+            name: {identity(life.params.get(name)) for life in self._segments} for name in names
+        }
+        return [name for name in names if name in self.searched or len(values[name]) > 1]

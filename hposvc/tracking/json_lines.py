@@ -56,15 +56,12 @@ class JsonLines(Sink):
         new = [line for line in lines if line[:2] >= self._last]
         if not new:
             return
-        self._append("".join(json.dumps(fields) + "\n" for *_, fields in new).encode())
-        seq, part, _ = new[-1]
-        self._last = seq, part + 1
-
-    def _append(self, data: bytes) -> None:
         with self.path.open("ab") as file:
-            file.write(data)
+            file.write("".join(json.dumps(fields) + "\n" for *_, fields in new).encode())
             file.flush()
             os.fsync(file.fileno())
+        seq, part, _ = new[-1]
+        self._last = seq, part + 1
 
     def ensure_runs(self, trials: Sequence[str]) -> None:
         """Do nothing: a run needs no id."""

@@ -102,7 +102,9 @@ class Notifier:
         """Read the new events, and attempt what is due."""
         self.read()
         now = self.clock()
-        self.attempt([delivery for delivery in self.waiting if _is_due(delivery, now)])
+        # A clock that was set back must not put an attempt off for long.
+        due = [row for row in self.waiting if not now < row.due <= now + LONGEST_S]
+        self.attempt(due)
 
     def read(self) -> None:
         """Read the new events of the journal, and record a delivery for each moment and channel."""
@@ -182,11 +184,6 @@ class Notifier:
 
 def _key(delivery: Delivery) -> tuple[int, int]:
     return delivery.seq, delivery.channel
-
-
-def _is_due(delivery: Delivery, now: float) -> bool:
-    # A clock that was set back must not put an attempt off for long.
-    return not now < delivery.due <= now + LONGEST_S
 
 
 def follow(begin: Callable[[], Notifier], driver: int, give_up_s: float = GIVE_UP_S) -> bool:

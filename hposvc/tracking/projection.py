@@ -115,7 +115,10 @@ class Projection:
             self._described.add(event.trial)
         changed = [name for name in affected if self._state_and_reason(name) != before[name]]
         self._stale.update(dict.fromkeys(changed))
-        self._reopen([name for name in changed if name in self._ends and not self._ended(name)])
+        reopened = [name for name in changed if name in self._ends and not self._ended(name)]
+        for name in reopened:
+            del self._ends[name]
+        self._rerunning.update(reopened)
         self._end_runs([name for name in changed if self._ended(name)], time)
 
     @property
@@ -270,12 +273,6 @@ class Projection:
 
     def _ended(self, name: str) -> bool:
         return self.state.finished if name == PARENT else self.state.trials[name].over
-
-    def _reopen(self, names: list[str]) -> None:
-        """Mark ended runs as running again."""
-        for name in names:
-            del self._ends[name]
-        self._rerunning.update(names)
 
     def _end_runs(self, names: list[str], time: int) -> None:
         """End runs; as trials end, add the best value so far and the cost to the parent's points.

@@ -20,8 +20,12 @@ def tags(folder: Path) -> dict[str, str]:
     The tag `hposvc.dirty` says whether committed files have been changed. Untracked files do not
     count, since results lie there too.
     """
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container whose user id has no name
+        user = "unknown"
     run_tags = {
-        "mlflow.user": _user(),
+        "mlflow.user": user,
         "mlflow.source.name": "hposvc",
         "mlflow.source.type": "LOCAL",
     }
@@ -64,10 +68,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container whose user id has no name
-        return "unknown"

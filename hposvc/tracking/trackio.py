@@ -7,7 +7,7 @@ Trackio keeps the first. So a writer that begins sends everything again, and not
 """
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -92,17 +92,22 @@ class Trackio(Sink):
     def _take_rows(self, seq: int, key: str, entry: RunContent) -> list[TrackioRow]:
         """Take over what an event says of a run, and return its rows."""
         if entry.start is not None:
-            self._runs[key] = self._begin_run(key, entry.start)
+            identifier = uuid.uuid5(NAMESPACE, f"{self._origin} {key}").hex
+            begin = TrackioRow(f"{identifier}:begin", _iso(entry.start), 0, {})
+            name = SWEEP if key == PARENT else key
+            self._runs[key] = TrackioRun(identifier, name, begin, {CREATED: begin.time})
         run = self._runs[key]
-        run.config |= {name: _storable(value) for name, value in entry.params.items()}
+        for name, value in entry.params.items():
+            is_too_large = isinstance(value, int) and abs(value) > LARGEST  # to store as a number
+            run.config[name] = str(value) if is_too_large else value
         run.config |= entry.tags
-        return list(_rows(f"{run.id}:{seq}", entry))
-
-    def _begin_run(self, key: str, start: int) -> TrackioRun:
-        identifier = uuid.uuid5(NAMESPACE, f"{self._origin} {key}").hex
-        begin = TrackioRow(f"{identifier}:begin", _iso(start), 0, {})
-        name = SWEEP if key == PARENT else key
-        return TrackioRun(identifier, name, begin, {CREATED: begin.time})
+        rows = []
+        # Metrics reported together share a row.
+        groups = groupby(entry.points, lambda point: (point.time, point.step))
+        for part, ((time, step), points) in enumerate(groups):
+            metrics = {_free_name(point.name): point.value for point in points}
+            rows.append(TrackioRow(f"{run.id}:{seq}:{part}", _iso(time), step, metrics))
+        return rows
 
     def _store(
         self, run: TrackioRun, rows: Sequence[TrackioRow], config: dict[str, Value] | None
@@ -131,22 +136,9 @@ class Trackio(Sink):
         """Do nothing: everything is stored."""
 
 
-def _rows(prefix: str, entry: RunContent) -> Iterator[TrackioRow]:
-    """Yield the metrics of an entry as rows; metrics reported together share a row."""
-    groups = groupby(entry.points, lambda point: (point.time, point.step))
-    for part, ((time, step), points) in enumerate(groups):
-        metrics = {_free_name(point.name): point.value for point in points}
-        yield TrackioRow(f"{prefix}:{part}", _iso(time), step, metrics)
-
-
 def _free_name(metric: str) -> str:
     """Return the name that `trackio.log` gives a metric whose name Trackio needs itself."""
     return f"__{metric}" if metric in RESERVED_KEYS or metric.startswith("__") else metric
-
-
-def _storable(value: Value) -> Value:
-    """Return a parameter's value; an integer that Trackio can't store, as text."""
-    return str(value) if isinstance(value, int) and abs(value) > LARGEST else value
 
 
 def _iso(time_ms: int) -> str:

@@ -143,7 +143,9 @@ class WandB(Sink):
         records = []
         if entry.start is not None:
             self._runs[key] = run = self._begin(key, entry.start)
-            records += [_header(), self._description(key, run, entry)]
+            versions = messages.VersionInfo(producer=__version__, min_consumer=READER)
+            header = messages.Record(header=messages.HeaderRecord(version_info=versions))
+            records += [header, self._description(key, run, entry)]
         run = self._runs[key]
         records += _rows(run, entry.points)
         if entry.tags:
@@ -192,11 +194,6 @@ class WandB(Sink):
 
     def close(self, state: SweepState) -> None:
         """Do nothing: everything is on the disk."""
-
-
-def _header() -> Any:
-    versions = messages.VersionInfo(producer=__version__, min_consumer=READER)
-    return messages.Record(header=messages.HeaderRecord(version_info=versions))
 
 
 def _rows(run: WandbRun, points: Sequence[MetricPoint]) -> Iterator[Any]:

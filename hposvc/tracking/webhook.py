@@ -107,9 +107,7 @@ async def _exchange(url: httpx.URL, address: str, body: bytes, headers: Mapping[
     return _judge(answer, received[:MOST_BYTES])
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    return ssl.create_default_context()
+_certificates = cache(ssl.create_default_context)
 
 
 def _judge(answer: httpx.Response, received: bytes) -> str:
@@ -122,12 +120,9 @@ def _judge(answer: httpx.Response, received: bytes) -> str:
         reason = f"HTTP {answer.status_code} leads elsewhere; give the address that it leads to"
         raise NotSent(reason, again=False)
     again = answer.status_code >= 500 or answer.status_code in TRY_AGAIN
-    raise NotSent(answered, again, _wait_s(answer.headers.get("Retry-After", "")))
-
-
-def _wait_s(text: str) -> float:
-    """Return the seconds of a Retry-After header; 0: it has none."""
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0
+    wait = answer.headers.get("Retry-After", "")
+    is_number = wait.isascii() and wait.isdigit() and len(wait) < 6
+    raise NotSent(answered, again, float(wait) if is_number else 0.0)
 
 
 def signature(secret: str, message: str, body: bytes, now: float) -> dict[str, str]:

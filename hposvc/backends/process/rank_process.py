@@ -79,12 +79,17 @@ def serve_rank(position: RankPosition) -> None:
     """Carry out orders until the owner of the slot is gone."""
     stream = _take_stdin()
     slot: SlotOfRank = pickle.load(stream)
-    _lead_process_group()
+    if os.getpgrp() != os.getpid():
+        with suppress(PermissionError):  # it leads a session
+            os.setpgid(0, 0)  # so that its children can be killed with it
     threading.Thread(target=_heed, args=(stream,), name="stdin", daemon=True).start()
     os.environ.setdefault(THREADS, f"{max(1, int(slot.cpus))}")
     if slot.gpus > 0:
         visible = os.environ.get(DEVICES)
-        devices = _installed() if visible is None else [name for name in visible.split(",") if name]
+        if visible is None:  # nothing says which of this machine's GPUs may be used
+            devices = [f"{number}" for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+        else:
+            devices = [name for name in visible.split(",") if name]
         os.environ[DEVICES] = ",".join(own_devices(devices, slot.gpus, position))
     host, port = slot.call.address
     if host == ANY and position.owner_host is not None:
@@ -117,11 +122,6 @@ def own_devices(devices: Sequence[str], gpus: float, position: RankPosition) -> 
     return devices[first : first + own]
 
 
-def _installed() -> list[str]:
-    """Return the numbers of this machine's GPUs, where nothing says which may be used."""
-    return [f"{number}" for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
-
-
 def _take_stdin() -> BinaryIO:
     """Return stdin, which the trainable and its children no longer see."""
     stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb")  # not inherited by children
@@ -129,13 +129,6 @@ def _take_stdin() -> BinaryIO:
     os.dup2(nothing, sys.stdin.fileno())
     os.close(nothing)
     return stream
-
-
-def _lead_process_group() -> None:
-    """Give this process a group of its own, so that its children can be killed with it."""
-    if os.getpgrp() != os.getpid():
-        with suppress(PermissionError):  # it leads a session
-            os.setpgid(0, 0)
 
 
 def _heed(stream: BinaryIO) -> None:

@@ -60,7 +60,11 @@ class NodeEvictions:
         self._asked_at = time.monotonic()
         self.cluster.log_room_changes()
         self._inspection.look(self.cluster.candidate_nodes())
-        return [*evictions, *self._newly_draining()]
+        draining = set(cluster_state.get_draining_nodes()) - self._reported
+        self._reported |= draining
+        return evictions + [
+            NodeEviction(node, f"Ray drains node {_node_name(node)}") for node in sorted(draining)
+        ]
 
     def record_work(self, slot: Slot, ended: bool) -> None:
         """Record that a slot works: a report came, or one of its orders ended."""
@@ -152,12 +156,6 @@ class NodeEvictions:
             )
             return []
         return [eviction for node, why in unfit.items() for eviction in self._evict(node, why)]
-
-    def _newly_draining(self) -> list[NodeEviction]:
-        """Return the nodes that Ray has begun to drain since the last call."""
-        fresh = set(cluster_state.get_draining_nodes()) - self._reported
-        self._reported |= fresh
-        return [NodeEviction(node, f"Ray drains node {_node_name(node)}") for node in sorted(fresh)]
 
     def _evict(self, node: str, why: str, whose: str = "", rule: str = "") -> list[NodeEviction]:
         """Exclude and quarantine a node, if other nodes have room for a slot; log in any case.

@@ -114,14 +114,13 @@ def labelled_resources(
 
 
 def _has_labels(node: Mapping[str, Mapping[str, Any]], resources: Resources) -> bool:
-    required = resources.labels.items()
-    return all(_matches(text, node["Labels"].get(name)) for name, text in required)
-
-
-def _matches(selector: str, label: str | None) -> bool:
-    """Whether a label selector of Ray (a, !a, in(a, b), !in(a, b)) matches a label."""
-    values = selector.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")
-    return (label in [text.strip() for text in values]) != selector.startswith("!")
+    """Whether a node's labels match Ray's label selectors (a, !a, in(a, b), !in(a, b))."""
+    for name, selector in resources.labels.items():
+        values = selector.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")
+        is_listed = node["Labels"].get(name) in [text.strip() for text in values]
+        if is_listed == selector.startswith("!"):
+            return False
+    return True
 
 
 def count_slots(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:

@@ -182,7 +182,10 @@ class SlotTrials(SearchAlgorithm):
             was_unplaced = slot in self._unplaced
             self._forget(slot)
         if was_unplaced:  # otherwise its ranks died too, as Tune removes their placement group
-            slot.fail(_describe_death(trial))
+            file = trial.error_file
+            lines = Path(file).read_text().strip().splitlines() if file else []
+            reason = lines[-1].strip() if lines else "Tune does not say why"
+            slot.fail(f"the trial's process died: {reason}")
 
     def pause_released(self, tune_controller: Any) -> None:
         """Pause the trials of released slots, which gives their resources back.
@@ -314,9 +317,3 @@ def _request(resources: Resources) -> PlacementGroupFactory:
         strategy=STRATEGIES[resources.placement],
         bundle_label_selector=label_selectors(resources) or None,  # Tune drops the empty bundle
     )
-
-
-def _describe_death(trial: Trial) -> str:
-    file = trial.error_file
-    lines = Path(file).read_text().strip().splitlines() if file else []
-    return f"the trial's process died: {lines[-1].strip() if lines else 'Tune does not say why'}"

@@ -36,7 +36,11 @@ def without_launcher(words: Sequence[str], workers: int) -> Started:
     if at is None or at < 2 or words[at - 1] != "-m":
         return _launched_by_node(words)
     name = words[at].removeprefix(MODULE)
-    options, rest = _split(name, words[at + 1 :])
+    options: list[str] = []
+    rest = [*words[at + 1 :]]
+    if name in HANDING_ON and "--" in rest:  # options of the launcher beneath come first
+        end = rest.index("--")
+        options, rest = rest[:end], rest[end + 1 :]
     flags, program = _flags(rest)
     if name == "wrap_rank":
         program = program[1:]  # without the rank
@@ -50,7 +54,9 @@ def without_launcher(words: Sequence[str], workers: int) -> Started:
     if name == "horovod":
         if "--autohorovod" in flags and workers == 1:
             return Started([*before, *program], done=("the launcher horovod is left out",))
-        return _by_horovod(before, options, program)
+        done = "the launcher horovod becomes horovodrun, which starts the ranks of one node"
+        command = ["horovodrun", "-np", "${WORLD_SIZE}", *options, *program]
+        return Started([*before, *command], "node", done=(done,))
     if name == "tensorflow":
         done = "the launcher is left out; launch is node, a process on each node, without TF_CONFIG"
         return Started([*before, *program], "node", done=(done,))
@@ -67,14 +73,6 @@ def without_launcher_in_shell(text: str) -> tuple[str, str]:
     if MODULE in text:
         return text, "the launcher in it does not run here; take it out, and see launch"
     return text, ""
-
-
-def _split(name: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what a launcher hands on to the one beneath it, and what follows."""
-    if name not in HANDING_ON or "--" not in words:
-        return [], [*words]
-    at = words.index("--")
-    return [*words[:at]], [*words[at + 1 :]]
 
 
 def _flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -98,12 +96,6 @@ def _by_rank(
         before = [*ALONE, *before]
     inner = without_launcher(program, 0)
     return Started([*before, *inner.words], inner.launch, inner.trial, (*done, *inner.done))
-
-
-def _by_horovod(before: Sequence[str], options: Sequence[str], program: Sequence[str]) -> Started:
-    done = "the launcher horovod becomes horovodrun, which starts the ranks of one node"
-    words = ["horovodrun", "-np", "${WORLD_SIZE}", *options, *program]
-    return Started([*before, *words], "node", done=(done,))
 
 
 def _launched_by_node(words: Sequence[str]) -> Started:

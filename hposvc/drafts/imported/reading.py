@@ -42,7 +42,9 @@ def convert(path: Path, tool: str | None) -> Imported:
         )
     else:
         document = read_file(path)
-        name = _tool_of(document) if tool is None else _known(tool)
+        name = _tool_of(document) if tool is None else tool
+        if name not in TOOLS:
+            raise fail("no such tool", fix=nearest(name, TOOLS))
         made = TOOLS[name].convert(document)
     text = made.text()
     return Imported(text, tuple(made.lost), tuple(_problems(text)))
@@ -54,12 +56,6 @@ def _problems(text: str) -> Iterable[Problem]:
     except SpecError as error:
         return error.problems
     return ()
-
-
-def _known(tool: str) -> str:
-    if tool not in TOOLS:
-        raise fail("no such tool", fix=nearest(tool, TOOLS))
-    return tool
 
 
 def _tool_of(document: Document) -> str:

@@ -127,7 +127,10 @@ class _Domains:
                 self.made.lose_nesting(f"{prefix}{name}", *here)
                 self.made.lose_others(domain, ("parameters",), *here)
                 continue
-            if _is_group(domain):
+            members = {key for key, member in domain.items() if isinstance(member, dict)}
+            own_keys = {*DOMAIN_KEYS, "probabilities"} & domain.keys()
+            # A group has parameters in it, and no key of a parameter's own.
+            if members and own_keys <= members and "value" not in domain:
                 self.read(domain, f"{prefix}{name}.", *here)
                 message = "has no key `parameters` around its members; it is read as a group"
                 self.made.lose(message, *here)
@@ -145,8 +148,11 @@ class _Domains:
         elif "value" in domain:
             self.made.lose("a constant can't be a mapping; set it in your code", *path)
         else:
-            made = self._range(domain, *path)
-            self.found[name] = self._gridded(made) if self.grid else made
+            made: Any = self._range(domain, *path)
+            if self.grid and made.get("type") == "int":  # W&B's grid tries every whole number
+                values = range(made["min"], made["max"] + 1, made.get("step", 1))
+                made = choice([*values]) if len(values) <= GRID else made
+            self.found[name] = made
         if "probabilities" in domain:
             self._weigh(name, domain, *path, "probabilities")
         self.made.lose_others(domain, (*_keys_used(domain), "distribution", "probabilities"), *path)
@@ -193,20 +199,6 @@ class _Domains:
             self.made.lose(f"values are equally likely in hposvc: {error}", *path)
             return
         self.found[name] = weighed if len(pairs) > 1 else choice([pairs[0][0]])
-
-    def _gridded(self, made: dict[str, Any]) -> object:
-        """Return all whole numbers of a range as a choice: W&B's grid tries each of them."""
-        if made.get("type") != "int":
-            return made
-        values = range(made["min"], made["max"] + 1, made.get("step", 1))
-        return choice([*values]) if len(values) <= GRID else made
-
-
-def _is_group(domain: Mapping[str, Any]) -> bool:
-    """Return whether a mapping has parameters in it, and no key of a parameter's own."""
-    members = {key for key, member in domain.items() if isinstance(member, dict)}
-    own = {*DOMAIN_KEYS, "probabilities"} & domain.keys()
-    return bool(members) and own <= members and "value" not in domain
 
 
 def _keys_used(domain: Mapping[str, Any]) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 from pathlib import PurePath
@@ -29,7 +28,9 @@ class Document:
 
     def place(self, problem: Problem) -> Problem:
         """Return the problem with the place of its path, or else of the nearest parent."""
-        if problem.path and any(map(partial(_overlap, problem.path), self.sets)):
+        path = problem.path
+        # One path is a prefix of the other.
+        if path and any(path[: len(key)] == key[: len(path)] for key in self.sets):
             return replace(problem, place="--set")
         mark = self._mark(problem)
         return replace(
@@ -50,11 +51,6 @@ class Document:
             return self.keys[problem.path]
         parents = (problem.path[:end] for end in range(len(problem.path), -1, -1))
         return next((self.values[path] for path in parents if path in self.values), None)
-
-
-def _overlap(first: Path, second: Path) -> bool:
-    """Return whether one path is a prefix of the other."""
-    return all(left == right for left, right in zip(first, second, strict=False))
 
 
 def read_file(path: FilePath) -> Document:

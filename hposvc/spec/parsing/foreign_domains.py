@@ -6,6 +6,7 @@ becomes plain data with the same values, {min: ..., max: ..., type: ...} or {val
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -102,14 +103,9 @@ def _tune_function(domain: Any, path: Path) -> object:
     raise fail(f"tune.sample_from {CODE}", *path)
 
 
-def _optuna_float(distribution: Any, path: Path) -> object:
+def _optuna_range(kind: str, distribution: Any, path: Path) -> object:
     d = distribution
-    return _range("float", d.low, d.high, d.log, d.step)
-
-
-def _optuna_int(distribution: Any, path: Path) -> object:
-    d = distribution
-    return _range("int", d.low, d.high, d.log, d.step)
+    return _range(kind, d.low, d.high, d.log, d.step)
 
 
 def _optuna_choice(distribution: Any, path: Path) -> object:
@@ -133,7 +129,7 @@ READERS: dict[str, Callable[[Any, Path], object]] = {
     f"{TUNE}.Integer": _tune_range,
     f"{TUNE}.Categorical": _tune_choice,
     f"{TUNE}.Function": _tune_function,
-    f"{OPTUNA}.FloatDistribution": _optuna_float,
-    f"{OPTUNA}.IntDistribution": _optuna_int,
+    f"{OPTUNA}.FloatDistribution": partial(_optuna_range, "float"),
+    f"{OPTUNA}.IntDistribution": partial(_optuna_range, "int"),
     f"{OPTUNA}.CategoricalDistribution": _optuna_choice,
 }

@@ -46,7 +46,10 @@ def _set_value(data: dict[str, object], key: str, value: object) -> Path:
         name = _first_name(target, rest, path)
         path, rest = (*path, name), rest[len(name) + 1 :]
         if not rest:
-            target[name] = _plain(value, path)
+            try:
+                target[name] = plain(value, *path)
+            except SpecError as error:
+                raise error.at("--set") from error
             return path
         inner = target.get(name)
         if inner is None:
@@ -56,13 +59,6 @@ def _set_value(data: dict[str, object], key: str, value: object) -> Path:
                 key, f"{'.'.join(map(str, path))} is {shown(inner)}; set it as a whole"
             )
         target = inner
-
-
-def _plain(value: object, path: Path) -> object:
-    try:
-        return plain(value, *path)
-    except SpecError as error:
-        raise error.at("--set") from error
 
 
 def _first_name(target: Mapping[str, object], rest: str, path: Path) -> str:
