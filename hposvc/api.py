@@ -255,7 +255,7 @@ def _check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> None:
     if not row.code:
         checked = validate(specs.dump(specs.restore(row.spec)), {})
         sweeps.journal.record_code(row.id, fingerprint.describe(checked))
-    elif not (accept_code or _read_state(sweeps, row).finished):
+    elif not (accept_code or follow_row(sweeps, row).look().finished):
         fingerprint.check_unchanged(row.id, row.spec, row.code)
 
 
@@ -279,11 +279,6 @@ def logs(
     folder = sweeps.home.folder(record.row.id, record.state.spec.storage)
     log_files = [log for name in trials_logged(record, trial) for log in list_logs(folder, name)]
     return [log for log in log_files if rank is None or log.rank == rank]
-
-
-def _read_state(sweeps: Sweeps, row: SweepRow) -> SweepState:
-    """Return a sweep's state as of now."""
-    return follow_row(sweeps, row).look()
 
 
 def follow_row(sweeps: Sweeps, row: SweepRow) -> Follow[SweepState]:

@@ -124,14 +124,19 @@ def describe(record: Record, trial: str, again: str, spec: SweepSpec) -> Origina
     """
     state = record.state
     segments = lineage.ancestry(state, trial, state.trials[trial].step)
+    # Over replicates with other random numbers, of all finalists.
+    deviations = [estimate.deviation for estimate in estimates(state) if len(estimate.values) > 1]
+    deviation = math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
+    rows = [other.values for other in state.trials.values() if other.values]
+    spreads = tuple(max(column) - min(column) for column in zip(*rows, strict=True))
     return Original(
         sweep=record.row.id,
         trial=trial,
         again=again,
         spec=spec,
         curve=_curve(state, segments),
-        spreads=_spreads(state),
-        deviation=_deviation(state),
+        spreads=spreads if len(rows) > 1 else None,
+        deviation=deviation,
         doubts=tuple(_doubts(record.row, state, segments)),
     )
 
@@ -255,19 +260,6 @@ def _selected(
     """
     value = metric.value([(step, curve[step][number]) for step in steps])
     return value if value is not None and math.isfinite(value) else None
-
-
-def _spreads(state: SweepState) -> Values | None:
-    rows = [trial.values for trial in state.trials.values() if trial.values]
-    if len(rows) < 2:
-        return None
-    return tuple(max(column) - min(column) for column in zip(*rows, strict=True))
-
-
-def _deviation(state: SweepState) -> float | None:
-    """Return the standard deviation over replicates with other random numbers, of all finalists."""
-    deviations = [estimate.deviation for estimate in estimates(state) if len(estimate.values) > 1]
-    return math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
 
 
 def _doubts(row: SweepRow, state: SweepState, segments: Sequence[LineageSegment]) -> list[str]:

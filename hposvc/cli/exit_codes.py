@@ -6,6 +6,7 @@ import traceback
 from pathlib import Path
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 import hposvc
 from hposvc.errors import BUG, INTERRUPTED, USAGE, save_traceback
@@ -32,8 +33,9 @@ def report(error: BaseException, home: Path | None) -> int:
         # Another Ctrl-C would end the exiting interpreter by the signal, with another exit code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         note(str(error) or f"interrupted{_in_whose_code(error)}")
-    elif isinstance(error, click.UsageError):
-        note(_usage_message(error))
+    elif isinstance(error, click.UsageError) and not isinstance(error, NoArgsIsHelpError):
+        command = error.ctx.command_path if error.ctx else "hposvc"
+        note(f"{error.format_message()} (see: {command} --help)")
     elif isinstance(error, click.ClickException):
         note(error.format_message())
     else:
@@ -62,13 +64,6 @@ def _in_whose_code(error: BaseException) -> str:
         ):
             return f" in {frame.name}, {frame.filename}:{frame.lineno}"
     return ""
-
-
-def _usage_message(error: click.UsageError) -> str:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return error.format_message()
-    command = error.ctx.command_path if error.ctx else "hposvc"
-    return f"{error.format_message()} (see: {command} --help)"
 
 
 def _save_traceback(error: BaseException, home: Path | None) -> str:

@@ -152,7 +152,9 @@ class _ReportObjective(Report):
         self._names, self._compute = names, compute
 
     def _named(self, metrics: dict[str, Any]) -> Metrics:
-        value = self._compute(_numbers(metrics))
+        read = {name: number_of(value) for name, value in metrics.items()}
+        numbers = {name: value for name, value in read.items() if not isinstance(value, NoNumber)}
+        value = self._compute(numbers)
         values = [value] if isinstance(value, Real) else list(value)  # type: ignore[arg-type]
         return metrics | dict(zip(self._names, map(float, values), strict=True))
 
@@ -250,9 +252,3 @@ def _train(trial: Any) -> None:
             "this sweep is a search of a Trainer, which is gone with its process; search again"
         )
     _searching[-1](trial)
-
-
-def _numbers(metrics: Metrics) -> dict[str, float]:
-    """Return those of the metrics that are numbers."""
-    numbers = {name: number_of(value) for name, value in metrics.items()}
-    return {name: value for name, value in numbers.items() if not isinstance(value, NoNumber)}

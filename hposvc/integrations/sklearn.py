@@ -319,7 +319,11 @@ def _declare(name: str, given: Any) -> tuple[Any, Mapping[str, Any]]:
         return {**given, "values": values}, choices
     if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes):
         values, choices = _declare_values(given)
-        return {"values": values, **_order(values)}, choices
+        numbers = all(
+            isinstance(value, int | float) and type(value) is not bool for value in values
+        )
+        rising = numbers and len(values) > 2 and list(values) == sorted(values)
+        return {"values": values, **({"ordered": True} if rising else {})}, choices
     if callable(getattr(given, "rvs", None)):
         return _declare_distribution(name, given), {}
     return given.item() if isinstance(given, np.generic) else given, {}
@@ -343,13 +347,6 @@ def _declare_values(values: Any) -> tuple[list[Any], Mapping[str, Any]]:
         if not any(label == other and type(label) is type(other) for other in labels):
             labels.append(label)
     return labels, choices
-
-
-def _order(values: Sequence[Any]) -> dict[str, bool]:
-    """Return that the values are ordered, if they are rising numbers."""
-    numbers = all(isinstance(value, int | float) and type(value) is not bool for value in values)
-    rising = numbers and len(values) > 2 and list(values) == sorted(values)
-    return {"ordered": True} if rising else {}
 
 
 def _declare_distribution(name: str, given: Any) -> dict[str, Any]:

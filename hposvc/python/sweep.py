@@ -231,16 +231,13 @@ def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
     """Return the name under which any process can load the trainable."""
     if isinstance(trainable, str):
         return trainable
-    reference = f"{trainable.__module__}:{trainable.__qualname__}"
-    return reference if _importable(trainable, reference) else _pickle(trainable, folder)
-
-
-def _importable(trainable: object, reference: str) -> bool:
-    """Whether importing the name gives this very object, in other processes too."""
-    module, _, name = reference.partition(":")
-    if module == "__main__" or not REFERENCE.fullmatch(reference):
-        return False
-    return getattr(sys.modules.get(module), name, None) is trainable
+    module, name = trainable.__module__, trainable.__qualname__
+    reference = f"{module}:{name}"
+    can_be_imported = module != "__main__" and REFERENCE.fullmatch(reference)
+    # In other processes too, the name must give this very object.
+    if can_be_imported and getattr(sys.modules.get(module), name, None) is trainable:
+        return reference
+    return _pickle(trainable, folder)
 
 
 def _pickle(trainable: object, folder: Path) -> str:

@@ -176,7 +176,8 @@ class History:
             case Ordered():
                 self._begin(event)
             case Placed() if event.order in self._running:
-                self._place(event)
+                span = replace(self._running[event.order], device=event.device, node=event.node)
+                self.spans[event.order] = self._running[event.order] = span
             case Ended() if trial is not None:
                 self._end(event.order, event.time, ENDS.get(trial.state, ""))
                 self._note_pause(trial, event.time)
@@ -213,10 +214,6 @@ class History:
         )
         self._unlucky.discard(order.trial)
         self.busy += workers
-
-    def _place(self, event: Placed) -> None:
-        span = replace(self._running[event.order], device=event.device, node=event.node)
-        self.spans[event.order] = self._running[event.order] = span
 
     def _end(self, order: int, time: float, how: str) -> None:
         span = self._running.pop(order, None)

@@ -179,10 +179,12 @@ class Result:
         columns = [
             name for column in COLUMNS for name in (values if column == "value" else [column])
         ]
-        rows = [
-            {**_row(trial, spec, columns), **_other_metrics(trial, spec)}
-            for trial in self.record.trials()
-        ]
+        own = set(_names(spec))  # these have their columns
+        rows = []
+        for trial in self.record.trials():
+            others = {name: value for name, value in trial["metrics"].items() if name not in own}
+            row = _row(trial, spec, columns)
+            rows.append(row | {f"metrics.{name}": value for name, value in others.items()})
         return pd.DataFrame(rows, columns=None if rows else columns)
 
     @property
@@ -220,12 +222,6 @@ def _headings(spec: SweepSpec) -> list[str]:
     """Return the metrics' column names; a metric named like another column gets a prefix."""
     taken = {*COLUMNS, "checkpoint"}
     return [f"metrics.{name}" if name in taken else name for name in _names(spec)]
-
-
-def _other_metrics(trial: Mapping[str, Any], spec: SweepSpec) -> dict[str, float | None]:
-    """Return the last report's metrics without the sweep's own, which have their columns."""
-    own = set(_names(spec))
-    return {f"metrics.{name}": value for name, value in trial["metrics"].items() if name not in own}
 
 
 def _row(trial: Mapping[str, Any], spec: SweepSpec, columns: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from limits import parse
 from pydantic import AfterValidator
@@ -135,14 +135,13 @@ def read(environment: Mapping[str, str] = os.environ) -> Config:
     if not file:
         return Config()
     document = read_file(Path(file))
+    # Keys without a value have their defaults; unknown ones are to be reported.
+    names = {declared.name for declared in fields(Config)}
+    data = {
+        key: value for key, value in document.data.items() if value is not None or key not in names
+    }
     with document.placing():
-        config = fill(Config, _without_empty(document.data))
+        config = fill(Config, data)
         if problems := [*key_problems(config.defaults, config.limits)]:
             raise SpecError(problems)
         return config
-
-
-def _without_empty(data: Mapping[str, object]) -> dict[str, Any]:
-    """Drop keys without a value, which have their defaults; unknown ones are to be reported."""
-    names = {declared.name for declared in fields(Config)}
-    return {key: value for key, value in data.items() if value is not None or key not in names}

@@ -177,7 +177,9 @@ def encode(sweep: str, rows: Iterator[EventRow]) -> Iterator[EncodedEvent]:
     """Yield events as JSON, with numbers that JSON does not have as texts."""
     name = json.dumps(sweep)
     for seq, kind, at, body in rows:
-        data = body if "NaN" not in body and "Infinity" not in body else _without_nan(body)
+        data = body
+        if "NaN" in body or "Infinity" in body:
+            data = json.dumps(spelled(json.loads(body)), separators=(",", ":"))
         head = f'{{"sweep":{name},"seq":{seq},"kind":{json.dumps(kind)},"time":{json.dumps(at)}'
         yield EncodedEvent(seq, kind, f'{head},"data":{data}}}')
 
@@ -190,7 +192,3 @@ def _within(most: int, events: Iterator[EncodedEvent]) -> Iterator[EncodedEvent]
         if size > most and size > len(event.text):
             return
         yield event
-
-
-def _without_nan(body: str) -> str:
-    return json.dumps(spelled(json.loads(body)), separators=(",", ":"))

@@ -100,7 +100,9 @@ class Gate:
             raise _too_large(self._max_body(request))
 
     def _check_host(self, request: Request) -> None:
-        host = _host(request.headers.get("Host", ""))
+        host = request.headers.get("Host", "")
+        if match := HOST.fullmatch(host.strip().lower()):  # without the port
+            host = (match["address"] or match["name"] or "").removesuffix(".")
         if host not in self._hosts(request):
             fix = "the operator can add the name to `hosts` in the file of HPOSVC_CONFIG"
             raise forbidden(f"Host is {host!r}, which is no name of this server", fix)
@@ -179,12 +181,6 @@ def is_https(service: Service, request: Request) -> bool:
 def address(request: Request) -> str:
     """Return the address of the caller; empty: it has none."""
     return request.client.host if request.client else ""
-
-
-def _host(header: str) -> str:
-    """Return the name or address in a Host header, without the port; or all of a broken one."""
-    match = HOST.fullmatch(header.strip().lower())
-    return (match["address"] or match["name"] or "").removesuffix(".") if match else header
 
 
 def _is_loopback(host: str) -> bool:

@@ -45,7 +45,10 @@ class Bound:
 
     def problem(self, key: str, value: object) -> str:
         """Return what the bound has against a value of the frozen spec; empty: nothing."""
-        low, high = _ends(value)
+        low: Any = value
+        high: Any = value
+        if isinstance(value, Mapping):  # `resources.workers` may be a range
+            low, high = value.get("min"), value.get("max")
         read = _reader(key)
         if self.max is not None and not (_is_number(high) and high <= read(self.max)):
             return f"{self.max} at most"
@@ -164,7 +167,7 @@ def _unknown(key: str) -> Iterator[Problem]:
     hint: Any = SweepSpec
     for part in key.split("."):
         if not dataclasses.is_dataclass(hint) or hint is PlugIn:
-            if _is_open(hint):
+            if hint in (PlugIn, object) or get_origin(hint) in (dict, Mapping):
                 return  # names of users' own, or options of a plug-in
             yield Problem((), f"{key}: no such key, as {part} would be within a value", at_key=True)
             return
@@ -173,10 +176,6 @@ def _unknown(key: str) -> Iterator[Problem]:
             yield Problem((), f"no such key of specs as {part}", nearest(part, names), at_key=True)
             return
         hint = _bare(_hints(hint)[part])
-
-
-def _is_open(hint: Any) -> bool:
-    return hint in (PlugIn, object) or get_origin(hint) in (dict, Mapping)
 
 
 def _reader(key: str) -> Any:
@@ -217,13 +216,6 @@ def _value(frozen: Mapping[str, Any], key: str) -> object:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def _ends(value: object) -> tuple[Any, Any]:
-    """Return the smallest and the largest of a value: `resources.workers` may be a range."""
-    if isinstance(value, Mapping):
-        return value.get("min"), value.get("max")
-    return value, value
 
 
 def _is_number(value: object) -> bool:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from hposvc.errors import Busy
 from hposvc.events import ENDS, RENEWALS, Verb
 from hposvc.journal import operations, supervision
 from hposvc.journal.journal import SweepRow, add_request
-from hposvc.journal.lease import Holder, busy, find_holder, holder
+from hposvc.journal.lease import busy, find_holder, holder
 from hposvc.journal.operations import Operation
 from hposvc.server import sweep_secrets
 from hposvc.server.service import Service
@@ -95,7 +94,8 @@ def resume(
     journal = service.sweeps.journal
     driver = holder(journal.store, row.id)
     if driver.state == "alive":
-        raise _busy(row.id, driver)
+        host, _, pid = driver.place.rpartition(":")
+        raise busy(row.id, f"process {pid} on {host}", driver.work)
     with service.folded.open(row) as folded:
         secrets = sweep_secrets.renewed(service.sweeps, by, folded.record(), sent, False)
     journal.withdraw(row.id, "pause")
@@ -117,8 +117,3 @@ def _await_end(service: Service, operation: str) -> Operation:
         row = operations.find(service.sweeps.journal.store, operation)
         if row.state != "running" or time.monotonic() > deadline or service.ends.wait(POLL_S):
             return row
-
-
-def _busy(sweep: str, driver: Holder) -> Busy:
-    host, _, pid = driver.place.rpartition(":")
-    return busy(sweep, f"process {pid} on {host}", driver.work)

@@ -64,21 +64,17 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         note(result.describe_backlog(record))
     if record.undelivered:
         note(result.describe_undelivered(record))
+    trials = record.state.trials.values()
+    none_succeeded = record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
     if record.state.state == "PAUSED" and record.state.full:
         note(disk_full.full_message(record.row.id, record.state))
         return OUT_OF_REACH
     if record.state.state == "PAUSED":
         resume = shared.command(f"resume {record.row.id}")
         note(f"{record.row.id} is paused; go on with: {resume}")
-    elif not record.state.front or _none_succeeded(record):
+    elif not record.state.front or none_succeeded:
         return NO_VALUE
     return OUT_OF_REACH if record.behind and record.state.spec.register else 0
-
-
-def _none_succeeded(record: Record) -> bool:
-    """Return whether a sweep failed before any trial came to its end."""
-    trials = record.state.trials.values()
-    return record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
 
 
 def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:

@@ -74,9 +74,9 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
     may belong to a journal that was lost. If the journal is outside the home, only submitted files
     are.
     """
-    folders = _folders(
-        sweeps.home.path / "sweeps"
-    )  # read before the journal, which then includes new sweeps
+    # Read before the journal, which then includes new sweeps.
+    paths = sorted((sweeps.home.path / "sweeps").glob("*"))
+    folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     pickles = _pickles(sweeps.home.path / "pickles")
     submitted = _submitted(sweeps.home)
     rows = sweeps.journal.sweeps()
@@ -172,10 +172,6 @@ def _garbage_reason(parts: tuple[str, ...], state: SweepState) -> str:
     if parent == SCRATCH:
         return "half written"
     return "half deleted" if name.startswith(".") else UNRECORDED
-
-
-def _folders(place: Path) -> list[Path]:
-    return sorted(path for path in place.glob("*") if path.is_dir() and not path.is_symlink())
 
 
 def _pickles(place: Path) -> list[Path]:

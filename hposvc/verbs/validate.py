@@ -1,6 +1,6 @@
 """`validate`: check a spec without running it, and show what it resolves to."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from rich.table import Table
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import Problem
 from hposvc.spec import SweepSpec
 from hposvc.spec.metrics import Metric
 from hposvc.spec.parsing.document import DASH, read_file
@@ -30,8 +29,9 @@ def validate_command(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
     checked = api.validate(spec, read_settings(sets))
     if not shared.json(_data(checked)):
         show(parameter_table(checked), plan_table(checked))
-    for problem in _doubts(checked, spec):
-        note(f"{problem}")
+    for problem in repeated_points(checked):
+        # Standard input can't be read again.
+        note(f"{problem if spec == DASH else read_file(spec).place(problem)}")
 
 
 def _data(spec: SweepSpec) -> dict[str, object]:
@@ -41,13 +41,6 @@ def _data(spec: SweepSpec) -> dict[str, object]:
         for name, domain in spec.space.items()
     }
     return {"spec": specs.dump(spec), "parameters": types}
-
-
-def _doubts(checked: SweepSpec, file: Path) -> Iterator[Problem]:
-    """Yield first points that repeat others, with their places in the spec's file."""
-    for problem in repeated_points(checked):
-        # Standard input can't be read again.
-        yield problem if file == DASH else read_file(file).place(problem)
 
 
 def parameter_table(spec: SweepSpec) -> Table:

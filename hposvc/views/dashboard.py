@@ -129,6 +129,7 @@ def status_view(
     notes = (learns, untrained(sweep, state), *unsearched(state), describe_fallbacks(state))
     lines = [*filter(None, notes), *doubts(state)]
     lines += disk_notes(sweep, state)
+    by_agents = state.spec.engine.traits.foreign
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
         waits = "waiting for a driver" if queue is None else queue.describe()
         lines.append(f"{waits}; the server starts it once fewer than --drivers work")
@@ -136,14 +137,9 @@ def status_view(
         lines.append(f"not running (interrupted); go on with: hposvc resume {sweep}")
     elif state.state == "QUEUED" and driver != "alive":
         lines.append(f"not running yet; start it with: hposvc resume {sweep}")
-    elif state.state == "RUNNING" and _lacks_agents(state):
+    elif state.state == "RUNNING" and by_agents and not any(state.trials.running()):
         lines.append(f"waiting for agents; start one by: hposvc agent {sweep} --server {SERVER}")
     return Group(panel, *(Text(line, style="yellow") for line in lines)) if lines else panel
-
-
-def _lacks_agents(state: SweepState) -> bool:
-    """Return whether trials wait for an agent, and no agent has one."""
-    return state.spec.engine.traits.foreign and not any(state.trials.running())
 
 
 def elapsed_s(state: SweepState, now: float) -> float:

@@ -78,7 +78,8 @@ def draw(sweep: str, state: SweepState, seconds: float) -> str:
     names = list(dict.fromkeys(name for trial in shown.values() for name in trial.params))
     unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     metrics = [metric.name for metric in state.spec.objectives]
-    head = "".join(map(_head, ["trial", "state", unit, *metrics, "time", *names]))
+    columns = ["trial", "state", unit, *metrics, "time", *names]
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     front = set(state.front)
     rows = "".join(_row(trial, names, trial.id in front) for trial in shown.values())
     ended = f": {escape(why_ended(state))}" if state.finished and why_ended(state) else ""
@@ -86,10 +87,6 @@ def draw(sweep: str, state: SweepState, seconds: float) -> str:
     line = escape(progress_line(state, seconds))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f"<p>{title}<br>{line}</p>{table if shown else ''}"
-
-
-def _head(name: str) -> str:
-    return f"<th>{escape(name)}</th>"
 
 
 def _row(trial: TrialState, names: Sequence[str], is_best: bool) -> str:

@@ -234,7 +234,11 @@ class RecordedSweeps(BaseStorage):
 
     def _list(self) -> None:
         """Take in sweeps that are new, and forget those that were deleted."""
-        rows = {row.id: row for row in self._rows()}
+        if isinstance(self._place, api.Sweeps):
+            listed = self._place.journal.sweeps()
+        else:
+            listed = [self._place.find(row["sweep"]) for row in ls(self._place)]
+        rows = {row.id: row for row in listed}
         for name, each in list(self._studies.items()):
             if name not in rows or rows[name].created != each.row.created:
                 del self._studies[name]
@@ -244,12 +248,6 @@ class RecordedSweeps(BaseStorage):
                     self._studies[name] = _Study(row, specs.thaw(row.spec))
                 except SpecError as error:
                     log.warning("%s is left out, as its spec can't be read: %s", name, error)
-
-    def _rows(self) -> list[SweepRow]:
-        if isinstance(self._place, api.Sweeps):
-            return self._place.journal.sweeps()
-        listed = (row["sweep"] for row in ls(self._place))
-        return [self._place.find(sweep) for sweep in listed]
 
 
 def _refuse() -> NoReturn:

@@ -106,7 +106,9 @@ class Sampler(BaseSampler):
             trials = study.get_trials(deepcopy=False)
             others = sorted((other for other in trials if other.number != trial.number), key=_turn)
             turn = max(trial.number, 1 + max(map(_turn, others), default=-1))
-            history = _history(others, searched, objectives)
+            limits = sorted({name for other in others for name in other.constraints})
+            observed = (_observation(other, searched, objectives, limits) for other in others)
+            history = [seen for seen in observed if seen is not None]
             rng = call_rng(self._seed, trial.number)
             proposals = self._searcher.suggest(searched.space, history, 1, rng)
             if not proposals:
@@ -188,15 +190,6 @@ def _note(
         "note": dict(proposal.note),
     }
     study._storage.set_trial_system_attr(trial._trial_id, PROPOSAL, record)
-
-
-def _history(
-    trials: Sequence[FrozenTrial], searched: SearchSpace, objectives: Objectives
-) -> list[Observation]:
-    """Return the trials of a study that are of the space, as searchers see them."""
-    limits = sorted({name for trial in trials for name in trial.constraints})
-    observations = (_observation(trial, searched, objectives, limits) for trial in trials)
-    return [seen for seen in observations if seen is not None]
 
 
 def _observation(

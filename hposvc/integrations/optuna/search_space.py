@@ -46,8 +46,11 @@ class SearchSpace:
         """Return values of Optuna's as a searcher sees them; those that do not fit are left out."""
         params: dict[str, Value] = {}
         for name in self._names.keys() & values.keys():
+            distribution = self._distributions[name]
             try:
-                value = _encode(self._distributions[name], values[name])
+                internal = distribution.to_internal_repr(values[name])
+                is_float = isinstance(distribution, FloatDistribution)
+                value = float(internal) if is_float else int(internal)
             except ValueError:  # of another range
                 continue
             if self.space[self._names[name]].problem(value) is None:
@@ -78,8 +81,3 @@ def domain(distribution: BaseDistribution) -> Domain | None:
     except SpaceError:  # more steps or choices than a space holds
         return None
     return None
-
-
-def _encode(distribution: BaseDistribution, value: Any) -> Value:
-    internal = distribution.to_internal_repr(value)
-    return float(internal) if isinstance(distribution, FloatDistribution) else int(internal)

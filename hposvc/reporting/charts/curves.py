@@ -8,7 +8,7 @@ from typing import Any
 from hposvc.analysis.amounts import count
 from hposvc.analysis.audit.trial_audit import PAST_TENSE, SOLO_REASONS
 from hposvc.reporting.chart import Chart
-from hposvc.reporting.history import DrawnDecision, History
+from hposvc.reporting.history import History
 from hposvc.reporting.svg import (
     BAD,
     BEST,
@@ -98,15 +98,11 @@ def _rungs(history: History) -> list[int]:
         decision.step
         for decisions in history.decisions.values()
         for decision in decisions
-        if _compares(decision)
+        if decision.reason not in SOLO_REASONS and decision.verdict != "park"
     }
     last = history.state.spec.last_step
     steps -= {0, last}
     return sorted(steps) if len(steps) <= MOST_RUNGS else []
-
-
-def _compares(decision: DrawnDecision) -> bool:
-    return decision.reason not in SOLO_REASONS and decision.verdict != "park"
 
 
 def _cut(history: History, trials: Sequence[TrialState], step: int) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def show_sweep(
             why=formatting.why_ended(state),
             full=state.full if state.state == "PAUSED" else "",
             warning=record.warning() if state.finished else "",
-            best=_best(record),
+            best=record.front()[:5],  # or the first ones of the front
             metrics=[metric.name for metric in state.spec.objectives],
             last_step=state.spec.last_step,
             spec=json.dumps(dump(state.spec), indent=2, ensure_ascii=False, default=str),
@@ -169,11 +169,6 @@ def _kinds(state: SweepState) -> list[str]:
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise NotFound("there is no chart of this kind", f"choose one of {', '.join(KINDS)}")
-
-
-def _best(record: Record) -> list[dict[str, Any]]:
-    """Return the best trial, or the first ones of the front."""
-    return record.front()[:5]
 
 
 def _table(

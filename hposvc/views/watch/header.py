@@ -104,7 +104,10 @@ def _progress(state: SweepState, elapsed_s: float) -> Text:
     done = sum(state.trials.counts.get(state_name, 0) for state_name in OVER)
     failed = state.trials.counts.get("FAILED", 0)
     limit, budget = state.spec.trials.max, state.spec.budget
-    parts = [f"{done} over" if limit is None else f"{_bar(done / limit)} {done} of {limit}"]
+    parts = [f"{done} over"]
+    if limit is not None:
+        filled = round(min(1.0, done / limit) * BAR)
+        parts = [f"{'█' * filled}{'░' * (BAR - filled)} {done} of {limit}"]
     if failed:
         parts.append(f"{failed} failed")
     if slots := dashboard.slots(state):
@@ -118,8 +121,3 @@ def _progress(state: SweepState, elapsed_s: float) -> Text:
     if state.money is not None:
         parts.append(state.spec.price.text(state.money))
     return Text.assemble(("trials ", "bright_black"), " · ".join(parts))
-
-
-def _bar(share: float) -> str:
-    filled = round(min(1.0, share) * BAR)
-    return "█" * filled + "░" * (BAR - filled)

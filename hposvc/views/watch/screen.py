@@ -349,7 +349,9 @@ class WatchApp(App[None]):
             self.query_one(place, Static).update(Plain(content()))
 
     def _put_foot(self) -> None:
-        foot = self._foot()
+        foot = Text(KEYS, "bright_black", no_wrap=True, overflow="ellipsis")
+        if self._said and time.monotonic() - self._said_at < SAID_S:
+            foot = Text(self._said, "bold yellow")
         self._put("#foot", lambda: foot, foot)
 
     def _bests(self) -> Sequence[float]:
@@ -370,11 +372,6 @@ class WatchApp(App[None]):
         if state.state == "PAUSED":
             return f"paused; go on with: {resume}"
         return ""
-
-    def _foot(self) -> Text:
-        if self._said and time.monotonic() - self._said_at < SAID_S:
-            return Text(self._said, "bold yellow")
-        return Text(KEYS, "bright_black", no_wrap=True, overflow="ellipsis")
 
     def say(self, text: str) -> None:
         """Show an answer in the last line for a while."""
