@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tasks import Attentive, Deep, Normed, learned, runs_of
+from tasks import Decoded, Deep, Normed, learned, runs_of
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -136,7 +136,7 @@ class Given(Deep):
 
 def test_models_that_are_no_row_of_layers_are_refused():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
-    assert "the model is a Attending" in refused(Attentive())
+    assert "the model is a Decoding" in refused(Decoded())
     assert "only 1 of the model's layers" in refused(Given(model=nn.Sequential(first, nn.ReLU())))
     assert "a layer stands in the model twice" in refused(Given(model=nn.Sequential(first, first)))
     second.weight = first.weight
