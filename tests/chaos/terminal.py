@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import psutil
+from ruamel.yaml import YAML
 
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -39,6 +41,20 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {deadline_s:.0f} s still not: {what}")
         time.sleep(POLL_S)
+
+
+def pause(seconds: float) -> None:
+    """Let a random while pass: what is killed is to be amid something."""
+    moment = time.monotonic() + seconds
+    until(lambda: time.monotonic() >= moment, "the moment")
+
+
+def kill_node(pid: int) -> None:
+    """SIGKILL a node with all of its processes: what the loss of a machine looks like."""
+    node = psutil.Process(pid)
+    for process in (*node.children(recursive=True), node):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,12 @@ class Terminal:
     @cached_property
     def journal(self) -> Journal:
         return Journal(Store(f"sqlite:///{self.home / 'hposvc.db'}"))
+
+    def run(self, spec: Mapping[str, Any], sweep: str) -> Command:
+        """Begin to run a sweep."""
+        file = self.home / f"{sweep}.yaml"
+        YAML().dump(spec, file)
+        return self.start("run", str(file), "--id", sweep)
 
     def start(self, *arguments: str) -> Command:
         """Begin `hposvc ARGUMENTS`."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import aftermath
-import psutil
 import pytest
-from terminal import Terminal, until
+from terminal import Terminal, kill_node, until
 
 from cluster.dashboard import Dashboard
 from hposvc import api
@@ -69,13 +68,6 @@ def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
         spec = {**SPEC, "name": name, "scheduler": scheduler}
         (project / f"{name}.yaml").write_text(json.dumps(spec))
     return Terminal(terminal.home, project)
-
-
-def kill_node(pid: int) -> None:
-    """SIGKILL a node with all of its processes: what the loss of a machine looks like."""
-    process = psutil.Process(pid)
-    for one in (*process.children(recursive=True), process):
-        one.kill()
 
 
 def status_without_token(url: str) -> int:

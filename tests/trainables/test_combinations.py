@@ -6,11 +6,6 @@ from trainables import Training
 from trainables.combinations import RULES, check, refusals
 
 
-def test_the_defaults_exclude_nothing():
-    assert list(refusals(Training(), 1)) == []
-    assert list(refusals(Training("ddp"), 4)) == []
-
-
 def test_one_rank_for_several_workers_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"training\.strategy is single, but a trial has several"):
         check(Training(), 2, "stop")
