@@ -17,7 +17,6 @@ from trainables.runtime.assignment import outcome_kind
 from trainables.storage.checkpoint import Period
 from trainables.task import Task
 from trainables.trainer.fit import DataTooLarge
-from trainables.worker import Diverged
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,6 @@ def test_a_bad_update_is_skipped_and_counted():
 
 def test_without_a_policy_what_is_not_a_number_is_reported():
     assert math.isnan(losses(learned(Line(poisoned=(3,))))[-1])
-
-
-def test_skipping_without_end_is_divergence():
-    with pytest.raises(Diverged):
-        learned(Line(poisoned=tuple(range(100))), nan="skip")
 
 
 @pytest.mark.parametrize(
