@@ -18,18 +18,6 @@ def steady(params, worker):
         worker.report(step, {"loss": loss, "pid": os.getpid()}, checkpoint=folder)
 
 
-def inherits(params, worker):
-    """Its weights are the account of how they were trained, a line a step."""
-    before = worker.restore()
-    lines = (before / "weights").read_text().splitlines() if before else []
-    for step in worker.steps():
-        lines.append(f"{worker.trial} {step} {params['lr']!r}")
-        folder = worker.scratch()
-        (folder / "weights").write_text("\n".join(lines))
-        loss = abs(params["lr"] - 0.01) + 1 / len(lines)
-        worker.report(step, {"loss": loss}, checkpoint=folder)
-
-
 def dies_at_rename(params, worker):
     """As `steady`, but its second checkpoint's rename, for once, is the last that the rank does.
 

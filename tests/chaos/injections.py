@@ -15,7 +15,7 @@ import filling
 import psutil
 import services
 from scene import Scene
-from terminal import GONE_S, until
+from terminal import GONE_S, pause, until
 from wandering import MOOD
 
 from hposvc.events import Attached, Event, Failed
@@ -116,8 +116,7 @@ def blink(scene: Scene) -> None:
     """SIGKILL of the journal's Postgres, which is back before the driver gives up."""
     server = scene.servers["postgres"]
     server.down()
-    moment = time.monotonic() + scene.rng.uniform(1.0, 8.0)
-    until(lambda: time.monotonic() >= moment, "the failover takes its time")
+    pause(scene.rng.uniform(1.0, 8.0))
     server.up()
 
 
@@ -148,7 +147,7 @@ def without_ray(scene: Scene, events: Sequence[Event]) -> bool:
 
 def looked_on(scene: Scene, events: Sequence[Event]) -> bool:
     """Whether a watcher raised, and nothing came of it but words."""
-    told = f"{scene.sweep}: Unreported broke; the sweep goes on" in scene.said()
+    told = f"{scene.sweep}: MissingLimitMetrics broke; the sweep goes on" in scene.said()
     return struck("observer")(scene, events) and told
 
 

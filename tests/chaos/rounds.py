@@ -16,7 +16,7 @@ from typing import Any
 import promise
 from injections import INJECTIONS
 from scene import Scene, clear
-from terminal import Command, Terminal, until
+from terminal import Command, Terminal, pause
 
 SPECS: dict[str, dict[str, Any]] = {
     "asha": {
@@ -173,8 +173,7 @@ def strike(scene: Scene, name: str, seq: int) -> None:
     while not scene.reach(seq):
         if not scene.go_on():
             return
-    moment = time.monotonic() + scene.rng.uniform(0, 0.5)
-    until(lambda: time.monotonic() >= moment, "the moment")
+    pause(scene.rng.uniform(0, 0.5))
     if scene.alive:
         INJECTIONS[name].act(scene)
 

@@ -1,8 +1,6 @@
 """An MLflow server and a Postgres of a round's own, which can be killed and come back."""
 
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
-from terminal import HERE, until
+import postgres_server
+from terminal import until
 
 
 class Server(Protocol):
@@ -75,27 +73,18 @@ class Tracking:
 
 @dataclass
 class Postgres:
-    """A server on a socket in a folder."""
+    """A server on a socket in a folder, with an empty database."""
 
-    programs: Path
-    user: str | None
     folder: Path
-    run: Any  # postgres_server.run
-    url: str = ""
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
+    url: str
 
     def up(self) -> None:
         """Start it again; it recovers what it had promised."""
-        options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
-        start = ("-D", self.data, "-l", self.folder / "log", "-o", options, "-w", "start")
-        self.run(self.user, self.programs / "pg_ctl", *start)
+        postgres_server.go_on(str(self.folder))
 
     def down(self) -> None:
         """SIGKILL it; its children end when they notice."""
-        pid = int((self.data / "postmaster.pid").read_text().split()[0])
+        pid = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
         os.kill(pid, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{pid}").exists(), "Postgres is gone")
 
@@ -113,31 +102,20 @@ def tracking(folder: Path) -> Iterator[Tracking]:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A server with an empty database."""
-    ours = _postgres_server()
-    with ours.start() as folder:
-        server = Postgres(ours.find_programs(), ours.find_user(), Path(folder), ours.run)
-        server.url = ours.create_database(folder, "chaos")
-        yield server
+    """A server that runs."""
+    with postgres_server.start() as folder:
+        yield Postgres(Path(folder), postgres_server.create_database(folder, "chaos"))
 
 
 def has_postgres() -> bool:
     """Whether there are programs to start one."""
-    return bool(shutil.which("initdb") or list(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
+    try:
+        return postgres_server.find_programs().is_dir()
+    except postgres_server.Missing:
+        return False
 
 
 def free_port() -> int:
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])
-
-
-def _postgres_server() -> ModuleType:
-    """The tests' own Postgres, which lies with other tests."""
-    file = HERE.parent / "support" / "postgres_server.py"
-    found = importlib.util.spec_from_file_location("postgres_server", file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module

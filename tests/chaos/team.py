@@ -22,7 +22,7 @@ import psutil
 import services
 from aftermath import Ledger
 from ruamel.yaml import YAML
-from terminal import Command, Terminal, until
+from terminal import Command, Terminal, kill_node, pause, until
 
 from hposvc import api
 from hposvc.journal.home import Home
@@ -239,10 +239,7 @@ class Team:
         """SIGKILL of a worker node; the others have room for all."""
         if len(self.nodes) < 2:
             return False
-        node = psutil.Process(self.nodes.pop())
-        for process in [*node.children(recursive=True), node]:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_node(self.nodes.pop())
         return True
 
     def kill_postgres(self) -> None:
@@ -322,12 +319,6 @@ def _drives(process: psutil.Process) -> bool:
         words = process.cmdline()
         return "hposvc" in words and "supervised" in words
     return False
-
-
-def pause(seconds: float) -> None:
-    """Let a random while pass: what is killed is to be amid something."""
-    moment = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= moment, "the moment")
 
 
 @contextmanager

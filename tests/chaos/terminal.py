@@ -5,18 +5,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import psutil
+from ruamel.yaml import YAML
 
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+# Of whoever runs the tests: commands are not to reach another journal, MLflow or Ray.
+OTHERS = ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "RAY_AUTH_MODE")
+OTHERS += ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "2"))  # kills of the driver; `make kills`: more
 LONG = "HPOSVC_CHAOS_ROUNDS" in os.environ  # hours, on a machine that others may use too
 DEADLINE_S = 600.0 if LONG else 480.0  # for what takes seconds on an idle machine
@@ -35,6 +41,20 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {deadline_s:.0f} s still not: {what}")
         time.sleep(POLL_S)
+
+
+def pause(seconds: float) -> None:
+    """Let a random while pass: what is killed is to be amid something."""
+    moment = time.monotonic() + seconds
+    until(lambda: time.monotonic() >= moment, "the moment")
+
+
+def kill_node(pid: int) -> None:
+    """SIGKILL a node with all of its processes: what the loss of a machine looks like."""
+    node = psutil.Process(pid)
+    for process in (*node.children(recursive=True), node):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @dataclass(frozen=True)
@@ -61,10 +81,18 @@ class Terminal:
     """A home, and commands on it; the trainables of this folder can be imported by them."""
 
     home: Path
+    folder: Path = ROOT  # in which commands run
+    variables: dict[str, str] = field(default_factory=dict)  # of their environment
 
     @cached_property
     def journal(self) -> Journal:
         return Journal(Store(f"sqlite:///{self.home / 'hposvc.db'}"))
+
+    def run(self, spec: Mapping[str, Any], sweep: str) -> Command:
+        """Begin to run a sweep."""
+        file = self.home / f"{sweep}.yaml"
+        YAML().dump(spec, file)
+        return self.start("run", str(file), "--id", sweep)
 
     def start(self, *arguments: str) -> Command:
         """Begin `hposvc ARGUMENTS`."""
@@ -76,9 +104,9 @@ class Terminal:
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.err")))
         out, err = folder / f"{number}.out", folder / f"{number}.err"
-        others = {"HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"}
-        environment = {name: value for name, value in os.environ.items() if name not in others}
-        environment |= {"HPOSVC_HOME": str(self.home), "PYTHONPATH": str(HERE)}
+        environment = {name: value for name, value in os.environ.items() if name not in OTHERS}
+        environment |= {"HPOSVC_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}", **self.variables}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
@@ -86,8 +114,8 @@ class Terminal:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                env={**environment, "OMP_NUM_THREADS": "1"},
-                cwd=HERE.parents[1],
+                env=environment,
+                cwd=self.folder,
             )
         return Command(process, out, err)
 

@@ -7,7 +7,6 @@ import time
 import aftermath
 import psutil
 import pytest
-from ruamel.yaml import YAML
 from terminal import GONE_S, title, until
 
 from hposvc.events import Failed, Ordered, Reported
@@ -36,9 +35,7 @@ def driver(terminal, gate):
         "trials": {"max": TRIALS, "parallel": 2},
         "resources": {"cpus_per_worker": 0.5},
     }
-    file = terminal.home / "spec.yaml"
-    YAML().dump(spec, file)
-    command = terminal.start("run", str(file), "--id", SWEEP)
+    command = terminal.run(spec, SWEEP)
     until(lambda: len(reports(terminal, step=2)) == TRIALS, "the trials wait at the gate")
     return command
 

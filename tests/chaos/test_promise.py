@@ -115,13 +115,6 @@ def test_a_seed_is_a_round_and_seeds_reach_every_scheduler_and_injection():
         )
 
 
-def test_each_injection_is_in_a_lap_of_seeds():
-    possible = {name for name, each in INJECTIONS.items() if each.possible()}
-    for first in range(0, 10 * len(possible), len(possible)):
-        lap = range(first, first + len(possible))
-        assert {name for seed in lap for name in plan(seed).injections} == possible
-
-
 def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
     assert not joins("journal-disk", "postgres", "asha")
     assert not joins("postgres", "journal-disk", "asha")
@@ -140,17 +133,9 @@ def test_the_summary_counts_only_rounds_that_kept_all():
     kept.verdict.redone_s = 3.0
     broken = Outcome(Plan(2, "pbt", ("rank",)), 1.0, kills=1)
     broken.verdict = Verdict(["lost: t0001 step 2"], lost=1, twice=2, redone_s=4.0)
-    assert summary([kept, broken]).splitlines()[2:] == [
-        "| rounds survived | 1 of 2 |",
-        "| injections that happened | 1 of 2 |",
-        "| events lost | 1 |",
-        "| points twice | 2 |",
-        "| kills and full disks | 3 |",
-        "| work redone for each, rank-seconds, median | 2.75 |",
-        "| the same, worst round | 4.00 |",
-        "| `driver` happened | 1 of 1 |",
-        "| `rank` happened | 0 of 1 |",
-    ]
-    assert "| rounds survived | 1 of 4 |" in summary([kept, broken], broke_off=2)
+    rows = summary([kept, broken], broke_off=2).splitlines()[2:]
+    assert [row.split(" | ")[1].strip(" |") for row in rows] == (
+        ["1 of 4", "1 of 2", "1", "2", "3", "2.75", "4.00", "1 of 1", "0 of 1"]
+    )
     assert "missed: rank" in str(broken)
     assert "BROKEN" in str(broken)

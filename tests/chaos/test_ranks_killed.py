@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import aftermath
 import psutil
 import pytest
-from ruamel.yaml import YAML
 from terminal import GONE_S, LONG, ROUNDS, Command, Terminal, title, until
 
 from hposvc.events import Checkpointed, Failed, Ordered, Reported
@@ -86,9 +85,7 @@ def started(terminal: Terminal, sweep: str, strategy: str) -> Command:
         "checkpoints": {"every": EVERY[strategy]},
         "failure": {"infra_retries": 3 * KILLS},
     }
-    file = terminal.home / f"{sweep}.yaml"
-    YAML().dump(spec, file)
-    return terminal.start("run", str(file), "--id", sweep)
+    return terminal.run(spec, sweep)
 
 
 def expect_success(driver: Command) -> None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 + 300 * ROUNDS)]
 QUICK = [
     Plan(1, "asha", ("searcher", "recorder")),
     Plan(2, "pbt", ("torn", "nan")),
+    Plan(4, "pbt", ("driver",)),
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
 ]
 

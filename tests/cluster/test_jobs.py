@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from remote_cluster import Remote, until
+from remote_cluster import Remote
+from waiting import until
 
 from cluster import jobs as jobs_module
 from cluster.jobs import MOST_BYTES, Jobs, JobsError, PackageTooLarge, find_token, with_retries

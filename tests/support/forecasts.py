@@ -1,6 +1,7 @@
 """Forecasts of memory, and a task for them."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,14 @@ class Wide(Task):
     batch: int = 64
     width: int = 512
     layers: int = 8
+    dropout: float = 0.0
 
     def build_model(self) -> nn.Module:
-        sizes = [self.width] * self.layers
-        return nn.Sequential(*(nn.Sequential(nn.Linear(size, size), nn.ReLU()) for size in sizes))
+        drops = [nn.Dropout(self.dropout)] if self.dropout else []
+        linear = partial(nn.Linear, self.width, self.width)
+        return nn.Sequential(
+            *(nn.Sequential(linear(), nn.ReLU(), *drops) for _ in range(self.layers))
+        )
 
     def load_data(self) -> Data:
         samples = Tensors(torch.zeros(8, self.width))

@@ -13,21 +13,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from waiting import until
 
 from cluster.local import free_ports
 
 # Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
 _NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
 HEAD, WORKER = f"{_NET}.51", f"{_NET}.52"
-START_S = 180.0
 NAMESPACES = (["unshare", "-m"], ["unshare", "-rm"])  # as root, and as somebody else
 HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
 
@@ -67,6 +66,10 @@ class Remote:
         """What the nodes print."""
         return self.folder / "nodes.log"
 
+    def said(self) -> str:
+        """Return the end of what they printed."""
+        return self.log.read_text()[-3000:]
+
     def environment(self, home: Path) -> dict[str, str]:
         """Of a process that submits."""
         clean = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
@@ -78,21 +81,6 @@ class Remote:
         request.add_header("Authorization", f"Bearer {self.token}")
         with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
-
-
-def until(
-    condition: Callable[[], object],
-    what: str,
-    deadline_s: float = START_S,
-    log: Path | None = None,
-) -> None:
-    """Wait for a condition; where it does not come, fail with what it is and the log's end."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > deadline:
-            said = log.read_text()[-3000:] if log is not None else ""
-            raise AssertionError(f"after {deadline_s:g} s still not: {what}\n{said}")
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -113,9 +101,9 @@ def start() -> Iterator[Remote]:
     nodes = []
     try:
         nodes.append(_node(remote, namespace, [remote.mine], head))
-        until(lambda: _alive(remote) >= 1, "a head", log=remote.log)
+        until(lambda: _alive(remote) >= 1, remote.said)
         nodes.append(_node(remote, namespace, [remote.mine, remote.heads], worker))
-        until(lambda: _alive(remote) >= 2, "a worker", log=remote.log)
+        until(lambda: _alive(remote) >= 2, remote.said)
         yield remote
     finally:
         for process in reversed(nodes):

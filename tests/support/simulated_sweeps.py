@@ -59,11 +59,6 @@ def slow(params, step):
     return smooth(params, step)[0], 30.0 + 300 * params["lr"]
 
 
-def counted(params, step):
-    CALLS[params["lr"], step] += 1
-    return smooth(params, step)
-
-
 def troubled(params, step):
     """Fail in six ways, chosen by the last digits of lr; two of eight trials have no trouble.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from trainables import Saved, Training, Worker
+from trainables import Training, Worker
 from trainables.data import Batch, Data, Tensors
 from trainables.task import Task
 from trainables.worker import LocalLink
@@ -93,35 +93,6 @@ class Attention(nn.Module):
         ]
         found_BHTF = scaled_dot_product_attention(*heads)
         return x_BTF + self.output(found_BHTF.transpose(1, 2).flatten(2))
-
-
-class Attending(nn.Module):
-    """A model of position embeddings, attention of two kinds, and a head: no nn.Sequential."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lift = nn.Linear(3, 8)
-        self.position = nn.Parameter(torch.randn(5, 8) / 10)
-        self.attention = Attention(8)
-        self.mixing = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.head = nn.Linear(8, 1)
-
-    def forward(self, x_BTF: Tensor) -> Tensor:
-        x_BTF = self.attention(self.lift(x_BTF) + self.position)
-        return self.head(x_BTF + self.mixing(x_BTF, x_BTF, x_BTF, need_weights=False)[0])
-
-
-@dataclass(frozen=True)
-class Attentive(Deep):
-    """Deep's data, learned by attention."""
-
-    def build_model(self) -> nn.Module:
-        return Attending()
-
-    def plan_tensor(self, model: nn.Module) -> Mapping[str, Any]:
-        names = ("query", "key", "value")
-        plan = {f"attention.{name}": "colwise" for name in names}
-        return plan | {"attention.output": "rowwise"}
 
 
 class Decoding(nn.Module):
@@ -307,12 +278,18 @@ def resumed(
         uninterrupted = replace(worker, until=4, trial="whole", link=LocalLink())
         task.train(uninterrupted)
         task.train(worker)
-        box = [vars(worker.reports[-1].checkpoint) if rank == 0 else None]
-        torch.distributed.broadcast_object_list(box, src=0)
-        start = Saved(**box[0])
+        start = shared(worker.reports[-1].checkpoint)
         task.train(replace(worker, order=2, first=3, until=4, start=start))
         results.append([curve(uninterrupted), curve(worker)])
     return results
+
+
+def shared(value: Any, ranks: int = 2) -> Any:
+    """Return rank 0's value."""
+    box = [value]
+    if ranks > 1:
+        torch.distributed.broadcast_object_list(box, src=0)
+    return box[0]
 
 
 def curve(worker: Worker) -> list[dict[str, float]]:

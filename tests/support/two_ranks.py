@@ -39,6 +39,10 @@ class Slot:
         self.folder, self.ranks = folder, ranks  # of the sweep; their processes
         self.kept = []  # checkpoints without a report
 
+    @staticmethod
+    def lead(place, say):
+        return Coordinator(place.world_size, say, place.stall_s)
+
     def next_message(self):
         """Return the coordinator's next message; where ranks have died, do not wait for long."""
         deadline = time.monotonic() + WAIT_S
@@ -108,16 +112,17 @@ def fresh(rank, place, call):
 
 
 @contextmanager
-def started(folder, begin=forked, **fields):
+def started(folder, begin=forked, kind=Slot, **fields):
     """Start a slot of two ranks, or as many as its configuration says."""
     given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
     given |= {"metrics": ("loss",), "every": 1, "seed": 0, "folder": folder / "sweep"}
     given |= {"stall_s": STALL_S}
     place = SlotConfig(**{**given, **fields})
     board, messages = Switchboard("127.0.0.1"), queue.Queue()
-    board.connect("s", leader := Coordinator(place.world_size, messages.put, place.stall_s))
+    leader = kind.lead(place, messages.put)
+    board.connect("s", leader)
     ranks = [begin(rank, place, board.call("s")) for rank in range(place.world_size)]
-    slot = Slot(leader, messages, place.folder, ranks)
+    slot = kind(leader, messages, place.folder, ranks)
     try:
         assert slot.next_message() == Ready()
         yield slot

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
-PATIENCE_S = 120.0  # for anything to happen on a loaded machine
+PATIENCE_S = 180.0  # for anything to happen on a loaded machine
 
 
 def until(find: Callable[[], Value], what: object = "", patience_s: float = PATIENCE_S) -> Value:

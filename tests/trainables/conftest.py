@@ -1,7 +1,7 @@
 """Ranks joined by gloo, and a script under an order."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from joined_ranks import on_ranks, on_two_ranks
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
+from trainables.runtime.coordinator import Switchboard
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 
@@ -37,3 +38,10 @@ def attempt(tmp_path: Path) -> Callable[..., tuple[Outcome, list[Report]]]:
         return carry_out(place, task, 0, link), link.reports
 
     return run
+
+
+@pytest.fixture
+def switchboard() -> Iterator[Switchboard]:
+    board = Switchboard("127.0.0.1")
+    yield board
+    board.close()

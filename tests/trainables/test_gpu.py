@@ -18,7 +18,6 @@ import torch.distributed as dist
 from trainables import Training, Worker
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import RankStore
-from trainables.runtime import process_state
 from trainables.trainer import fit
 from trainables.zoo.digits import DigitsCNN
 
@@ -186,23 +185,6 @@ def test_a_checkpoint_of_one_device_goes_on_on_the_other(tmp_path, first, second
     assert_close(curve(half), uninterrupted, 1e-6)
 
 
-def test_a_checkpoint_of_a_gpu_is_read_where_there_is_none(tmp_path):
-    worker = on("cuda", until=1, folder=tmp_path, precision="16-mixed")
-    FULL.train(worker)
-    code = (
-        "import sys, torch; from dataclasses import replace; from pathlib import Path;"
-        "from trainables import Saved, Training, Worker; from trainables.zoo.digits import *;"
-        "assert not torch.cuda.is_available();"
-        "worker = Worker.alone(until=2, training=Training(precision='16-mixed'));"
-        "start = Saved(1, sys.argv[1], sys.argv[2], 0);"
-        "DigitsCNN(width=16).train(replace(worker, first=2, start=start));"
-        "print(worker.reports[0].metrics['train/loss'])"
-    )
-    saved = worker.reports[-1].checkpoint
-    loss = float(fresh_process(code, saved.path, saved.checksum, CUDA_VISIBLE_DEVICES=""))
-    assert loss < worker.reports[0].metrics["train/loss"]
-
-
 def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path):
     """AdamW counts on the CPU: the host would wait for a GPU's count, per weight and update."""
     worker = on("cuda", until=1, folder=tmp_path)
@@ -218,16 +200,6 @@ def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path)
 
 
 # What an order leaves behind
-
-
-def test_the_cache_of_torch_is_not_a_leak():
-    torch.zeros(1, device="cuda")
-    before = process_state.baseline()
-    once = torch.ones(GIB, dtype=torch.uint8, device="cuda")
-    del once
-    assert torch.cuda.memory_reserved() >= GIB
-    assert process_state.difference(before, process_state.baseline()) == []
-    torch.cuda.empty_cache()
 
 
 def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
@@ -254,10 +226,6 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
 
 
 # Random numbers
-
-
-def draws() -> list[float]:
-    return torch.rand(4, device="cuda").tolist()
 
 
 def fresh_process(code: str, *arguments: str, **variables: str) -> str:

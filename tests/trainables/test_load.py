@@ -76,16 +76,6 @@ def test_a_file_is_loaded_once_until_it_changes(file):
     assert resolve(f"{file}:Net")().lr == 0.2
 
 
-def test_a_pickled_function_trains(tmp_path):
-    factor = 3
-    content = cloudpickle.dumps(
-        lambda params, worker: worker.report(1, {"x": factor * params["lr"]})
-    )
-    path = tmp_path / f"{hashlib.sha256(content).hexdigest()}.pkl"
-    path.write_bytes(content)
-    assert reported(resolve(f"pickle:{path}"), {"lr": 2.0}) == {"x": 6.0}
-
-
 def test_a_pickle_that_was_changed_is_never_loaded(tmp_path):
     """Loading it could run any code; its name is the SHA-256 of the original content."""
     path = tmp_path / f"{hashlib.sha256(cloudpickle.dumps(len)).hexdigest()}.pkl"
@@ -127,17 +117,6 @@ def test_the_hash_is_that_of_the_source(file, tmp_path):
 def test_fields_take_parameters_and_keep_defaults_where_those_are_inactive():
     metrics = reported(Net, {"lr": 0.5, "width": 64, "training.clip": 1.0})
     assert metrics == {"lr": 0.5, "momentum": 0.9, "width": 64.0}
-
-
-def test_a_function_gets_a_plain_dict_without_training_options():
-    seen = {}
-
-    def train(params, worker):
-        seen.update(params)
-        worker.report(1, {"loss": 0.0})
-
-    reported(train, {"lr": 0.5, "name": None, "training.accumulate": 2})
-    assert seen == {"lr": 0.5, "name": None}
 
 
 def test_a_function_of_another_shape_is_refused():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.modules import evaluating, reshard, restored
+from trainables.modules import evaluating, restored
 
 
 def fail_within(context: AbstractContextManager[None], change: Callable[[], object]) -> None:
@@ -30,10 +30,3 @@ def test_values_are_restored_even_after_an_error():
     with pytest.raises(ValueError, match="here"):
         fail_within(restored(norm.buffers()), lambda: norm(torch.randn(8, 2)))
     assert all(map(torch.equal, norm.buffers(), before))
-
-
-def test_a_model_without_shards_has_nothing_to_free():
-    model = nn.Linear(2, 2)
-    weight = model.weight.clone()
-    reshard(model)
-    assert model.weight.equal(weight)

@@ -65,14 +65,6 @@ def test_an_objective_that_prunes_itself_keeps_its_reports_or_has_diverged():
         attempt(objective, x=0.75)
 
 
-def test_its_own_errors_pass():
-    def objective(trial):
-        raise OSError("no such data")
-
-    with pytest.raises(OSError, match="no such data"):
-        attempt(objective)
-
-
 def test_the_trial_knows_its_number_and_what_was_suggested():
     def objective(trial):
         assert (trial.number, trial.params) == (6, {})

@@ -10,14 +10,6 @@ def draws() -> tuple[float, float, float]:
     return random.random(), float(np.random.random()), torch.rand(()).item()
 
 
-def test_a_seed_fixes_all_generators():
-    seed_all(7)
-    first = draws()
-    assert draws() != first
-    seed_all(7)
-    assert draws() == first
-
-
 def test_purposes_ranks_and_steps_have_seeds_of_their_own():
     seeds = {
         derive(seed, purpose, number)

@@ -1,5 +1,4 @@
 import pickle
-import threading
 
 import pytest
 
@@ -16,17 +15,6 @@ def test_an_except_of_the_user_s_does_not_catch_the_end_of_an_order():
     with pytest.raises(StopTrial) as stopped:
         careful()
     assert stopped.value.reason == "the node goes"
-
-
-def test_a_notice_wakes_who_waits_for_it():
-    notice = Notice()
-    waiting = threading.Thread(target=notice.wait)
-    waiting.start()
-    assert not notice.given
-    notice.give()
-    waiting.join(20)
-    assert not waiting.is_alive()
-    assert notice.given
 
 
 def test_a_copy_in_another_process_has_not_got_this_process_s_notice():

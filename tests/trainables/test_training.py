@@ -5,10 +5,6 @@ import pytest
 from trainables import Training
 
 
-def test_the_default_is_one_rank_in_single_precision():
-    assert Training() == Training("single", "32-true", accumulate=1, clip=None)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -62,11 +62,6 @@ def test_the_folder_of_a_worker_alone_goes_with_its_process(tmp_path):
     assert list(folder.glob("hposvc-*")) == []
 
 
-def test_steps_run_from_first_to_until_inclusive(worker):
-    assert list(worker.steps()) == [1, 2, 3]
-    assert list(replace(worker, first=3).steps()) == [3]
-
-
 @pytest.mark.parametrize(
     ("value", "found"),
     [
@@ -99,11 +94,6 @@ def test_only_a_report_with_all_metrics_of_the_sweep_is_judged(worker):
 def test_a_step_outside_the_order_is_refused(worker, step):
     with pytest.raises(ReportError, match=rf"step is {step!r}; steps left in this order: 1\.\.3"):
         worker.report(step, {"loss": 1.0})
-
-
-def test_an_epoch_counted_from_0_is_told_how_steps_count(worker):
-    with pytest.raises(ReportError, match=r"steps count from 1: report epoch \+ 1, or no step"):
-        worker.report(0, {"loss": 1.0})
 
 
 def test_a_step_is_reported_once_and_in_order(worker):

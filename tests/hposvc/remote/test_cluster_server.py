@@ -18,7 +18,8 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from remote_cluster import HEAD, WORKER, Remote, until
+from remote_cluster import HEAD, WORKER, Remote
+from waiting import until
 
 from cluster.jobs import Jobs
 from hposvc.remote.cluster_server import LABEL, Identity

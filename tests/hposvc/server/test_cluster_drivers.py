@@ -2,6 +2,7 @@
 
 import pytest
 import remote_cluster
+from waiting import until
 
 from cluster.jobs import Jobs
 from hposvc import api
@@ -55,17 +56,17 @@ def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
             def reported():
                 return any(trial.curve for trial in api.load(sweeps, "s").state.trials.values())
 
-            remote_cluster.until(reported, "a report")
+            until(reported, "a report")
             later = ClusterDrivers(sweeps, remote.dashboard)  # of a server that begins
             assert "s" in later.running()
             Jobs.at(remote.dashboard).stop("s")
             go.touch()
             store = sweeps.journal.store
-            remote_cluster.until(lambda: not supervision.supervised(store), "all at rest")
+            until(lambda: not supervision.supervised(store), "all at rest")
         assert api.load(sweeps, "s").phase == "COMPLETED"
         jobs = Jobs.at(remote.dashboard)
         assert jobs.find("s").state == "STOPPED"
-        remote_cluster.until(lambda: jobs.find("s~2").ended, "the end of the job")
+        until(lambda: jobs.find("s~2").ended, "the end of the job")
         assert jobs.find("s~2").state == "SUCCEEDED"
         assert sweeps.journal.find("s").code["trainable"] == "waiting_code.py:train"
         assert api.load(sweeps, "refused").phase == "FAILED"

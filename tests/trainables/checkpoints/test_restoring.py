@@ -34,15 +34,6 @@ def test_everything_comes_back_bit_by_bit_and_trains_on_so(tmp_path):
     assert same(state, again)
 
 
-def test_what_was_trained_before_is_forgotten(tmp_path):
-    checkpoints = saved(tmp_path, beginning := fresh())
-    state = fresh()
-    update(state, 2)
-    restore(read(checkpoints), state)
-    assert same(state, beginning)
-    assert not state.optimizer.state
-
-
 def test_the_orders_values_win_over_the_restored_ones(tmp_path):
     checkpoints = saved(tmp_path, trained(lr=0.1, weight_decay=0.5, betas=(0.8, 0.9)))
     state = fresh(lr=0.003, weight_decay=0.01, betas=(0.9, 0.99))

@@ -3,19 +3,10 @@
 import pytest
 import torch
 from torch import nn
-from training_states import fresh, trained, update
+from training_states import fresh, trained
 
 from trainables.checkpoints.restoring import restore
 from trainables.checkpoints.snapshot import take
-
-
-def test_a_copy_stays_as_it_was_while_training_goes_on():
-    state = trained()
-    copy, before = take(state).copied(), take(state).tensors["model.first.weight"].clone()
-    update(state, 1)
-    assert torch.equal(copy.tensors["model.first.weight"], before)
-    restore(copy, state)
-    assert torch.equal(state.model.first.weight, before)
 
 
 def test_a_checkpoint_that_lacks_an_average_is_refused():

@@ -14,17 +14,6 @@ class Own:
     """An object of a class that a reader does not allow."""
 
 
-TENSORS = {"model.weight": torch.arange(6.0).view(2, 3), "model.count": torch.tensor(7)}
-
-
-def test_what_is_written_comes_back(tmp_path):
-    write(CheckpointSnapshot(TENSORS, {"step": 3, "names": ["a", "b"]}), tmp_path)
-    source = read(tmp_path)
-    assert source.values == {"step": 3, "names": ["a", "b"]}
-    assert source.tensors.keys() == TENSORS.keys()
-    assert all(torch.equal(source.tensors[name], value) for name, value in TENSORS.items())
-
-
 def test_values_stay_in_use_when_the_file_is_gone(tmp_path):
     write(CheckpointSnapshot({}, {"buffer": torch.ones(4)}), tmp_path)
     source = read(tmp_path)

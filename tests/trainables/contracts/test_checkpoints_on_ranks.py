@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, Forgetful
+from tasks import Deep, Forgetful, shared
 from torch import nn
 
 from trainables import Saved, Training, Worker
@@ -57,14 +57,6 @@ def restored(worker: Worker, saved: Saved) -> dict[str, torch.Tensor]:
     start = replace(worker, start=saved, order=2, first=3, until=4, total=4)
     with prepare(Forgetful(), start) as session:
         return whole_state(session)
-
-
-def shared(value: Any, ranks: int = 2) -> Any:
-    """Return rank 0's value."""
-    box = [value]
-    if ranks > 1:
-        dist.broadcast_object_list(box, src=0)
-    return box[0]
 
 
 def saved_by_each(rank: int, folder: Path, names: list[str]) -> dict[str, Any]:

@@ -20,15 +20,6 @@ def found(reports, name="loss"):
     return [(report.step, report.metrics[name]) for report in reports]
 
 
-def test_lines_of_output_make_reports(attempt):
-    script = "for epoch in range(1, 4): print(f'epoch {epoch}: loss={1 / epoch} acc=0.5')"
-    pattern = r"epoch (?P<step>\d+): loss=(?P<loss>\S+) acc=(?P<acc>\S+)"
-    outcome, reports = attempt(script, collect=pattern, until=3)
-    assert outcome.kind == "ended"
-    assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
-    assert reports[0].metrics["acc"] == 0.5
-
-
 def test_every_step_gets_the_checkpoint_that_lay_there_when_its_line_came(attempt):
     """The script goes on and overwrites it; a step that writes none has none."""
     script = """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from tasks import shared
 from torch import Tensor, nn
 
 from trainables import Saved, Training, Worker
@@ -65,14 +65,6 @@ def curve(worker: Worker) -> Curve:
     """Return rank 0's losses; the others report nothing."""
     losses = ("train/loss", "val/loss")
     return [tuple(map(report.metrics.get, losses)) for report in worker.reports if report.metrics]
-
-
-def shared(value: Any, ranks: int) -> Any:
-    """Broadcast rank 0's value."""
-    box = [value]
-    if ranks > 1:
-        dist.broadcast_object_list(box, src=0)
-    return box[0]
 
 
 def trained(worker: Worker, order: int, start: Saved | None = None) -> Worker:

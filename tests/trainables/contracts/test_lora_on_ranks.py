@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from tasks import Deep, curves, learned, losses, resumed
+from tasks import Deep, curves, learned, losses, resumed, shared
 from torch import nn
 
-from trainables import Saved, Training, Worker
+from trainables import Training, Worker
 from trainables.checkpoints.storing import read
 from trainables.lora import LoraOptions, adapt
 from trainables.training_state import precision
@@ -115,10 +114,9 @@ def gone_on(rank: int, folder: Path, base: int) -> list[str]:
         alone = Worker.alone(until=1, folder=folder / name, training=options(name))
         worker = replace(alone, rank=rank, world_size=2, total=2)
         Tuned().train(worker)
-        box = [vars(worker.reports[-1].checkpoint) if rank == 0 else None]
-        dist.broadcast_object_list(box, src=0)
+        start = shared(worker.reports[-1].checkpoint)
         for other in SEVERAL:
-            order = {"order": 2, "first": 2, "until": 2, "start": Saved(**box[0])}
+            order = {"order": 2, "first": 2, "until": 2, "start": start}
             try:
                 again = replace(worker, training=options(other), trial=f"to {other}", **order)
                 Tuned(base=base).train(again)

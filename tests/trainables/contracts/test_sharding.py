@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from counting import SOURCES, TRAINING, VALIDATION, Counting, once
-from hypothesis import given, settings
-from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from trainables import Saved, Training, Worker
 from trainables.data import Batch, Data, MapDataset
-from trainables.parallel.strategies import Strategy, split_batch
 from trainables.storage.checkpoint import Period
 from trainables.worker import LocalLink
 
@@ -126,19 +122,3 @@ def test_a_samples_random_numbers_depend_on_no_rank(on_each):
     assert expected[0] == expected[1]  # of evaluations: a report compares with the one before
     for ranks in (2, 3):
         assert on_each[ranks]["loaded"][3] == pytest.approx(expected, rel=1e-12)
-
-
-@settings(deadline=None)
-@given(
-    samples=some.integers(1, 200),
-    places=some.integers(1, 5),
-    parts=some.integers(1, 9),
-)
-def test_a_batch_is_dealt_out_once_in_as_many_micro_batches_at_each_place(samples, places, parts):
-    dealt = []
-    for place in range(places):
-        own = replace(Worker.alone(folder=Path()), rank=place, world_size=places)
-        dealt.append(split_batch(torch.arange(samples), Strategy(own), parts))
-    assert len({len(micro_batches) for micro_batches in dealt}) == 1
-    positions = torch.cat([part for micro_batches in dealt for part in micro_batches]).tolist()
-    assert sorted(positions) == list(range(samples))

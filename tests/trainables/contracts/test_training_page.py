@@ -5,9 +5,12 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
+import pages
 import pytest
+import reference_page
 from ruamel.yaml import YAML
 from tasks import Deep
 from tolerances import CLOSE
@@ -22,30 +25,13 @@ from trainables.training import WORDS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGE = (DOCS / "training.md").read_text()
-BLOCKS = {
-    language: re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    for language in ("python", "yaml")
-}
+PAGE = pages.read("training.md")
+BLOCKS = {language: pages.blocks("training.md", language) for language in ("python", "yaml")}
 
 sys.path.insert(0, str(DOCS))
 from techniques import BEGIN, END, written  # noqa: E402 - it lies beside the page
 
-
-def rows_of(*headings: str) -> list[list[str]]:
-    """Return the rows of every table with these first headings."""
-    rows, inside = [], False
-    for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|"):
-            inside = False
-        elif cells[: len(headings)] == list(headings):
-            inside = True
-        elif inside and not line.startswith("| ---"):
-            rows.append(cells)
-    return rows
-
-
+rows_of = partial(reference_page.rows, text=PAGE)
 OPTIONS = {cells[0].strip("`"): cells for cells in rows_of("option")}
 NAMED = [name for cells in rows_of("metric") for name in re.findall(r"`([^`]+)`", cells[0])]
 
@@ -88,7 +74,7 @@ def test_what_it_says_beside_training_is_valid(block):
 
 def test_every_option_is_there_once_with_its_default_and_its_words():
     assert OPTIONS.keys() == {field.name for field in fields(Training)}
-    assert len(rows_of("option")) == len(OPTIONS)
+    assert len([*rows_of("option")]) == len(OPTIONS)
     for field in fields(Training):
         _, default, text, source = OPTIONS[field.name]
         value = YAML(typ="safe").load(default.strip("`"))

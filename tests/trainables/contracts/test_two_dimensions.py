@@ -6,7 +6,6 @@ import pytest
 from tasks import Deep, resumed
 
 from trainables import Training
-from trainables.combinations import refusals
 
 EXACT = Training("fsdp", "64-true", tensor_parallel=2)
 
@@ -18,9 +17,3 @@ def test_two_dimensions_with_dropout_go_on_bit_by_bit(on_ranks, tmp_path):
     uninterrupted, resumed_reports = rank_0[0]
     assert len(uninterrupted) == 4
     assert resumed_reports == uninterrupted
-
-
-def test_ranks_that_make_no_rectangle_are_refused():
-    [(option, reason)] = refusals(replace(EXACT, tensor_parallel=4), 6)
-    assert option == "tensor_parallel"
-    assert "no multiple of it" in reason

@@ -104,20 +104,6 @@ def test_random_numbers_depend_on_seed_and_position_alone(opened):
     assert tuple(column.item() for column in unplanned.batch(torch.tensor([5]))) == first[5]
 
 
-@pytest.mark.parametrize(
-    ("sample", "message"),
-    [
-        (lambda position: {"x": 1}, r"the sample at 4 holds a dict; give a tensor"),
-        (lambda position: torch.zeros(position), r"samples at 4 to 6 .* give all the same shapes"),
-    ],
-)
-def test_samples_that_make_no_batch_are_named(opened, sample, message):
-    source = opened(MapDataset(sample, length=9))
-    source.plan([torch.tensor([4, 5, 6])], 0)
-    with pytest.raises((TypeError, ValueError), match=message):
-        source.batch(torch.tensor([4, 5, 6]))
-
-
 @dataclass(frozen=True)
 class Ending(Counting):
     """A task failing in the middle of its second evaluation."""

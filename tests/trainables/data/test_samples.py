@@ -12,16 +12,6 @@ def noisy(position):
     return torch.rand(2, dtype=torch.float64), position
 
 
-def test_a_sample_s_random_numbers_depend_on_the_seed_and_its_position_alone():
-    samples = Samples(noisy, None)
-    together, _ = samples[5, [0, 1, 2]]
-    alone, [position] = samples[5, [2]]
-    assert torch.equal(together[2], alone[0])
-    assert position == 2
-    assert not torch.equal(samples[6, [2]][0], alone)
-    assert len(torch.unique(together)) == together.numel()
-
-
 def test_batches_made_here_leave_the_generators_as_they_were():
     torch.manual_seed(1)
     expected = torch.rand(1)

@@ -8,14 +8,6 @@ from trainables.data import Data, Tensors, TokenFile, Tokens
 from trainables.dataset import DataSet
 
 
-def test_a_batch_is_the_samples_at_the_positions():
-    source = Tensors(torch.arange(5) * 10, torch.arange(5.0).reshape(5, 1))
-    numbers, rows = source.batch(torch.tensor([3, 0]))
-    assert numbers.tolist() == [30, 0]
-    assert rows.tolist() == [[3.0], [0.0]]
-    assert len(source) == 5
-
-
 @pytest.mark.parametrize(
     "other",
     [

@@ -64,15 +64,6 @@ def test_documents_are_encoded_once(tmp_path):
     assert bytes(file.read().astype(np.uint8)) == b"ab\0c\0"
 
 
-def build(folder: Path, calls: Path) -> None:
-    def encode(number: int) -> list[int]:
-        with calls.open("a") as file:
-            file.write(f"{number}\n")
-        return [number] * 1000
-
-    TokenFile.build(folder / "tokens", range(50), encode, 50)
-
-
 def test_a_file_of_something_else_is_refused(tmp_path):
     file = written(tmp_path, [[1, 2, 3]])
     with pytest.raises(ValueError, match="has a vocabulary of 256, not 300"):

@@ -7,34 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from forecasts import found
+from forecasts import Wide, found
 from torch import nn
 
-from trainables import Data, Task, Tensors, Training
+from trainables import Training
 from trainables.memory_estimation.forecast import adapted_to_ranks, variants
 from trainables.memory_estimation.memory_tracker import CannotForecast
 from trainables.vmapped.refusals import Unbatchable
-
-
-@dataclass(frozen=True)
-class Wide(Task):
-    """A sequence of equal layers."""
-
-    batch: int = 64
-    width: int = 256
-    layers: int = 4
-    dropout: float = 0.0
-
-    def build_model(self):
-        parts = [nn.Linear(self.width, self.width), nn.ReLU(), nn.Dropout(self.dropout)]
-        return nn.Sequential(*(part for _ in range(self.layers) for part in parts))
-
-    def load_data(self):
-        samples = Tensors(torch.zeros(8, self.width))
-        return Data(samples, samples)
-
-    def compute_losses(self, model, batch):
-        return model(batch[0]).square()
 
 
 class Shifting(nn.Linear):

@@ -9,74 +9,10 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 from trainables.optim.schedules import (
-    DECAY,
     PATIENCE,
     SHRINK,
-    START,
     Plateau,
-    ScheduleName,
-    factor,
-    scale_lr,
 )
-
-UPDATES = 200
-
-
-def by_torch(schedule, **options) -> list[float]:
-    """Return the learning rates of torch's schedule for a rate of 1."""
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    scheduler = schedule(optimizer, **options)
-    rates = []
-    for update in range(UPDATES):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        if update + 1 < UPDATES:
-            scheduler.step()
-    return rates
-
-
-def ours(name: ScheduleName, warmup: float, last: int = UPDATES) -> list[float]:
-    return [factor(name, update / last, warmup) for update in range(UPDATES)]
-
-
-def test_linear_is_that_of_torch():
-    options = {"start_factor": 1.0, "end_factor": 0.0, "total_iters": UPDATES}
-    assert ours("linear", 0.0) == pytest.approx(by_torch(lr_scheduler.LinearLR, **options))
-
-
-def test_a_warm_up_is_that_of_torch():
-    options = {"start_factor": START, "total_iters": 50}
-    assert ours("constant", 0.25) == pytest.approx(by_torch(lr_scheduler.LinearLR, **options))
-
-
-def test_cosine_is_that_of_torch():
-    expected = by_torch(lr_scheduler.CosineAnnealingLR, T_max=UPDATES)
-    assert ours("cosine", 0.0) == pytest.approx(expected)
-
-
-def test_polynomial_is_that_of_torch_with_power_2():
-    expected = by_torch(lr_scheduler.PolynomialLR, total_iters=UPDATES, power=2)
-    assert ours("polynomial", 0.0) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("warmup", [0.0, 0.1])
-def test_one_cycle_is_that_of_torch(warmup):
-    last = UPDATES - 1  # torch's last update is at the end, and its rise ends one before its share
-    rise = ((warmup or 0.3) * last + 1) / UPDATES
-    options = {"max_lr": 1.0, "total_steps": UPDATES, "pct_start": rise}
-    expected = by_torch(lr_scheduler.OneCycleLR, **options, final_div_factor=math.inf)
-    assert ours("one_cycle", warmup, last) == pytest.approx(expected, abs=1e-12)
-
-
-def test_wsd_is_constant_until_its_last_part():
-    assert factor("wsd", 1 - DECAY, 0.05) == 1
-    assert factor("wsd", 1 - DECAY / 2, 0.05) == pytest.approx(1 - math.sqrt(0.5))
-
-
-@pytest.mark.parametrize(("rule", "expected"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
-def test_the_rate_follows_the_batch(rule, expected):
-    assert scale_lr(rule, 1024, 256) == expected
-    assert scale_lr(rule, 256, 256) == 1.0
 
 
 @given(st.lists(st.integers(1, 9), max_size=80))

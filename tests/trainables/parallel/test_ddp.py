@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from two_ranks import started
 
 from trainables import Training
-from trainables.combinations import refusals
 from trainables.data import Batch
 
 EXACT = Training("ddp", "64-true")
@@ -54,33 +53,6 @@ def bf16_refused(rank: int) -> str:
 def test_a_compression_that_the_ranks_devices_lack_is_refused(on_two_ranks):
     message = "training.gradient_compression is bf16, but only NCCL adds bf16 up, on GPUs; "
     assert on_two_ranks(bf16_refused) == [f"{message}choose fp16 or powersgd"] * 2
-
-
-@pytest.mark.parametrize(
-    ("training", "option", "reason"),
-    [
-        (
-            Training("ddp", "16-mixed", gradient_compression="powersgd"),
-            "gradient_compression",
-            "an overflow",
-        ),
-        (
-            Training("ddp", gradient_compression="fp16", deterministic=True),
-            "gradient_compression",
-            "travel as they",
-        ),
-        (
-            Training("fsdp", gradient_compression="fp16"),
-            "gradient_compression",
-            "only DDP's gradients",
-        ),
-        (Training("local_sgd", sync_batchnorm=True), "sync_batchnorm", "share each batch"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_it_starts(training, option, reason):
-    (refusal,) = refusals(training, 2)
-    assert refusal[0] == option
-    assert reason in refusal[1]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from tasks import Deep, Forgetful, Generating, Headed, Penalized, losses, refusals, resumed
+from tasks import Deep, Forgetful, Generating, Headed, Penalized, losses, refusals, resumed, shared
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -61,13 +60,6 @@ def of(rank: int, training: Training, folder: Path | None = None, **options: Any
     """Return the worker of this rank of two."""
     worker = Worker.alone(until=2, folder=folder, training=training)
     return replace(worker, rank=rank, world_size=2, total=4, **options)
-
-
-def shared(value: Any) -> Any:
-    """Broadcast rank 0's value."""
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
 
 
 def state_of(task: Task, worker: Worker) -> dict[str, Tensor]:

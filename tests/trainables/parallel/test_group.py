@@ -17,42 +17,6 @@ from trainables.parallel.group import (
     timeout_of,
 )
 
-# Leaves at once, as a rank does: see ../conftest.py.
-PEER = """
-import os, sys
-import torch
-import torch.distributed as dist
-from trainables.parallel.group import RankStore
-
-meeting = RankStore.join("127.0.0.1", int(sys.argv[1]), 1, 2, False)
-for order in (1, 2):
-    with meeting.group(order):
-        dist.all_reduce(torch.ones(1))
-    meeting.wait_for_report(order, 0)
-os._exit(0)
-"""
-
-
-@pytest.mark.full
-def test_each_order_has_a_group_of_its_own_at_one_store():
-    import torch
-    import torch.distributed as dist
-
-    rank_store = RankStore.open("127.0.0.1", 2, False)
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", PEER, str(rank_store.port)]
-    with subprocess.Popen(command, env=environment, cwd=root) as peer:
-        for order in (1, 2):
-            ones = torch.ones(1)
-            with rank_store.group(order):
-                dist.all_reduce(ones)
-            assert ones.item() == 2
-            assert not dist.is_initialized()
-            rank_store.publish_report(order, 0, "1 go")
-        assert peer.wait(timeout=60) == 0
-
-
 # As on GPUs, but for the backend itself: gloo stands in for NCCL.
 STAND_IN = """
 import os, sys

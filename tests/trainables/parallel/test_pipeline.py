@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tasks import Attentive, Deep, Normed, learned, runs_of
+from tasks import Decoded, Deep, Normed, learned, runs_of
 from torch import Tensor, nn
 
 from trainables import Training, Worker
-from trainables.combinations import refusals
 from trainables.data import Batch, Tensors
 from trainables.parallel.microbatches import MicroBatches
 from trainables.parallel.stages import shard_layers
@@ -137,7 +136,7 @@ class Given(Deep):
 
 def test_models_that_are_no_row_of_layers_are_refused():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
-    assert "the model is a Attending" in refused(Attentive())
+    assert "the model is a Decoding" in refused(Decoded())
     assert "only 1 of the model's layers" in refused(Given(model=nn.Sequential(first, nn.ReLU())))
     assert "a layer stands in the model twice" in refused(Given(model=nn.Sequential(first, first)))
     second.weight = first.weight
@@ -173,18 +172,3 @@ def test_parts_are_filled_up_to_one_size():
 def test_calls_that_cannot_be_passed_on_are_refused(compute, message):
     with pytest.raises(ValueError, match=message):
         passed(compute, 2, 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [
-        ({"accumulate": 1}, "accumulate"),
-        ({"accumulate": 3, "pipeline_schedule": "interleaved"}, "accumulate"),
-        ({"clip": 0.1, "clip_by": "adaptive"}, "clip_by"),
-        ({"layer_decay": 0.9, "optimizer": "adamw"}, "layer_decay"),
-        ({"log_layers_every": 1}, "log_layers_every"),
-        ({"sync_batchnorm": True}, "sync_batchnorm"),
-    ],
-)
-def test_options_that_a_pipeline_cannot_obey_are_refused(options, option):
-    assert [name for name, _ in refusals(replace(EXACT, **options), 2)] == [option]

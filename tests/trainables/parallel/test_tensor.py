@@ -17,7 +17,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from trainables import Training
-from trainables.combinations import refusals
 from trainables.parallel import plan
 from trainables.parallel.tensor import split_layers, sync_replicated
 
@@ -161,12 +160,6 @@ def test_a_weight_that_some_ranks_do_not_use_is_named(on_two_ranks):
     """Its optimizer would update it on some ranks only, and the model would be two."""
     named = "tensor parallelism: some ranks found a gradient of 8.scale"
     assert on_two_ranks(trained_or_told) == [["trained", "trained", named, named]] * 2
-
-
-def test_an_optimizer_that_cannot_train_shared_weights_is_refused():
-    [(option, reason)] = refusals(replace(EXACT, optimizer="adafactor"), 2)
-    assert option == "optimizer"
-    assert "weights that ranks share" in reason
 
 
 def refused(model: nn.Module, found: Any, ranks: int = 2) -> str:

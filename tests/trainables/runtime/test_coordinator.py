@@ -1,21 +1,19 @@
 """A coordinator and its ranks over real sockets. If these fail, orders are lost or never end."""
 
-import queue
 import select
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from coordinated import WAIT_S, Slot
 
 from trainables import listener
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.wire import (
     Call,
     CheckpointSaved,
@@ -28,42 +26,6 @@ from trainables.runtime.wire import (
     connect,
 )
 from trainables.storage.checkpoint import Saved
-
-WAIT_S = 20
-
-
-@pytest.fixture
-def switchboard():
-    board = Switchboard("127.0.0.1")
-    yield board
-    board.close()
-
-
-class Slot:
-    """A coordinator, its messages, and the test's ends of its ranks' connections."""
-
-    def __init__(self, switchboard, world_size, stall_s=600.0):
-        self.said = queue.Queue()
-        self.leader = Coordinator(world_size, self.said.put, stall_s)
-        switchboard.connect("s/slot-1", self.leader)
-        self.call = switchboard.call("s/slot-1")
-        self.world_size = world_size
-
-    @contextmanager
-    def ranks(self):
-        connections = [connect(self.call) for _ in range(self.world_size)]
-        for rank, connection in enumerate(connections):
-            connection.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
-        assert self.next() == Ready()
-        assert [connection.recv() for connection in connections] == [
-            ("127.0.0.1", 7)
-        ] * self.world_size
-        yield connections
-        for connection in connections:
-            connection.close()
-
-    def next(self):
-        return self.said.get(timeout=WAIT_S)
 
 
 def order(number=1, until=9, milestones=()):

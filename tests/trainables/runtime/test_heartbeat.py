@@ -2,13 +2,9 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from trainables import Worker
-from trainables.runtime.heartbeat import LivenessSignals
 
 ROOT = Path(__file__).parents[3]
 FORKS = """
@@ -125,30 +121,6 @@ def test_a_rank_is_watched_where_nobody_counts_what_it_reads(log):
     text = f"import psutil\ndel psutil.Process.io_counters\n{LIVES}"
     assert len(run(text, log, "beats").split()) >= 5
     assert "Timeout" not in log.read_text()
-
-
-def test_a_beat_costs_less_than_a_microsecond():
-    worker = Worker.alone()
-    worker.link = Speaker()
-    best = min(timed(worker.beat) for _ in range(5))
-    assert best < 1e-6
-
-
-class Speaker:
-    """As a rank's link has it."""
-
-    def __init__(self):
-        self.signs = LivenessSignals()
-
-    def beat(self):
-        self.signs.beat()
-
-
-def timed(beat, calls=10_000):
-    began = time.perf_counter()
-    for _ in range(calls):
-        beat()
-    return (time.perf_counter() - began) / calls
 
 
 def test_what_prints_is_at_work_though_its_output_goes_through_a_filter(tmp_path, log):

@@ -37,41 +37,36 @@ def test_disabled_attention_kernels_and_flushed_denormals_are_seen():
 
 
 @pytest.mark.full
-def test_settings_of_the_compiler_are_seen_once_it_is_imported():
-    code = (
-        "import torch; from trainables.runtime import process_state;"
-        "seen = lambda: print(process_state.difference(before, process_state.baseline()));"
-        "before = process_state.baseline();"
-        "torch.compile(torch.sin, backend='eager')(torch.ones(3));"
-        "seen(); before = process_state.baseline();"
-        "torch._dynamo.config.recompile_limit = 3;"
-        "seen()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "[]",
-        "['torch _dynamo.config.recompile_limit: was 8, is 3']",
-    ]
-
-
-@pytest.mark.full
-def test_settings_changed_by_the_order_that_imports_the_compiler_are_seen():
-    code = (
-        "import torch; from trainables.runtime import process_state;"
-        "before = process_state.baseline();"
-        "import torch._inductor.config, torch._dynamo.config;"
-        "after = process_state.baseline();"
-        "print(process_state.difference(before, after));"
-        "torch._inductor.config.max_autotune = True;"
-        "torch._dynamo.config.recompile_limit = 3;"
-        "print(process_state.difference(before, process_state.baseline()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "[]",
-        "['torch _dynamo.config.recompile_limit: was 8, is 3', "
-        "'torch _inductor.config.max_autotune: was False, is True']",
-    ]
+@pytest.mark.parametrize(
+    ("begins", "imports", "changes", "seen"),
+    [
+        (
+            "",
+            "torch",
+            "torch.set_default_dtype(torch.float64)",
+            ["torch default dtype: was torch.float32, is torch.float64"],
+        ),
+        (
+            "import torch",
+            "torch._inductor.config, torch._dynamo.config",
+            "torch._inductor.config.max_autotune = True; torch._dynamo.config.recompile_limit = 3",
+            [
+                "torch _dynamo.config.recompile_limit: was 8, is 3",
+                "torch _inductor.config.max_autotune: was False, is True",
+            ],
+        ),
+    ],
+    ids=["torch", "the compiler"],
+)
+def test_an_import_is_clean_and_a_setting_that_its_order_changes_is_not(
+    begins, imports, changes, seen
+):
+    shows = "print(process_state.difference(before, process_state.baseline()))"
+    lines = [begins, "from trainables.runtime import process_state"]
+    lines += ["before = process_state.baseline()", f"import {imports}", shows, changes, shows]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", f"{seen}"]
 
 
 def test_every_torch_global_is_seen():
@@ -100,22 +95,6 @@ def test_every_torch_global_is_seen():
         torch.set_float32_matmul_precision("highest")
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = False
-
-
-@pytest.mark.full
-def test_importing_torch_is_clean_and_changing_it_at_once_is_not():
-    code = (
-        "from trainables.runtime import process_state;"
-        "before = process_state.baseline(); import torch;"
-        "print(process_state.difference(before, process_state.baseline()));"
-        "torch.set_default_dtype(torch.float64);"
-        "print(process_state.difference(before, process_state.baseline()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "[]",
-        "['torch default dtype: was torch.float32, is torch.float64']",
-    ]
 
 
 def test_a_thread_that_would_keep_the_process_alive_is_named():
@@ -159,12 +138,6 @@ def test_a_child_process_is_named_until_it_is_gone():
         child.kill()
         child.wait()
     assert found(before) == []
-
-
-def test_a_child_process_is_named_on_macos_too(monkeypatch):
-    """There os.waitid comes with Python 3.13."""
-    monkeypatch.delattr(os, "waitid")
-    test_a_child_process_is_named_until_it_is_gone()
 
 
 def test_environment_and_folder_are_named_and_put_back(tmp_path, monkeypatch):

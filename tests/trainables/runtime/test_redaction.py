@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import tracemalloc
 from contextlib import suppress
 
 import psutil
@@ -106,21 +105,6 @@ def processes():
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             yield process.open_files()
-
-
-@pytest.mark.full
-def test_a_long_secret_takes_no_more_memory_than_it_is_long():
-    """A file with certificates, say."""
-    secret = "".join(map(chr, (33 + number * 7 % 90 for number in range(100_000))))
-    tracemalloc.start()
-    try:
-        assert filtered([secret], b"a" + secret[:500].encode(), secret[500:].encode() + b"b") == (
-            f"a{BLOT}b".encode()
-        )
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 300 * len(secret)  # the pattern takes 150
 
 
 def test_the_filter_ends_if_the_rank_dies_before_it_told_the_secrets():

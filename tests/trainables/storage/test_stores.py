@@ -208,14 +208,3 @@ def test_ranks_without_a_common_disk_go_on_from_a_store(
     again = replace(worker, order=2, first=2, start=kept[1])
     (resumed, _), _ = on_two_ranks(trained, Forgetful(), again, reach)
     assert resumed == losses[1:]
-
-
-@pytest.mark.full
-def test_one_rank_reads_what_several_have_put_there(on_two_ranks, store, reach, tmp_path):
-    alone = Worker.alone(until=2, folder=tmp_path, training=Training("fsdp", "64-true"))
-    worker = replace(alone, world_size=2, storage=store)
-    (losses, kept), _ = on_two_ranks(trained, Deep(), worker, reach)
-    single = Training(precision="64-true")
-    again = replace(worker, world_size=1, order=2, first=2, start=kept[1], training=single)
-    [loss], _ = trained(0, Deep(), again, reach)
-    assert loss == pytest.approx(losses[1], abs=1e-12)

@@ -12,19 +12,6 @@ def filled(folder, text="weights"):
     return folder
 
 
-def test_a_scratch_folder_is_moved_and_any_other_copied(tmp_path):
-    one, own = writer(tmp_path / "s"), tmp_path / "own"
-    own.mkdir()
-    scratch = filled(one.scratch())
-    saved = one.keep(3, 0, scratch)
-    assert not scratch.exists()
-    assert saved.path == f"{tmp_path / 's' / 't0003' / '7-3'}"
-    copied = one.keep(4, 12, filled(own))
-    assert own.exists()
-    assert copied.path.endswith("t0003/7-4.12")
-    assert (copied.step, copied.within) == (4, 12)
-
-
 def test_what_is_shared_outlives_the_rank_that_made_it(tmp_path):
     one, other = writer(tmp_path), writer(tmp_path, rank=1)
     shared = one.share(filled(other.scratch()))

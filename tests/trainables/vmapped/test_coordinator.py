@@ -1,57 +1,21 @@
 """A coordinator of several orders, over real sockets. If these fail, orders are mixed up."""
 
-import queue
-from contextlib import contextmanager
-
 import pytest
+from coordinated import Slot
 
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import (
     Beat,
     CheckpointSaved,
-    Hello,
     Leave,
     PreemptionNotice,
     PreemptionStarted,
-    Ready,
-    connect,
 )
 from trainables.storage.checkpoint import Saved
 from trainables.vmapped.coordinator import BatchCoordinator
 from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer
-
-WAIT_S = 20
-
-
-@pytest.fixture
-def switchboard():
-    board = Switchboard("127.0.0.1")
-    yield board
-    board.close()
-
-
-class Slot:
-    """A coordinator, its messages, and the test's end of its rank's connection."""
-
-    def __init__(self, switchboard, stall_s=600.0):
-        self.said = queue.Queue()
-        self.leader = BatchCoordinator(self.said.put, stall_s)
-        switchboard.connect("s/slot-1", self.leader)
-        self.call = switchboard.call("s/slot-1")
-
-    @contextmanager
-    def rank(self):
-        with connect(self.call) as line:
-            line.send(Hello("s/slot-1", 0, ("127.0.0.1", 7)))
-            assert self.next() == Ready()
-            assert line.recv() == ("127.0.0.1", 7)
-            yield line
-
-    def next(self):
-        return self.said.get(timeout=WAIT_S)
 
 
 def order(number, until=9, milestones=()):
@@ -63,8 +27,8 @@ def report(number, step):
 
 
 def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboard):
-    slot = Slot(switchboard)
-    with slot.rank() as rank:
+    slot = Slot(switchboard, 1, BatchCoordinator)
+    with slot.ranks() as (rank,):
         for number in (1, 2):
             slot.leader.carry_out(order(number, milestones=(2,)))
             assert rank.recv() == order(number, milestones=(2,))
@@ -79,8 +43,8 @@ def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboa
 
 
 def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
-    slot = Slot(switchboard)
-    with slot.rank() as rank:
+    slot = Slot(switchboard, 1, BatchCoordinator)
+    with slot.ranks() as (rank,):
         slot.leader.carry_out(order(1))
         slot.leader.carry_out(order(2))
         rank.send(Outcome(1, "diverged", "too far", ("a thread",)))
@@ -98,8 +62,8 @@ def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
 
 
 def test_a_stop_is_told_at_once(switchboard):
-    slot = Slot(switchboard)
-    with slot.rank() as rank:
+    slot = Slot(switchboard, 1, BatchCoordinator)
+    with slot.ranks() as (rank,):
         slot.leader.carry_out(order(1))
         rank.recv()
         slot.leader.decide(1, "stop")
@@ -109,8 +73,8 @@ def test_a_stop_is_told_at_once(switchboard):
 
 @pytest.mark.full
 def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
-    slot = Slot(switchboard, stall_s=1.0)
-    with slot.rank() as rank:
+    slot = Slot(switchboard, 1, BatchCoordinator, 1.0)
+    with slot.ranks() as (rank,):
         slot.leader.carry_out(order(1))
         slot.leader.carry_out(order(2))
         rank.send(Beat(ALL_ORDERS))
@@ -123,8 +87,8 @@ def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
 @pytest.mark.parametrize("told", ["by its machine", "by whoever leads"])
 def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, told):
     """Notice is short, and a rung may wait for others: the trial gets the decision elsewhere."""
-    slot = Slot(switchboard)
-    with slot.rank() as rank:
+    slot = Slot(switchboard, 1, BatchCoordinator)
+    with slot.ranks() as (rank,):
         for number in (1, 2):
             slot.leader.carry_out(order(number, milestones=(1,)))
             rank.recv()

@@ -4,54 +4,42 @@ If these fail, trials of a sweep with training.trials_per_process get others' re
 others along.
 """
 
-import os
-import pickle
-import queue
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import two_ranks
 from small import EXACT, Small
+from two_ranks import Slot
 
 from trainables import Worker
 from trainables.link import Report
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
-from trainables.runtime.coordinator import Switchboard
+from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.wire import (
     CheckpointSaved,
     DataDeclared,
     OrderPlaced,
     PreemptionStarted,
-    Ready,
 )
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
 from trainables.vmapped.coordinator import BatchCoordinator
 
-ROOT = Path(__file__).parents[3]
-WAIT_S = 120
+SEED = 5
 LONG = 3000  # epochs: nobody waits for the last
-RANK = """
-import os, pickle, sys
-from trainables.runtime.ranks import Rank
-place, call = pickle.load(open(sys.argv[1], "rb"))
-Rank(0, place).serve(call)
-os._exit(0)
-"""
 
 
-class Slot:
-    """The process of a slot, and the messages of its coordinator."""
+class BatchSlot(Slot):
+    """The process of a slot that trains several orders at once."""
 
-    def __init__(self, leader, said, place, rank):
-        self.leader, self.said, self.place, self.number = leader, said, place, 0
-        self.rank = rank
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.kept, self.leaving = {}, []  # the last checkpoint that came without a report
+
+    @staticmethod
+    def lead(place, say):
+        return BatchCoordinator(say, place.stall_s)
 
     def start(self, params, start=None, until=3, milestones=()):
         self.number += 1
@@ -65,7 +53,7 @@ class Slot:
         """Return the reports and the end of each of these orders."""
         reports, ends = {order: [] for order in orders}, {}
         while ends.keys() != set(orders):
-            message = self.said.get(timeout=WAIT_S)
+            message = self.next_message()
             if isinstance(message, Outcome):
                 ends[message.order] = message
             elif isinstance(message, Report):
@@ -81,32 +69,12 @@ class Slot:
         return [(reports[order], ends[order]) for order in orders]
 
 
-@contextmanager
 def started(folder, **changes):
-    """A slot of four trials at once."""
-    place = SlotConfig(
-        trainable=f"{ROOT / 'tests' / 'support' / 'small.py'}:Small",
-        training=Training(precision="64-true", trials_per_process=4),
-        metrics=("val/loss",),
-        total=3,
-        every=1,
-        seed=5,
-        folder=folder / "sweep",
-    )
-    place = replace(place, **changes)
-    board, messages = Switchboard("127.0.0.1"), queue.Queue()
-    board.connect("s", leader := BatchCoordinator(messages.put, place.stall_s))
-    (folder / "rank").write_bytes(pickle.dumps((place, board.call("s"))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RANK, str(folder / "rank")]
-    rank = subprocess.Popen(command, cwd=ROOT, env=environment)
-    try:
-        assert messages.get(timeout=WAIT_S) == Ready()
-        yield Slot(leader, messages, place, rank)
-    finally:
-        rank.kill()
-        rank.wait()
-        board.close()
+    """Start a slot of four trials at once."""
+    training = Training(precision="64-true", trials_per_process=4)
+    given = {"trainable": "small:Small", "training": training, "metrics": ("val/loss",)}
+    given |= {"world_size": 1, "seed": SEED}
+    return two_ranks.started(folder, kind=BatchSlot, **given, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +84,9 @@ def slot(tmp_path_factory):
         yield slot
 
 
-def alone(slot, order, params):
+def alone(order, params):
     """Return the validation losses of the same trial in a process of its own."""
-    worker = Worker.alone(until=3, seed=slot.place.seed * 1_000_003 + order, training=EXACT)
+    worker = Worker.alone(until=3, seed=SEED * 1_000_003 + order, training=EXACT)
     Small(**params).train(worker)
     return [report.metrics["val/loss"] for report in worker.reports]
 
@@ -136,7 +104,7 @@ def test_more_orders_than_train_at_once_come_to_what_they_come_to_alone(slot):
         assert end.kind == "ended"
         assert end.clean
         assert not end.leaks
-        assert losses(reports) == pytest.approx(alone(slot, order, params), rel=1e-12)
+        assert losses(reports) == pytest.approx(alone(order, params), rel=1e-12)
         assert reports[-1].checkpoint is not None
 
 
@@ -193,11 +161,11 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
         orders = [slot.start(values, until=LONG) for values in params]
         last = {}
         while last.keys() != set(orders):
-            message = slot.said.get(timeout=WAIT_S)
+            message = slot.next_message()
             if isinstance(message, Report):
                 last[message.order] = message.step
         if told == "SIGTERM":
-            slot.rank.send_signal(signal.SIGTERM)
+            slot.ranks[0].send_signal(signal.SIGTERM)
         else:
             slot.leader.leave("Ray drains the node")
         results = slot.finish(*orders)
@@ -215,7 +183,7 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
         order = other.start(params[0], start=slot.kept[1], until=steps)
         [(reports, end)] = other.finish(order)
     assert end.kind == "ended"
-    worker = Worker.alone(until=LONG, seed=5 * 1_000_003 + 1, training=EXACT)
+    worker = Worker.alone(until=LONG, seed=SEED * 1_000_003 + 1, training=EXACT)
     worker.until = steps
     Small(**params[0]).train(worker)
     uninterrupted = [report.metrics["val/loss"] for report in worker.reports]
@@ -227,7 +195,7 @@ def test_an_order_that_comes_while_the_process_is_to_end_is_given_back(tmp_path)
     """The order arrives too late: it has nothing to save, and must not begin to train."""
     with started(tmp_path, every=LONG, total=LONG) as slot:
         first = slot.start({"lr": 0.01}, until=LONG)
-        slot.said.get(timeout=WAIT_S)
+        slot.next_message()
         slot.leader.leave("Ray drains the node")
         late = slot.start({"lr": 0.02}, until=LONG)
         [_, (reports, end)] = slot.finish(first, late)
