@@ -3,7 +3,6 @@
 from hposvc.state.estimates import of_best
 from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState
 from hposvc.text import number, value_text
 
 MOST_FRONT = 5  # trials of a front that are named
@@ -38,7 +37,7 @@ def headline(state: SweepState) -> str:
         return f"{state.state.lower()}, no trial has a value"
     if len(best) > 1:
         return f"{len(best)} trials that none beats, of {len(state.trials)}"
-    return f"{trialtrial_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
+    return f"{trial_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
 
 
 def _cost(state: SweepState) -> str:
