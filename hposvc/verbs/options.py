@@ -1,4 +1,4 @@
-"""What several verbs share: options and arguments, and the sweeps that these name."""
+"""Options and arguments of several verbs, and the sweeps that these name."""
 
 import json
 import os
