@@ -153,17 +153,16 @@ def _examine_server(server: ServedSweeps) -> Iterator[Check]:
 
 def _packages() -> Check:
     """Check that our packages are the ones imported: another `cluster` may come before ours."""
-    homes = {name: _import_folder(name) for name in PACKAGES}
+    homes = {}
+    for name in PACKAGES:
+        spec = find_spec(name)
+        origin = None if spec is None else spec.origin
+        homes[name] = str(Path(origin).parents[1]) if origin else "no place"
     if len(set(homes.values())) == 1:
         return Check("packages", "ok", f"all four in {homes['hposvc']}")
     places = ", ".join(f"{name} in {home}" for name, home in homes.items())
     remedy = "uninstall or rename the package of the same name, or start from another folder"
     return Check("packages", "fail", places, remedy)
-
-
-def _import_folder(name: str) -> str:
-    spec = find_spec(name)
-    return "no place" if spec is None or not spec.origin else str(Path(spec.origin).parents[1])
 
 
 def _versions() -> Iterator[Check]:
@@ -245,7 +244,7 @@ def _home_checks(home: Home) -> Iterator[Check]:
     try:
         sweeps = Sweeps.open(home.path)
         sweeps.journal.store.check(deep=True)
-        drivers = list(_dead_drivers(sweeps))
+        dead = [row.id for row in sweeps.journal.sweeps() if sweeps.driver_of(row) == "dead"]
     except DamagedJournal as error:
         yield _damaged(home, error)
         return
@@ -254,7 +253,9 @@ def _home_checks(home: Home) -> Iterator[Check]:
         yield Check("journal", "fail", str(error), remedy)
         return
     yield Check("journal", "ok", str(sweeps.journal.store))
-    yield from drivers
+    for sweep in dead:
+        remedy = f"hposvc resume {sweep}, or hposvc stop {sweep}"
+        yield Check("sweep", "warn", f"{sweep}: its driver died", remedy)
 
 
 def _damaged(home: Home, error: DamagedJournal) -> Check:
@@ -270,13 +271,6 @@ def _damaged(home: Home, error: DamagedJournal) -> Check:
         f"sqlite3 {file} .recover | sqlite3 NEW; then NEW in place of {file.name}, and no -wal"
     )
     return Check("journal", "fail", f"{damage}; {remains}", remedy)
-
-
-def _dead_drivers(sweeps: Sweeps) -> Iterator[Check]:
-    for row in sweeps.journal.sweeps():
-        if sweeps.driver_of(row) == "dead":
-            remedy = f"hposvc resume {row.id}, or hposvc stop {row.id}"
-            yield Check("sweep", "warn", f"{row.id}: its driver died", remedy)
 
 
 def _mlflow(home: Home) -> Check:
