@@ -140,11 +140,12 @@ class Board:
             self._last_cell(trial),
         ]
         line = Text(self._line(cells, width))
-        starts = self._starts(width)
         if best:
             line.stylize("bold green")
         elif not selected:
-            line.stylize(COLOURS.get(shown, ""), starts[1], starts[2])
+            first, second, *_ = self._widths()
+            start, end = min(width, first + 1), min(width, first + second + 2)
+            line.stylize(COLOURS.get(shown, ""), start, end)
         if selected:
             line.stylize("reverse")
         return line
@@ -163,12 +164,6 @@ class Board:
         longest = trial_name(len(self.state.trials))
         metrics = [max(9, min(12, len(metric.name))) for metric in spec.objectives[:VALUES]]
         return [len(longest) + 5, 11, max(5, len(unit)), *metrics, WIDTH, 7]
-
-    def _starts(self, width: int) -> list[int]:
-        starts = [0]
-        for size in self._widths():
-            starts.append(min(width, starts[-1] + size + 1))
-        return starts
 
     def _line(self, cells: Sequence[str], width: int) -> str:
         """Return cells in their columns, figures to the right, cut to the width of the line."""
