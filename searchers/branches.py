@@ -43,7 +43,11 @@ def condition(name: str, leaves: Sequence[Leaf]) -> Condition:
         for parent in suggesting[0].before(name)
         if all(parent in leaf.before(name) for leaf in suggesting)
     ]
-    when = {parent: _allowed_values(parent, suggesting) for parent in parents}
+    when: dict[str, tuple[Value, ...]] = {}
+    for parent in parents:
+        taken = {identity(leaf.taken[parent]) for leaf in suggesting}
+        values = suggesting[0].suggested[parent].grid(1)  # in the order of the domain
+        when[parent] = tuple(value for value in values if identity(value) in taken)
     matches = sum(leaf.meets(when) for leaf in leaves)
     if matches != len(suggesting):
         circumstances = f"some combinations of {', '.join(when)}" if when else "some of its runs"
@@ -53,14 +57,6 @@ def condition(name: str, leaves: Sequence[Leaf]) -> Condition:
             "suggest it always, or under another name in each branch",
         )
     return _remove_redundant(when, suggesting, leaves)
-
-
-def _allowed_values(parent: str, suggesting: Sequence[Leaf]) -> tuple[Value, ...]:
-    """Return the values that a parent has in these leaves, in the order of its domain."""
-    seen = {identity(leaf.taken[parent]) for leaf in suggesting}
-    return tuple(
-        value for value in suggesting[0].suggested[parent].grid(1) if identity(value) in seen
-    )
 
 
 def _remove_redundant(

@@ -55,10 +55,14 @@ def _check(
 
 def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
     """Return the names as declared, but each behind its parents, and behind the key of its tie."""
+    parents = {
+        name: {*domain.when, *([domain.key] if isinstance(domain, Tied) else ())}
+        for name, domain in domains.items()
+    }
     order: dict[str, None] = {}
     unordered = list(domains)
     while unordered:
-        ready = [name for name in unordered if _parents(domains[name]) <= order.keys()]
+        ready = [name for name in unordered if parents[name] <= order.keys()]
         if not ready:
             names = ", ".join(unordered)
             raise SpaceError(
@@ -68,8 +72,3 @@ def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
         order.update(dict.fromkeys(ready))
         unordered = [name for name in unordered if name not in order]
     return tuple(order)
-
-
-def _parents(domain: Domain) -> set[str]:
-    """Return the names that must have a value first."""
-    return {*domain.when, *([domain.key] if isinstance(domain, Tied) else ())}

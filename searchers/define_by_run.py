@@ -253,7 +253,8 @@ def _function_error(function: Function, error: BaseException, taken: Params) -> 
     file, line = frame.filename, frame.lineno
     if file == __file__ and code is not None:  # it can't be called like this
         file, line = code.co_filename, code.co_firstlineno
-    suffix = f" where {_format_params(taken)}" if taken else ""
+    values = ", ".join(f"{name} is {value!r}" for name, value in taken.items())
+    suffix = f" where {values}" if taken else ""
     return SpaceError(
         (),
         f"raises {type(error).__name__}: {error} ({file}, line {line}){suffix}; "
@@ -274,7 +275,3 @@ def _too_many_branches_error(looked_at: Mapping[str, Domain]) -> SpaceError:
     return SpaceError(
         (), f"opens more than {MAX_LEAVES:,} branches by looking at {counts}; branch on less"
     )
-
-
-def _format_params(params: Params) -> str:
-    return ", ".join(f"{name} is {value!r}" for name, value in params.items())

@@ -84,7 +84,10 @@ class _Levels:
     def losses(self, seen: Observation, step: float) -> tuple[float, ...]:
         """Return the loss of each objective; empty: nothing can be said."""
         if step >= self.common_step:
-            loss = _loss_at(seen, self.common_step)
+            if self.common_step == END:
+                loss = None if seen.curve else primary_loss(seen)
+            else:
+                loss = _last_loss(seen.curve, self.common_step)
             return () if loss is None else self._known(seen, loss)
         has_curves = bool(seen.curves) or len(seen.losses) < 2
         if seen.state == "pending" or self.common_step == END or not has_curves:
@@ -177,13 +180,6 @@ def _common_step(
             if trials >= enough:
                 break
     return END if without_step and without_step >= trials else common
-
-
-def _loss_at(seen: Observation, step: float) -> float | None:
-    """Return the last loss that a trial had reported when it reached the level; None: none."""
-    if step == END:
-        return None if seen.curve else primary_loss(seen)
-    return _last_loss(seen.curve, step)
 
 
 def _last_loss(curve: Sequence[tuple[int, float]], step: float) -> float | None:

@@ -77,7 +77,9 @@ class TPE:
             compared = {result.observation.id for result in scored}
             pending = [seen for seen in history if seen.state == "pending"]
             trials += [
-                _running_trial(space, seen.params) for seen in pending if seen.id not in compared
+                _frozen_trial(space, seen.params, TrialState.RUNNING)
+                for seen in pending
+                if seen.id not in compared
             ]
             with _silenced_optuna():
                 study = _study(self._sampler(space, int(rng.integers(2**32))), trials)
@@ -208,10 +210,6 @@ def _ended_trials(space: Space, scored: Sequence[Scored]) -> list[FrozenTrial]:
         )
         for result in scored
     ]
-
-
-def _running_trial(space: Space, params: Params) -> FrozenTrial:
-    return _frozen_trial(space, params, TrialState.RUNNING)
 
 
 def _clipped_losses(one: Scored) -> list[float] | None:

@@ -311,8 +311,9 @@ class Space(Mapping[str, Domain]):
         allowed, this is `allowed`.
         """
         unit_D, start_D = self.encode(params), self.encode(allowed)
+        domains = [self._domains[name] for name in self.searched]
         is_label_D = np.array(
-            [_is_label(self._domains[name]) for name in self.searched], dtype=bool
+            [isinstance(domain, Choice) and not domain.ordered for domain in domains], dtype=bool
         )
         for labels_D in (unit_D, start_D) if is_label_D.any() else (unit_D,):
             for share in PULLS:
@@ -482,10 +483,6 @@ class Space(Mapping[str, Domain]):
         if name not in params or (touched and rng.random() < RESAMPLE):
             return draw(domain, rng.random())
         return domain.moved(params[name], rng) if touched else params[name]
-
-
-def _is_label(domain: Domain) -> bool:
-    return isinstance(domain, Choice) and not domain.ordered
 
 
 def _ends(domain: Domain) -> tuple[float, float] | None:

@@ -127,16 +127,12 @@ def _judged_reports(seen: Observation, stops: Sequence[int]) -> Iterator[tuple[i
     """Yield the last report up to each stop that the trial reached, and its final report."""
     last = -1
     for stop in stops[: bisect_right(stops, seen.curve[-1][0])]:
-        index = bisect_right(seen.curve, stop, key=_step) - 1
+        index = bisect_right(seen.curve, stop, key=lambda report: report[0]) - 1
         if index > last:
             yield seen.curve[index]
             last = index
     if seen.state != "pending" and last < len(seen.curve) - 1:
         yield seen.curve[-1]
-
-
-def _step(report: tuple[int, float]) -> int:
-    return report[0]
 
 
 def with_context(prior: Prior, columns: int) -> Prior:

@@ -35,16 +35,16 @@ def places(space: Space, name: str) -> Array:
         place_V1 = _numbers(member)
         if place_V1 is not None:
             numbers.append(place_V1)
-        elif _repeats(member):  # texts that all differ are names, and tell nothing
-            kinds.append(_kinds(member))
+        elif (
+            1 < len({*map(identity, member)}) < len(member)
+        ):  # texts that all differ are names, and tell nothing
+            labels = [*dict.fromkeys(map(identity, member))]
+            is_label = [[identity(value) == label for label in labels] for value in member]
+            kinds.append(np.array(is_label) / math.sqrt(2.0))  # any two that differ are 1 apart
     if not numbers:
         return np.empty((len(values), 0))
     share = (1.0 - LABEL) / len(numbers + kinds)
     return math.sqrt(share) * np.hstack(numbers + kinds)
-
-
-def _repeats(member: Sequence[Value]) -> bool:
-    return 1 < len({*map(identity, member)}) < len(member)
 
 
 def _numbers(member: Sequence[Value]) -> Array | None:
@@ -62,10 +62,3 @@ def _numbers(member: Sequence[Value]) -> Array | None:
     units = [(x_V - x_V.min()) / np.ptp(x_V) for x_V in scales if np.ptp(x_V) > 0.0]
     unit_V: Array = min(units, key=lambda unit_V: float((np.diff(np.unique(unit_V)) ** 2).sum()))
     return unit_V.reshape(-1, 1) - 0.5
-
-
-def _kinds(member: Sequence[Value]) -> Array:
-    """Return the places of values of which any two that differ are 1 apart, a column for each."""
-    kinds = [*dict.fromkeys(map(identity, member))]
-    is_kind = [[identity(value) == kind for kind in kinds] for value in member]
-    return np.array(is_kind) / math.sqrt(2.0)

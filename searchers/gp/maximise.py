@@ -78,7 +78,10 @@ class Maximiser:
     def search(self, incumbent_SP: Array, rng: Generator) -> Candidates:
         """Return candidates around the incumbents (unit rows) and everywhere else; maybe none."""
         effort = self.effort
-        random_NP = self._random(rng)
+        if self.space.is_rare:  # constraints leave little: these may be fewer points
+            random_NP = units(self.space, self.space.sample_related(effort.random // 4, rng))
+        else:
+            random_NP = self.space.drawn(rng.random((effort.random, self.encoding.parameters)))
         mutated_NP = self.mutated(incumbent_SP, effort.mutations, FIRST_STEP, rng)
         candidates = self._score(np.vstack([random_NP, mutated_NP]))
         if not len(candidates.points):
@@ -109,12 +112,6 @@ class Maximiser:
         moved_NP = self.encoding.stepped(parent_NP, np.clip(moved_NP, 0.0, 1.0), rng)
         child_NP = np.where(changed_NP, moved_NP, parent_NP)
         return self._pulled(child_NP, parent_NP) if self.space.is_rare else child_NP
-
-    def _random(self, rng: Generator) -> Array:
-        """Return random points; where constraints leave little, fewer that are allowed."""
-        if not self.space.is_rare:
-            return self.space.drawn(rng.random((self.effort.random, self.encoding.parameters)))
-        return units(self.space, self.space.sample_related(self.effort.random // 4, rng))
 
     def _pulled(self, child_NP: Array, parent_NP: Array) -> Array:
         """Return the children, pulled towards their parents where they break constraints."""

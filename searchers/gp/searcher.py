@@ -129,7 +129,10 @@ class GaussianProcess:
         """Return the next proposal; None: the space has no more configurations."""
         evidence = Evidence.of(history if sweeps else [*earlier, *history])
         told_before = 0 if sweeps else len(earlier)
-        is_first = len(history) + told_before < self._design_size(space, [*earlier, *history])
+        # Several objectives have a wide front, and get more quasi-random trials.
+        has_several = any(seen.losses for seen in [*earlier, *history])
+        wide = min(2 * len(space.searched), MAX_DESIGN_SIZE) if has_several else 0
+        is_first = len(history) + told_before < max(self.initial, wide)
         if is_first or not (space.searched and evidence.is_enough):
             best = _best_of_earlier(space, history, sweeps)
             return self._initial(space, history, rng) if best is None else best
@@ -167,12 +170,6 @@ class GaussianProcess:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
         prior = LearnedPrior.of(space, self.roles, without=self.priors)
         return None if self.learned_prior is False else prior
-
-    def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
-        """Return the number of quasi-random trials: more for several objectives (a wide front)."""
-        if not any(seen.losses for seen in history):
-            return self.initial
-        return max(self.initial, min(2 * len(space.searched), MAX_DESIGN_SIZE))
 
     def _propose_by_model(
         self,

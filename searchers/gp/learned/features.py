@@ -72,7 +72,9 @@ def _blocks(space: Space, encoding: Encoding, roles: Roles) -> Iterator[Block]:
         kind, domain, parameter = roles_of_family[role], space[name], encoding.searched[index]
         if isinstance(kind, NumberRole):
             names = tuple(f"{role}^{power}" for power in (1, 2, 3))
-            value_GK = _legendre(_positions(domain, kind))
+            z_G = _positions(domain, kind)
+            legendre = [z_G, (3.0 * z_G**2 - 1.0) / 2.0, (5.0 * z_G**3 - 3.0 * z_G) / 2.0]
+            value_GK = np.stack(legendre, 1)
         else:
             assert isinstance(domain, Choice)
             names = tuple(f"{role}={kind.value(value)}" for value in domain.values)
@@ -95,11 +97,6 @@ def _positions(domain: Domain, role: NumberRole) -> Array:
     if isinstance(domain, Choice) and domain.ordered:
         return np.interp(GRID, [domain.to_unit(value) for value in values], z_G)
     return z_G
-
-
-def _legendre(z_G: Array) -> Array:
-    """Return the Legendre polynomials of degree 1 to 3."""
-    return np.stack([z_G, (3.0 * z_G**2 - 1.0) / 2.0, (5.0 * z_G**3 - 3.0 * z_G) / 2.0], 1)
 
 
 def index_of(names: Sequence[str], known: Sequence[str]) -> Index:

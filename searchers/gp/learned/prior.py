@@ -169,9 +169,8 @@ Learned = Mapping[str, Coefficients]
 def load() -> Learned:
     """Return the coefficients that we ship, by family."""
     text = files(__package__).joinpath("coefficients.json").read_text(encoding="utf-8")
-    return {family: _read(table) for family, table in json.loads(text).items()}
-
-
-def _read(table: Mapping[str, tuple[float, float]]) -> Coefficients:
-    pair_F2 = np.array(list(table.values()), dtype=np.float64).reshape(-1, 2)
-    return Coefficients(tuple(table), pair_F2[:, 0], pair_F2[:, 1])
+    learned = {}
+    for family, table in json.loads(text).items():
+        pair_F2 = np.array(list(table.values()), dtype=np.float64).reshape(-1, 2)
+        learned[family] = Coefficients(tuple(table), pair_F2[:, 0], pair_F2[:, 1])
+    return learned

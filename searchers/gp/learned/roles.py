@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeGuard
 
 from searchers.names import nearest
 from searchers.space import Choice, Constant, Domain, Space
@@ -261,7 +260,8 @@ def check(space: Space, names: Names) -> None:
             continue
         if not isinstance(name, str):
             raise SpaceError(("roles", parameter), f"is {name!r}; give a text, or None")
-        called = _roles_called(_last_word(name))
+        word = _last_word(name)
+        called = [role for role in _all_roles() if word in role.names.split()]
         if not called:
             words = {word for role in _all_roles() for word in role.names.split()}
             raise SpaceError(("roles", parameter), f"{name} is no role; {nearest(name, words)}")
@@ -272,10 +272,6 @@ def check(space: Space, names: Names) -> None:
 
 def _all_roles() -> list[Role]:
     return [role for family in FAMILIES.values() for role in family.roles.values()]
-
-
-def _roles_called(word: str) -> list[Role]:
-    return [role for role in _all_roles() if word in role.names.split()]
 
 
 def _matched(space: Space, family: Family, word_of: Mapping[str, str]) -> dict[str, str]:
@@ -302,11 +298,8 @@ def _is_sgd(space: Space, matched: Mapping[str, str]) -> bool:
     if "optimizer" in matched.values():
         return False
     fixed = [domain.value for domain in space.values() if isinstance(domain, Constant)]
-    return "momentum" in matched.values() or "sgd" in map(str.lower, filter(_is_text, fixed))
-
-
-def _is_text(value: Value) -> TypeGuard[str]:
-    return isinstance(value, str)
+    texts = [value.lower() for value in fixed if isinstance(value, str)]
+    return "momentum" in matched.values() or "sgd" in texts
 
 
 def _last_word(parameter: str) -> str:
