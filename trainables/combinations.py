@@ -225,7 +225,9 @@ def refusals(training: Training, workers: int) -> Iterator[tuple[str, str]]:
     """Yield each option that cannot work with the others on `workers` ranks, and the reason."""
     for rule in RULES:
         if rule.excluded(training, workers):
-            yield rule.option, f"is {_as_text(getattr(training, rule.option))}, but {rule.reason}"
+            value = getattr(training, rule.option)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            yield rule.option, f"is {text}, but {rule.reason}"
 
 
 def nan_refusals(training: Training, workers: int, nan: Nan) -> Iterator[str]:
@@ -263,7 +265,3 @@ def check(training: Training, workers: int, nan: Nan) -> None:
     problems += [f"failure.nan {reason}" for reason in nan_refusals(training, workers, nan)]
     if problems:
         raise ValueError("\n".join(problems))
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

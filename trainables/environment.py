@@ -62,9 +62,11 @@ def gpu_variables(environment: Mapping[str, str], gpu_share: float = 1.0) -> dic
         gpu_share: the rank's share of the GPU, to which torch's memory is limited.
     """
     variables = dict(ON_GPU)
-    if gpu_share < 1 and _torch_version() >= FRACTION_SINCE:
-        # Each process needs some memory outside torch, for its CUDA context and its kernels.
-        variables[ALLOCATOR] += f",per_process_memory_fraction:{USABLE_SHARE * gpu_share:g}"
+    if gpu_share < 1:
+        version = tuple(int(number) for number in metadata.version("torch").split(".")[:2])
+        if version >= FRACTION_SINCE:
+            # Each process needs some memory outside torch, for its CUDA context and its kernels.
+            variables[ALLOCATOR] += f",per_process_memory_fraction:{USABLE_SHARE * gpu_share:g}"
     return {
         name: value
         for name, value in variables.items()
@@ -123,10 +125,6 @@ def machine(gpu: bool) -> dict[str, str | int | None]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
     }
-
-
-def _torch_version() -> tuple[int, ...]:
-    return tuple(int(number) for number in metadata.version("torch").split(".")[:2])
 
 
 def _version() -> str | None:

@@ -19,7 +19,12 @@ def clash(names: Collection[str]) -> tuple[str, str] | None:
     Returns:
         the shorter name and the longer one: `optimizer` and `optimizer.lr`.
     """
-    return next(((above, name) for name in names for above in _above(name) if above in names), None)
+    for name in names:
+        parts = name.split(POINT)
+        for end in range(1, len(parts)):
+            if (above := POINT.join(parts[:end])) in names:
+                return above, name
+    return None
 
 
 def nest(params: Params) -> dict[str, Any]:
@@ -72,11 +77,6 @@ def required(cls: type, given: Iterable[str]) -> Iterator[str]:
             yield from (f"{field.name}.{name}" for name in required(inner, beneath))
         elif not beneath:
             yield field.name
-
-
-def _above(name: str) -> Iterator[str]:
-    parts = name.split(POINT)
-    return (POINT.join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _inner(cls: type, name: str) -> type | None:

@@ -185,7 +185,8 @@ def bind(objective: Callable[[Any], Any], own: Params) -> Callable[[Worker], Non
             with use(trial.session):
                 returned = objective(trial)
         except Exception as error:
-            if not _is_pruned(error):
+            kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+            if PRUNED not in kinds:
                 raise
             returned = None
             if not trial.should_prune() and worker.reported is None:
@@ -198,11 +199,6 @@ def bind(objective: Callable[[Any], Any], own: Params) -> Callable[[Worker], Non
             raise trial.stopped
 
     return train
-
-
-def _is_pruned(error: Exception) -> bool:
-    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    return PRUNED in kinds
 
 
 def _is_number(value: object) -> bool:

@@ -135,7 +135,9 @@ class Training:
 def _problem(name: str, value: object) -> str:
     """Return advice on what to give instead of an invalid value; empty if it is valid."""
     if name in WORDS:
-        return "" if value in WORDS[name] else _choose(value, WORDS[name])
+        matches = get_close_matches(str(value), WORDS[name], n=1)
+        hint = f" ({matches[0]}?)" if matches else ""
+        return "" if value in WORDS[name] else f"choose one of {', '.join(WORDS[name])}{hint}"
     if name == "trials_per_process" and isinstance(value, bool):
         return ""
     if name in LEAST:
@@ -156,19 +158,10 @@ def _problem(name: str, value: object) -> str:
 def _bounds(name: str, value: float) -> str:
     if name in SHARES:
         upper = SHARES[name]
-        return "" if 0 <= value < upper else f"give 0 or more{_below(upper)}"
+        below = f", below {upper:g}" if upper < math.inf else ""
+        return "" if 0 <= value < upper else f"give 0 or more{below}"
     lower, upper = BETWEEN[name]
     fits = lower < value < math.inf and value <= upper
     return (
         "" if fits else f"give more than {lower:g}" + (f", at most {upper:g}" * (upper < math.inf))
     )
-
-
-def _below(most: float) -> str:
-    return f", below {most:g}" if most < math.inf else ""
-
-
-def _choose(value: object, words: tuple[str, ...]) -> str:
-    matches = get_close_matches(str(value), words, n=1)
-    hint = f" ({matches[0]}?)" if matches else ""
-    return f"choose one of {', '.join(words)}{hint}"

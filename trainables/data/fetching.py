@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -58,8 +57,13 @@ class PrefetchingSource(Source):
     def plan(self, upcoming: Iterable[Tensor], seed: int) -> None:
         self._plan.begin(upcoming, seed)
         loader = self._start_loader() if self._loader is None else self._loader
-        with _without_sigchld_handler():
-            self._batches = iter(loader)  # the processes drop their current batches, and live on
+        # Torch replaces the handler of SIGCHLD (2.13). Its own raises wherever the main thread is
+        # when a worker dies, even during a report or while other workers are being closed, and
+        # again at the end of each child. Waiting for a batch raises for a dead worker anyway.
+        handler = signal.getsignal(signal.SIGCHLD)
+        self._batches = iter(loader)  # the processes drop their current batches, and live on
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, handler)
         self._loader = loader
 
     def wait_seconds(self) -> float:
@@ -130,20 +134,6 @@ class FetchPlan(Sampler[Key]):
 
 def _identity(batch: list[Tensor]) -> list[Tensor]:
     return batch
-
-
-@contextmanager
-def _without_sigchld_handler() -> Iterator[None]:
-    """Restore the handler of SIGCHLD that torch replaces (2.13).
-
-    Torch's handler raises wherever the main thread is when a worker dies, even during a report or
-    while other workers are being closed, and again at the end of each child. Waiting for a batch
-    raises for a dead worker anyway.
-    """
-    before = signal.getsignal(signal.SIGCHLD)
-    yield
-    if before is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, before)
 
 
 def _end_with_rank(parent: int, _: int) -> None:

@@ -30,7 +30,11 @@ def prepared(
         with locked(_sibling(folder, "lock")):
             if not folder.is_dir():
                 return _build(folder, build, checksum)
-    if checksum is not None and (actual := _recorded_checksum(folder)) != checksum:
+    if checksum is None:
+        return folder
+    record = _sibling(folder, "sha256")  # of the built folder: computing it anew may take long
+    actual = record.read_text() if record.exists() else checksum_of(folder)
+    if actual != checksum:
         raise ValueError(
             f"prepared: {folder} has checksum {actual}, not {checksum}; remove it, so that it is "
             "built again, or correct the checksum"
@@ -66,12 +70,6 @@ def _build(folder: Path, build: Callable[[Path], object], checksum: str | None) 
     if checksum is not None:
         record.write_text(checksum)
     return unfinished.rename(folder)
-
-
-def _recorded_checksum(folder: Path) -> str:
-    """Return the checksum recorded when the folder was built: computing it anew may take long."""
-    record = _sibling(folder, "sha256")
-    return record.read_text() if record.exists() else checksum_of(folder)
 
 
 def _sibling(folder: Path, kind: str) -> Path:

@@ -38,15 +38,14 @@ class Samples(Dataset[Batch]):
             columns = _collate(rows, positions)
         else:
             columns = _checked_columns(self.collate_fn(samples), len(positions))
-        return tuple(self._convert(column) for column in columns)
+        return tuple(
+            column.to(self.dtype) if column.is_floating_point() else column for column in columns
+        )
 
     def load_here(self, at_B: Tensor, seed: int) -> Batch:
         """Return a batch made in this process, leaving its random generators unchanged."""
         with preserved():
             return self[seed, at_B.tolist()]
-
-    def _convert(self, column: Tensor) -> Tensor:
-        return column.to(self.dtype) if column.is_floating_point() else column
 
 
 def _checked_row(sample: object, position: int) -> tuple[object, ...]:

@@ -111,14 +111,12 @@ def taken_by_others(error: BaseException | None, share: float) -> bool:
         text = text_of(cause)
         matches = [re.search(pattern + SIZE, text) for pattern in (WANTED, TOTAL, FREE, HELD)]
         if all(matches):
-            requested, total, free, held = (_bytes(match) for match in matches if match)
+            requested, total, free, held = (
+                float(match[1]) * float(1024 ** UNITS.index(match[2])) for match in matches if match
+            )
             # If enough memory was free, this process ran into the limit that it set itself.
             return free < requested and requested + held <= share * total * USABLE
     return False
-
-
-def _bytes(match: re.Match[str]) -> float:
-    return float(match[1]) * float(1024 ** UNITS.index(match[2]))
 
 
 def _last_error(tail: str) -> str:
