@@ -44,7 +44,12 @@ def build(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
         )
     match options.name:
         case "adamw":
-            return torch.optim.AdamW(groups, fused=all(map(_fusible, weights)))
+            # Torch has one kernel for the step on such weights, DTensors included.
+            fused = all(
+                weight.is_floating_point() and weight.device.type in ("cuda", "cpu")
+                for weight in weights
+            )
+            return torch.optim.AdamW(groups, fused=fused)
         case "sgd":
             return torch.optim.SGD(groups, momentum=options.momentum)
         case "lars":
@@ -53,11 +58,6 @@ def build(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
             return Lamb(groups, options.lr, options.weight_decay)
         case "adafactor":
             return _adafactor(groups, weights)
-
-
-def _fusible(weight: torch.Tensor) -> bool:
-    """Return whether torch has one kernel for AdamW's step on this weight, DTensors included."""
-    return weight.is_floating_point() and weight.device.type in ("cuda", "cpu")
 
 
 def _adafactor(groups: Groups, weights: list[torch.Tensor]) -> torch.optim.Optimizer:

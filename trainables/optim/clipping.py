@@ -60,7 +60,10 @@ def clip(
         case "value":
             clipped = _by_value(gradients, total, most)
         case "adaptive":
-            clipped = _by_unit(_before_last_layer(trained, parameters), total, most)
+            dimensions = [parameter.ndim for parameter in parameters]
+            last = max((at for at, ndim in enumerate(dimensions) if ndim > 1), default=0)
+            before = {id(parameter) for parameter in parameters[:last]}
+            clipped = _by_unit([w for w in trained if id(w) in before], total, most)
     return Clipped(total, clipped.to(total))
 
 
@@ -129,15 +132,6 @@ def _unit_norms(parts: Sequence[Tensor], wholes: Sequence[Tensor], splits: Split
         for shard in parts
     ]
     return [square.sqrt() for square in sums(squares, wholes, splits)]
-
-
-def _before_last_layer(
-    trained: Sequence[Parameter], parameters: Sequence[Parameter]
-) -> list[Parameter]:
-    """Return the parameters before the last one of several dimensions."""
-    last = max((at for at, parameter in enumerate(parameters) if parameter.ndim > 1), default=0)
-    before = {id(parameter) for parameter in parameters[:last]}
-    return [weight for weight in trained if id(weight) in before]
 
 
 def _count(mask: Tensor) -> Tensor:

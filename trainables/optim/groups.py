@@ -41,7 +41,8 @@ def split(
     """
     kinds: dict[_Kind, list[Parameter]] = {}
     depth_of = depths(model) if layer_decay != 1 else {}
-    excluded = _weights_of_norms(model)
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    excluded = {id(weight) for norm in norms for weight in norm.parameters(recurse=False)}
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             decays = weight.ndim > 1 and id(weight) not in excluded
@@ -75,11 +76,6 @@ def depths(model: nn.Module) -> dict[str, int]:
         else:
             depth_of[name] = len(names) + 1 if after else 0
     return depth_of
-
-
-def _weights_of_norms(model: nn.Module) -> set[int]:
-    norms = [module for module in model.modules() if isinstance(module, NORMS)]
-    return {id(weight) for norm in norms for weight in norm.parameters(recurse=False)}
 
 
 def _group_name(kind: _Kind, last: int) -> str:

@@ -43,7 +43,11 @@ class Lamb(torch.optim.Optimizer):
             )
             if group["weight_decay"]:
                 torch._foreach_add_(moves, parts, alpha=group["weight_decay"])
-            _scale_matrices(moves, weights)
+            matrices = [index for index, weight in enumerate(weights) if weight.ndim > 1]
+            if matrices:
+                steps = [moves[index] for index in matrices]
+                ratios = trust_ratios(steps, [weights[index] for index in matrices], 1.0)
+                torch._foreach_mul_(steps, ratios)
             torch._foreach_sub_(parts, moves, alpha=group["lr"])
 
     def _adam_directions(self, weights: Sequence[Parameter]) -> list[Tensor]:
@@ -75,10 +79,3 @@ class Lamb(torch.optim.Optimizer):
             state["mean"] = torch.zeros_like(weight)
             state["square"] = torch.zeros_like(weight)
         return state
-
-
-def _scale_matrices(moves: list[Tensor], weights: Sequence[Parameter]) -> None:
-    matrices = [index for index, weight in enumerate(weights) if weight.ndim > 1]
-    if matrices:
-        steps = [moves[index] for index in matrices]
-        torch._foreach_mul_(steps, trust_ratios(steps, [weights[index] for index in matrices], 1.0))

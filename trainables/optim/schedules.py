@@ -86,7 +86,9 @@ class Plateau:
 
     def observe(self, loss: float) -> None:
         """Count the loss of one more report; NaN is no improvement."""
-        if loss < self._loss_to_beat():
+        # A share of an infinite best loss would be NaN.
+        margin = 0.0 if math.isinf(self.best) else THRESHOLD * abs(self.best)
+        if loss < self.best - margin:
             self.best, self.waited = loss, 0
             return
         self.waited += 1
@@ -101,10 +103,6 @@ class Plateau:
         """Continue from the state of another Plateau."""
         self.factor, self.best = state["factor"], state["best"]
         self.waited = int(state["waited"])
-
-    def _loss_to_beat(self) -> float:
-        # A share of an infinite best loss would be NaN.
-        return self.best if math.isinf(self.best) else self.best - THRESHOLD * abs(self.best)
 
 
 def _cosine(done: float) -> float:

@@ -87,7 +87,11 @@ def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     worker, training = strategy.worker, strategy.worker.training
     model = strategy.shard(build_model(task, training, strategy.init_device))
     optimizer = strategy.setup_optimizer(build_optimizer(task, model, training))
-    _freeze_untrained(model, optimizer)
+    # The gradients of weights without optimizer would add up and be clipped.
+    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    for parameter in model.parameters():
+        if id(parameter) not in trained:
+            parameter.requires_grad_(False)
     return TrainingState(
         model=model,
         optimizer=optimizer,
@@ -170,14 +174,6 @@ def _compiler_reset(training: Training) -> Iterator[None]:
     finally:
         if training.compile != "none":
             torch._dynamo.reset()
-
-
-def _freeze_untrained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Freeze weights without optimizer: their gradients would add up and be clipped."""
-    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    for parameter in model.parameters():
-        if id(parameter) not in trained:
-            parameter.requires_grad_(False)
 
 
 def _check_not_empty(data: Data) -> Data:

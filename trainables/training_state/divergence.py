@@ -48,7 +48,9 @@ class LossSpikeDetector:
         Raises:
             Diverged: skipping or rolling back has not helped.
         """
-        if math.isfinite(norm) and math.isfinite(loss) and not self._is_spike(loss):
+        margin = max(SPIKE * math.sqrt(self.variance), abs(self.mean))
+        is_spike = self.seen >= SETTLED and loss > self.mean + margin
+        if math.isfinite(norm) and math.isfinite(loss) and not is_spike:
             self._update_statistics(loss)
             return "go"
         values = f"loss {loss:g}, gradient norm {norm:g}"
@@ -72,10 +74,6 @@ class LossSpikeDetector:
         """Take over the statistics of another detector."""
         self.mean, self.variance = state["mean"], state["variance"]
         self.seen = int(state["seen"])
-
-    def _is_spike(self, loss: float) -> bool:
-        margin = SPIKE * math.sqrt(self.variance)
-        return self.seen >= SETTLED and loss > self.mean + max(margin, abs(self.mean))
 
     def _update_statistics(self, loss: float) -> None:
         weight = max(1 - MEMORY, 1 / (self.seen + 1))  # a plain mean at first

@@ -129,7 +129,10 @@ class VmapTrainer:
 
     def _update(self, batches: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Make the updates of a step; return tallies of losses, and of norms and clipping."""
-        coefficients_UGCK = self._coefficients(len(batches))
+        rows = [trial.coefficients(self._optimizer, len(batches)) for trial in self.trials]
+        like = self._stack.weights_KP
+        # Those of all updates of the step, sent in one transfer.
+        coefficients_UGCK = torch.tensor(rows, dtype=like.dtype).permute(1, 2, 3, 0).to(like.device)
         bounds = [trial.worker.training.clip for trial in self.trials]
         max_norm_K = self._stack.weights_KP.new_tensor([bound or math.inf for bound in bounds])
         losses_K2 = torch.zeros(len(bounds), 2, dtype=torch.float64, device=max_norm_K.device)
@@ -146,12 +149,6 @@ class VmapTrainer:
             for trial in self.trials:
                 trial.worker.beat()
         return losses_K2, cut_K22
-
-    def _coefficients(self, updates: int) -> Tensor:
-        """Return the coefficients of a step's updates, (U, G, C, K), sent in one transfer."""
-        rows = [trial.coefficients(self._optimizer, updates) for trial in self.trials]
-        like = self._stack.weights_KP
-        return torch.tensor(rows, dtype=like.dtype).permute(1, 2, 3, 0).to(like.device)
 
     def _evaluate(self) -> Tallies:
         """Return the tallies of metrics on the validation samples, in the parts of a lone trial."""
