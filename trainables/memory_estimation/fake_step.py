@@ -217,15 +217,12 @@ class FakeStep:
     def _run_optimizer(self, tracker: MemoryTracker) -> None:
         tracker.moment = "optimizer"
         self.optimizer.step()
-        tracker.enter(self._optimizer_state(), "optimizer")
+        values = (value for state in self.optimizer.state.values() for value in state.values())
+        tracker.enter((value for value in values if isinstance(value, Tensor)), "optimizer")
         if self.average is not None:
             self.average.update()
         if self.strategy.worker.training.strategy == "local_sgd":
             average(list(self.model.parameters()))
-
-    def _optimizer_state(self) -> list[Tensor]:
-        values = (value for state in self.optimizer.state.values() for value in state.values())
-        return [value for value in values if isinstance(value, Tensor)]
 
 
 def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) -> Optimizer:

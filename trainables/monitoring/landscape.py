@@ -66,10 +66,7 @@ def direction(weight: Tensor, generator: torch.Generator) -> Tensor:
     size, draw_size = (
         torch.linalg.vector_norm(x, dim=across, keepdim=True) for x in (full_weight, draw)
     )
-    return _distribute_like(draw * (size / draw_size), weight)
-
-
-def _distribute_like(whole: Tensor, like: Tensor) -> Tensor:
-    if not isinstance(like, DTensor):
-        return whole
-    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+    scaled: Tensor = draw * (size / draw_size)
+    if not isinstance(weight, DTensor):
+        return scaled
+    return distribute_tensor(scaled, weight.device_mesh, weight.placements, src_data_rank=None)

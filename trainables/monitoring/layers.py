@@ -90,7 +90,8 @@ def merged(parameters: Sequence[str], most: int) -> dict[str, list[int]]:
     A layer is a module that owns parameters. If there are too many, their names are cut to a
     shorter prefix, or else runs of numbered neighbours (a network's blocks) are merged.
     """
-    modules = [_module_path(name) for name in parameters]
+    paths = [[part for part in name.split(".")[:-1] if part not in WRAPPERS] for name in parameters]
+    modules = [tuple(path) or ("root",) for path in paths]
     for depth in range(max(map(len, modules), default=0), 0, -1):
         cut = [module[:depth] for module in modules]
         runs = _numbered_runs(list(dict.fromkeys(cut)))
@@ -106,12 +107,6 @@ def _group_indices(names: Sequence[str]) -> dict[str, list[int]]:
     for place, name in enumerate(names):
         places[name].append(place)
     return dict(places)
-
-
-def _module_path(parameter: str) -> tuple[str, ...]:
-    """Return the path of the module that owns a parameter, without the names of wrappers."""
-    path = tuple(part for part in parameter.split(".")[:-1] if part not in WRAPPERS)
-    return path or ("root",)
 
 
 def _numbered_runs(modules: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:

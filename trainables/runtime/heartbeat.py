@@ -127,16 +127,13 @@ class Heartbeat:
     def _alive(self, signals: LivenessSignals) -> bool:
         """Return whether there was a sign of life since the last check."""
         given, signals.given = signals.given or signals.waits, False
-        printed = self._has_printed()
+        before, self._size = self._size, os.fstat(self._log).st_size
+        # Output later than `stall_s` after the last sign is faulthandler's stacks.
+        printed = self._size != before and time.monotonic() - self._seen_at < self.stall_s
         moved = self._has_moved_data()
         if signals.beats:
             return given or moved
         return given or printed or moved or self._is_busy()
-
-    def _has_printed(self) -> bool:
-        before, self._size = self._size, os.fstat(self._log).st_size
-        # Output later than `stall_s` after the last sign is faulthandler's stacks.
-        return self._size != before and time.monotonic() - self._seen_at < self.stall_s
 
     def _has_moved_data(self) -> bool:
         """Return whether this process read or wrote much, as it does for a large checkpoint."""

@@ -139,9 +139,11 @@ def restore(before: State) -> list[str]:
 
 def difference(before: State, after: State) -> list[str]:
     """Return the changes between two states, a sentence each; empty: the process is as before."""
-    # What was imported in between was unknown before.
-    same_settings = after.torch.keys() <= before.torch.keys()
-    torch = before.torch if same_settings else {**_fresh_torch(after.torch), **before.torch}
+    torch = before.torch
+    if not after.torch.keys() <= before.torch.keys():  # an import in between added settings
+        defaults = {**FRESH_TORCH, **_compiler_defaults()}
+        fresh = {name: defaults.get(name, value) for name, value in after.torch.items()}
+        torch = {**fresh, **before.torch}
     changes = [
         # A value may be a secret, so only the variable's name is shown.
         *(f"environment: {name}" for name in _changed(before.environment, after.environment)),
@@ -166,12 +168,6 @@ def difference(before: State, after: State) -> list[str]:
         more = f"{after.other_bytes / 2**20:.0f} MiB more of GPU memory"
         changes.append(f"{more} than after the first order are held outside torch's allocator")
     return changes
-
-
-def _fresh_torch(after: Mapping[str, object]) -> Mapping[str, object]:
-    """Return torch's globals as they are after its import, for an order that imported it."""
-    fresh = {**FRESH_TORCH, **_compiler_defaults()}
-    return {name: fresh.get(name, value) for name, value in after.items()}
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
