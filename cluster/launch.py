@@ -133,7 +133,12 @@ def start(folder: Path) -> IO[str]:
         The driver's shared lock; keep the file open.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _share_token(folder / TOKEN)
+    # Ray 2.60 turns tokens on for a Ray that it starts itself, and off for drivers that join by
+    # address.
+    if not {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
+        make_token(folder / TOKEN)
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / TOKEN)
+    _enable_token()
     lock = (folder / DRIVERS).open("a+")
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a keeper is ending
     _spawn_keeper(folder)
@@ -239,18 +244,6 @@ def try_lock(file: IO[str], kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _share_token(file: Path) -> None:
-    """Let this process and the keeper use one token, unless the user has set up another.
-
-    Ray 2.60 turns tokens on for a Ray that it starts itself, and off for drivers that join by
-    address.
-    """
-    if not {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
-        make_token(file)
-        os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
-    _enable_token()
 
 
 def _enable_token() -> None:
