@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import fsspec
-import object_store
 import pytest
+from moto.server import ThreadedMotoServer
 from tasks import Deep, Forgetful
 
 from trainables import CheckpointDamaged, Saved, Training, Worker
@@ -20,12 +21,27 @@ from trainables.storage.checkpoint import MANIFEST
 from trainables.storage.stores import StoreFailed
 from trainables.worker import LocalLink
 
+BUCKET = "sweeps"
+
 
 @pytest.fixture(scope="module")
 def reach() -> Iterator[dict[str, str]]:
-    """The variables by which processes find a server of the S3 protocol."""
-    with object_store.start() as variables:
-        yield variables
+    """The variables by which processes find a server of the S3 protocol, with an empty bucket."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    variables = {
+        "AWS_ENDPOINT_URL": (url := f"http://{host}:{port}"),
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1"))),
+    }
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
+    client.create_bucket(Bucket=BUCKET)
+    yield variables
+    server.stop()
 
 
 @pytest.fixture
@@ -34,7 +50,7 @@ def store(reach: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for name, value in reach.items():
         monkeypatch.setenv(name, value)
     fsspec.filesystem("s3").clear_instance_cache()
-    url = f"s3://{object_store.BUCKET}/{tmp_path.name}/checkpoints"
+    url = f"s3://{BUCKET}/{tmp_path.name}/checkpoints"
     stores.probe(url)
     return url
 
