@@ -3,7 +3,7 @@
 PYTHONPATH=. python docs/techniques.py            (prints it)
 PYTHONPATH=. python docs/techniques.py --write    (puts it into the page)
 
-A test holds the page against it, and another one runs each cell.
+A test holds the page against it, and others train every pair of options (test_pairs.py).
 """
 
 import argparse
