@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from hposvc import spec as specs
@@ -31,5 +32,9 @@ def test_its_verbs_and_options_are_there():
     named = re.findall(r"`hposvc ([a-z]+)((?: [^`]*)?)`", PAGE)
     assert len(named) > 10
     for verb, rest in named:
-        options = {option for each in commands.commands[verb].params for option in each.opts}
+        options = {
+            option
+            for each in commands.get_command(click.Context(commands), verb).params
+            for option in each.opts
+        }
         assert {*re.findall(r"--[a-z]+", rest)} <= options, (verb, rest)

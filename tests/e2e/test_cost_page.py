@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pages
 import pytest
 
@@ -48,7 +49,7 @@ def test_its_options_are_there():
     known = {
         option
         for verb in ("memory", "scaling", "laws", "run")
-        for parameter in commands.commands[verb].params
+        for parameter in commands.get_command(click.Context(commands), verb).params
         for option in parameter.opts
     }
     assert options <= known
