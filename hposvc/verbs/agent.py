@@ -1,4 +1,4 @@
-"""`agent`: take trials of a sweep from a server; hposvc/agent/ does it."""
+"""`agent`: take trials of a sweep from a server; hposvc/remote/agent/ does it."""
 
 import click
 
