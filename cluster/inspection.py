@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster import probes
 from cluster.node_health import NodeHealth, merge_probes, offset, own_issues, speed_issues
 
-ANSWER_S = 60.0  # after that an answer is no longer awaited: a trial will show what is wrong
+ANSWER_S = 120.0  # as for shared storage; after that a trial will show what is wrong
 GPUS_S = 40.0  # for a node to load torch and test its GPUs; reading the sensors takes up to 10 more
 NAMESPACE = b"hposvc"
 PREFIX = b"inspection/"  # of keys in the cluster's store; Ray's id of a node follows
