@@ -1,4 +1,4 @@
-"""Functions that create, drive and read sweeps; the command line calls one per verb.
+"""Functions that create, drive and read the sweeps of a home, for the verbs and for a server.
 
 Errors: SpecError (bad usage, exit code 2), NotFound (4), OutOfReach and StoreError (5), Busy and
 Fenced (another driver has the sweep, 2), Interrupted (130).
@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ def drive(
         SpecError: the code can't be imported, does not fit, or has changed since the sweep began.
         StoreError: a file of the home, or of the sweep's folder, can't be read or written.
     """
-    _check_code(sweeps, row, accept_code)
+    row = check_code(sweeps, row, accept_code)
     with as_store_errors(sweeps.home.path, sweeps.home.folder(row.id, row.spec.get("storage"))):
         driver = Driver(sweeps.home, sweeps.journal, row, address, watchers, delivered, embedded)
         state = driver.drive()
@@ -244,19 +244,24 @@ def drive(
     return retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
 
 
-def _check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> None:
+def check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> SweepRow:
     """Check code that only its server has recorded; that of a sweep with trials must be as before.
+
+    Returns:
+        the row with its parsed spec, by which a row is known whose code this process has checked.
 
     Raises:
         SpecError: the code can't be imported, does not fit, or has changed.
     """
-    if isinstance(row.parsed, SweepSpec):  # this process has just made it
-        return
+    if isinstance(row.parsed, SweepSpec):
+        return row
+    spec = specs.restore(row.spec)
     if not row.code:
-        checked = validate(specs.dump(specs.restore(row.spec)), {})
+        checked = validate(specs.dump(spec), {})
         sweeps.journal.record_code(row.id, fingerprint.describe(checked))
-    elif not (accept_code or follow_row(sweeps, row).look().finished):
+    elif not (accept_code or sweeps.follow(row.id).look().finished):
         fingerprint.check_unchanged(row.id, row.spec, row.code)
+    return replace(row, parsed=spec)
 
 
 def load(sweeps: Sweeps, sweep: str) -> Record:

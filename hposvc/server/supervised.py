@@ -101,16 +101,14 @@ def _drive(
             _answer_waiting(sweeps, row.id, state)  # before its sinks have all of it
             return state
     os.environ.update(specs.restore(row.spec).environment.env)  # its code may need them at import
+    row = api.check_code(sweeps, row, asked.accept_code)
+    if sweeps.journal.last(row.id) == 0:
+        _claim_store(sweeps, row)
+    check(row)
     try:
-        if sweeps.journal.last(row.id) == 0:
-            _claim_store(sweeps, row)
-        check(row)
         with watching(row.id) as watchers:
-            begun = _Begun(sweeps, row.id)
-            watchers = [begun, *watchers]
-            return api.drive(
-                sweeps, row, watchers, address, asked.accept_code, delivered=delivered
-            ).state
+            begun = [_Begun(sweeps, row.id), *watchers]
+            return api.drive(sweeps, row, begun, address, delivered=delivered).state
     except PlugInFailed as error:
         raise SpecError([Problem.of_text(f"{error}")]) from error
 

@@ -39,9 +39,7 @@ class TrialTable(Mapping[str, TrialState]):
     )  # trials that need an order, and the earliest time of the next try
     orders: dict[int, str] = field(default_factory=dict)  # running trials, by order
     counts: dict[TrialPhase, int] = field(default_factory=dict)
-    trials_by_step: Counter[int] = field(
-        default_factory=Counter
-    )  # trials by their last reported step
+    trials_by_step: Counter[int] = field(default_factory=Counter)  # by last reported step
     ended_by_step: Counter[int] = field(default_factory=Counter)  # of these, trials that are over
     paused_by_step: Counter[int] = field(default_factory=Counter)  # and those that are paused
     # Seconds and steps of the trials that ended last.
