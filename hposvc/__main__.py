@@ -1,5 +1,5 @@
 """`python -m hposvc` is the command `hposvc`."""
 
-from hposvc.cli.main import main
+from hposvc.cli.main import command
 
-main()
+command()

@@ -11,11 +11,17 @@ from typing import NoReturn
 
 from hposvc.cli import exit_codes
 from hposvc.cli.app import commands
+from hposvc.verbs import relaunch
 from hposvc.verbs.options import Shared
 from hposvc.views.console import PlainFormatter
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def command() -> NoReturn:
+    """Run the command line of this process; a sweep goes on if its driver is killed."""
+    main(relaunch.guard(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
     """Run the command `hposvc`; trainables import from the current folder, as by `python -m`."""
     sys.path.insert(0, str(Path.cwd()))
     if logging.lastResort is not None:  # it prints the warnings of loggers without a handler

@@ -1,10 +1,12 @@
 """The driver of a sweep: takes the lease, and opens the backend, recorder and main loop."""
 
 import logging
+import math
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,6 +41,8 @@ from searchers.warm_start import warm_startable_methods, warm_started
 from trainables.storage import checkpoint
 
 log = logging.getLogger("hposvc")
+
+TWICE_S = 0.3  # in which a second SIGINT counts as the first one
 
 Result = TypeVar("Result")
 
@@ -332,15 +336,23 @@ def _delete_unknown_checkpoints(folder: Path, url: str | None, state: SweepState
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into a flag on the main thread; Python handles a second SIGINT."""
+    """Turn SIGINT and SIGTERM into a flag on the main thread; Python handles a second SIGINT.
+
+    What is sent to a whole process group comes twice at once: the driver's parent passes it on.
+    """
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
 
+    impatient = math.inf  # from when on, in monotonic seconds, another SIGINT is meant
+
     def raise_flag(number: int, frame: Any) -> None:
+        nonlocal impatient
+        if number == signal.SIGINT and time.monotonic() > impatient:
+            signal.default_int_handler(number, frame)
+        impatient = min(impatient, time.monotonic() + TWICE_S)
         flag.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     old_handlers = {
         number: signal.signal(number, raise_flag) for number in (signal.SIGINT, signal.SIGTERM)

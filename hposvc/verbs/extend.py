@@ -9,7 +9,7 @@ from hposvc.open_sweep import Record
 from hposvc.remote.place import Place
 from hposvc.spec.extension import more_trials
 from hposvc.state.receipt import RequestReceipt
-from hposvc.verbs.foreground import driving, report
+from hposvc.verbs.foreground import driving, relaunched, report
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
 from hposvc.verbs.steering import renew
 
@@ -27,7 +27,9 @@ def extend_command(
     A running sweep takes it at once. One that has ended continues here.
     """
     limits = read_settings(sets)
-    answer = extend(shared.open_place(), sweep, trials, limits, address, driving)
+    place = shared.open_place()
+    watching = relaunched(shared, place, address, driving)
+    answer = extend(place, sweep, trials, limits, address, watching)
     return report(shared, answer, "extend", None)
 
 

@@ -2,23 +2,27 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
 from rich.table import Table
 from rich.text import Text
 
+from hposvc import api
 from hposvc.analysis.reproduction import ReproductionResult, Trained
+from hposvc.driver.loop import Watcher
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.events import Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
+from hposvc.remote.place import Place
+from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.text import NONE, number
-from hposvc.verbs import steering
+from hposvc.verbs import relaunch, steering
 from hposvc.verbs.options import Shared
 from hposvc.views import disk_full, result
 from hposvc.views.console import console, make_grid, note, show
@@ -52,6 +56,42 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
         sys.stdout.flush()
         os.dup2(saved_stdout, 1)
         os.close(saved_stdout)
+
+
+def relaunched(
+    shared: Shared,
+    place: Place,
+    address: str | None,
+    watching: api.Watching,
+    options: Sequence[str] = (),
+) -> api.Watching:
+    """Let a sweep of this home go on if this process is killed while it drives it.
+
+    Args:
+        options: of the `resume` by which it goes on.
+    """
+    if isinstance(place, ServedSweeps):  # it is the server that keeps a driver at work
+        return watching
+
+    @contextmanager
+    def told(sweep: str) -> Iterator[Sequence[Watcher]]:
+        given = {
+            "--output": shared.output if shared.output == "json" else None,
+            "--home": shared.home,
+            "--server": shared.server,
+            "--address": address,
+        }
+        words = [
+            word
+            for name, value in given.items()
+            if value is not None
+            for word in (name, f"{value}")
+        ]
+        relaunch.tell_command(["resume", sweep, *options, *words])
+        with watching(sweep) as watchers:
+            yield [*watchers, relaunch.GotOn()]
+
+    return told
 
 
 def conclude(shared: Shared, record: Record, home: Home) -> int:

@@ -14,7 +14,7 @@ from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import from_mapping
-from hposvc.verbs.foreground import conclude, starting
+from hposvc.verbs.foreground import conclude, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
 from hposvc.verbs.run import run
 
@@ -32,7 +32,9 @@ def fork_command(
     --set changes its settings; the others are those of this sweep.
     """
     changes = read_settings(sets)
-    record = fork(shared.open_place(), sweep, changes, name, address, starting)
+    place = shared.open_place()
+    watching = relaunched(shared, place, address, starting)
+    record = fork(place, sweep, changes, name, address, watching)
     return conclude(shared, record, shared.find_home())
 
 

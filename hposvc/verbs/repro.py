@@ -8,7 +8,7 @@ from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.verbs.completion import complete_trial
-from hposvc.verbs.foreground import conclude_trained, starting
+from hposvc.verbs.foreground import conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
 from hposvc.verbs.resume import ask_verdict
 from hposvc.verbs.run import run
@@ -29,7 +29,9 @@ def repro_command(
     The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each. After
     Ctrl-C `resume` goes on with it, and gives the answer.
     """
-    trained = reproduce(shared.open_place(), sweep, trial, accept_code, address, starting)
+    place = shared.open_place()
+    watching = relaunched(shared, place, address, starting)
+    trained = reproduce(place, sweep, trial, accept_code, address, watching)
     return conclude_trained(shared, trained, shared.find_home())
 
 

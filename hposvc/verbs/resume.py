@@ -14,7 +14,7 @@ from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.state.trial import OVER
-from hposvc.verbs.foreground import conclude_trained, driving
+from hposvc.verbs.foreground import conclude_trained, driving, relaunched
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
 
 
@@ -29,7 +29,10 @@ def resume_command(shared: Shared, sweep: str, accept_code: bool, address: str |
 
     For a sweep that has ended, only MLflow is brought up to date.
     """
-    trained = resume(shared.open_place(), sweep, accept_code, address, driving)
+    place = shared.open_place()
+    options = ["--accept-code"] if accept_code else []
+    watching = relaunched(shared, place, address, driving, options)
+    trained = resume(place, sweep, accept_code, address, watching)
     return conclude_trained(shared, trained, shared.find_home())
 
 

@@ -5,7 +5,7 @@ from hposvc.events import NOTHING
 from hposvc.open_sweep import Record
 from hposvc.remote.place import Place
 from hposvc.state.receipt import RequestReceipt
-from hposvc.verbs.foreground import driving, report
+from hposvc.verbs.foreground import driving, relaunched, report
 from hposvc.verbs.options import Shared, optional_trial, ray_address, sweep_id, verb
 from hposvc.verbs.steering import renew
 
@@ -19,7 +19,9 @@ def retry_command(shared: Shared, sweep: str, trial: str | None, address: str | 
 
     Without TRIAL: all of them.
     """
-    answer = retry(shared.open_place(), sweep, trial, address, driving)
+    place = shared.open_place()
+    watching = relaunched(shared, place, address, driving)
+    answer = retry(place, sweep, trial, address, watching)
     return report(shared, answer, "retry", trial)
 
 

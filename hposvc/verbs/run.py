@@ -19,7 +19,7 @@ from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.state.trial import OVER
 from hposvc.verbs.deletion import delete_if_refused
-from hposvc.verbs.foreground import conclude, conclude_trained, starting
+from hposvc.verbs.foreground import conclude, conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
 from hposvc.verbs.resume import resume
 
@@ -59,11 +59,12 @@ def run_command(
         message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
         raise fail(message, "--debug" if debug else "--resume")
     checked = read_spec(spec, sets)
-    watching = partial(starting, live=not debug)
+    place = shared.open_place()
+    watching = relaunched(shared, place, address, partial(starting, live=not debug))
     if goes_on and name is not None:
-        trained = run_or_resume(shared.open_place(), checked, name, address, watching)
+        trained = run_or_resume(place, checked, name, address, watching)
         return conclude_trained(shared, trained, shared.find_home())
-    record = run(shared.open_place(), checked, name, address, watching, debug)
+    record = run(place, checked, name, address, watching, debug)
     return conclude(shared, record, shared.find_home())
 
 

@@ -76,7 +76,7 @@ def plan_stall(scene: Scene) -> None:
 
 def kill_recorder(scene: Scene) -> None:
     """SIGKILL of the process that tells MLflow."""
-    for each in psutil.Process(scene.driver.process.pid).children():
+    for each in psutil.Process(scene.driver.process.pid).children(recursive=True):
         with suppress(psutil.Error):
             if any("hposvc.tracking.outbox" in word for word in each.cmdline()):
                 each.kill()

@@ -71,9 +71,14 @@ class Command:
         return code, self.stderr.read_text()
 
     def kill(self) -> None:
-        """SIGKILL: the process alone, none of its children."""
+        """SIGKILL: the command and its driver, none of the driver's children."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
+
+    def kill_driver(self) -> None:
+        """SIGKILL: the driver alone; the command starts another one."""
+        for driver in psutil.Process(self.process.pid).children():
+            driver.kill()
 
 
 @dataclass(frozen=True)

@@ -42,13 +42,22 @@ def test_a_sweep_survives_its_driver_being_killed_at_random_moments(terminal):
     sets = [part for setting in SETTINGS for part in ("--set", setting)]
     driver = terminal.start("run", "examples/digits.yaml", "--id", SWEEP, *sets)
     kills = 0
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         target = terminal.journal.last(SWEEP) + rng.randint(1, max(2, 10 * TRIALS // ROUNDS))
         if not terminal.reach(SWEEP, target, driver):
             break
         orphans = terminal.ranks()
-        driver.kill()
         kills += 1
+        if number % 2:
+            driver.kill_driver()
+            until(
+                lambda said=driver.stderr: "another one goes on" in said.read_text(), "it goes on"
+            )
+            until(
+                lambda gone=orphans: not any(map(psutil.Process.is_running, gone)), "gone", GONE_S
+            )
+            continue
+        driver.kill()
         status = terminal.ask("status", SWEEP)
         assert (status["state"], status["driver"]) == ("INTERRUPTED", "dead")
         over = finished(terminal)

@@ -1,6 +1,7 @@
 """Curves and trainables of sweeps that tests run from the command line, in this folder."""
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,11 @@ def gated(params, worker):
         Path(os.environ["GATE"]).read_text()
     for step in worker.steps():
         worker.report(step, {"loss": (params["x"] - 3) ** 2 + 1 / step})
+
+
+def crashing(params, worker):
+    """End the process that calls it, as a broken native library does."""
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def unlucky(params, worker):

@@ -14,7 +14,7 @@ def tab(tmp_path):
     def propose(line: str) -> list[str]:
         words = line.split(" ")
         answer = subprocess.run(
-            [sys.executable, "-c", "from hposvc.cli.main import main; main()"],
+            [sys.executable, "-c", "from hposvc.cli.main import command; command()"],
             env={
                 **os.environ,
                 "HPOSVC_HOME": str(tmp_path / "home"),

@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hposvc.journal.database import PATIENCE_S
@@ -105,6 +106,41 @@ def test_ctrl_c_leaves_a_sweep_that_resume_brings_to_its_exact_end(hposvc, spec,
     trials = json.loads(hposvc("trials", "last", "-o", "json").communicate()[0])
     assert sorted(trial["params"]["x"] for trial in trials) == [1, 2, 3, 4, 5, 6]
     assert all(trial["mlflow_run_id"] for trial in trials)
+
+
+def driver_of(command):
+    (driver,) = psutil.Process(command.pid).children()
+    return driver
+
+
+@pytest.mark.parametrize("victim", ["the driver", "the command"])
+def test_a_killed_driver_is_replaced_unless_its_command_is_killed(hposvc, spec, gate, victim):
+    run = hposvc("run", spec(), "--id", "gated-1", "-o", "json")
+    until(run.stderr, "t0003 COMPLETED")
+    driver = driver_of(run)
+    (driver if victim == "the driver" else run).kill()
+    driver.wait(60)
+    if victim == "the command":
+        status = json.loads(hposvc("status", "gated-1", "-o", "json").communicate()[0])
+        assert (status["state"], status["driver"]) == ("INTERRUPTED", "dead")
+        return
+    until(run.stderr, "SIGKILL ended the driver; another one goes on")
+    gate.write_text("")
+    out, err = run.communicate()
+    assert run.returncode == 0, err
+    status = json.loads(out)
+    assert (status["state"], status["trials"]["completed"]) == ("COMPLETED", 6)
+    trials = json.loads(hposvc("trials", "last", "-o", "json").communicate()[0])
+    assert sorted(trial["params"]["x"] for trial in trials) == [1, 2, 3, 4, 5, 6]
+
+
+def test_drivers_that_crash_before_any_report_are_replaced_no_more_than_twice(hposvc, spec):
+    run = hposvc("run", spec(trainable="curves:crashing"), "--id", "crashing-1")
+    _, err = run.communicate()
+    assert run.returncode == 128 + signal.SIGSEGV
+    assert err.count("another one goes on") == 2
+    last = "SIGSEGV ended the driver 3 times before any trial got on; hposvc resume crashing-1"
+    assert err.splitlines()[-1] == last
 
 
 @pytest.mark.long
