@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import runs
 import tables
-from problems.catalogue import PROBLEMS, references
+from problems.catalogue import OWN, PROBLEMS
 from standings import regret, resampled
 from threadpoolctl import threadpool_limits
 
@@ -102,7 +102,7 @@ def run(job: tuple[str, str, int, int]) -> tuple[str, str, int, list[float]]:
         for change in IDEAS[idea]():
             stack.enter_context(change)
         found = runs.search("gp", PROBLEMS[problem], seed, 1, budget)
-    known = references()[problem]
+    known = OWN.references[problem]
     return idea, problem, seed, [regret(found.incumbent[at - 1], known) for at in AT]
 
 

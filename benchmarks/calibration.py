@@ -18,7 +18,7 @@ from multiprocessing import Pool
 import numpy as np
 import tables as markdown
 from prior.tables import Table, load_tables
-from problems.catalogue import FAMILIES, PROBLEMS
+from problems.catalogue import OWN, PROBLEMS
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
@@ -158,7 +158,7 @@ def main() -> None:
         made = [one for part in pool.imap_unordered(run, jobs) for one in part]
     searches = [one for one in made if one.problem in PROBLEMS]
     given = [one for one in made if one.problem in TABLES]
-    families = [*FAMILIES, *sorted({one.family for one in given})]
+    families = [*OWN.families, *sorted({one.family for one in given})]
     rows = [row("all problems, searched", searches), row("all tables, random trials", given)]
     rows += [row(name, [one for one in made if one.family == name]) for name in families]
     print(markdown.heading(("numpy", "scipy")))

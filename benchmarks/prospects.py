@@ -23,7 +23,7 @@ from multiprocessing import Pool
 
 import numpy as np
 import tables as markdown
-from problems.catalogue import FAMILIES, PROBLEMS
+from problems.catalogue import OWN, PROBLEMS
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
@@ -170,7 +170,7 @@ def main() -> None:
         for more in MORE:
             some = [pair for pair in made if pair[0].more == more]
             rows.append(row(f"{method}, next {more}", some))
-        for family in FAMILIES:
+        for family in OWN.families:
             some = [pair for pair in made if PROBLEMS[pair[0].search.problem].family == family]
             rows += [row(f"{method}, {family}", some)] if some else []
     print(markdown.heading(("numpy", "scipy")))

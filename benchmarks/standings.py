@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from problems.catalogue import FAMILIES, PROBLEMS, Reference, references
+from problems.catalogue import Catalogue, Reference
 from runs import Run
 from scipy.stats import binomtest, rankdata
 from tables import figure, table
@@ -30,15 +30,24 @@ class Standing:
 
     at: int
     regrets: Mapping[str, Mapping[Pair, float]]  # by method
+    catalogue: Catalogue
 
     @classmethod
-    def of(cls, found: Sequence[Run], at: int, known: Mapping[str, Reference]) -> "Standing":
+    def of(
+        cls,
+        found: Sequence[Run],
+        at: int,
+        catalogue: Catalogue,
+        known: Mapping[str, Reference] | None = None,
+    ) -> "Standing":
+        """Return the regrets against what is `known`; None: against the catalogue's references."""
+        known = known or catalogue.references
         regrets: dict[str, dict[Pair, float]] = {}
         for run in found:
             if len(run.incumbent) >= at:
                 value = regret(run.incumbent[at - 1], known[run.problem])
                 regrets.setdefault(run.method, {})[run.problem, run.seed] = value
-        return cls(at, regrets)
+        return cls(at, regrets, catalogue)
 
     @property
     def methods(self) -> list[str]:
@@ -51,8 +60,9 @@ class Standing:
         if not methods:
             return []
         shared = set.intersection(*(set(self.regrets.get(method, {})) for method in methods))
+        problems = self.catalogue.problems
         return sorted(
-            pair for pair in shared if family is None or PROBLEMS[pair[0]].family == family
+            pair for pair in shared if family is None or problems[pair[0]].family == family
         )
 
     def mean(self, method: str, pairs: Sequence[Pair]) -> float:
@@ -70,9 +80,9 @@ class Standing:
         return ranks_PM
 
 
-def lowest(found: Iterable[Run]) -> dict[str, Reference]:
+def lowest(found: Iterable[Run], catalogue: Catalogue) -> dict[str, Reference]:
     """What is known of each problem; a run that went lower moves the best."""
-    known = dict(references())
+    known = dict(catalogue.references)
     for run in found:
         before = known[run.problem]
         if min(run.incumbent) < before.best:
@@ -116,9 +126,12 @@ def interval(ranks_PM: Array, pairs: Sequence[Pair]) -> Array:
     return bounds
 
 
-def report(found: Sequence[Run], against: str, known: Mapping[str, Reference]) -> str:
+def report(
+    found: Sequence[Run], against: str, catalogue: Catalogue, known: Mapping[str, Reference]
+) -> str:
     """All that is to be printed; `against` is the method that the others are paired with."""
-    standings = [one for one in (Standing.of(found, at, known) for at in AT) if one.regrets]
+    every = [Standing.of(found, at, catalogue, known) for at in AT]
+    standings = [one for one in every if one.regrets]
     parts = [*map(together, standings), paired(standings, against), cost(found)]
     return "\n".join(part for part in parts if part)
 
@@ -129,7 +142,7 @@ def together(standing: Standing) -> str:
     pairs = standing.common(methods)
     if not pairs:
         return f"After {standing.at} evaluations no pair of problem and seed is common to all.\n"
-    groups = {family: standing.common(methods, family) for family in FAMILIES}
+    groups = {family: standing.common(methods, family) for family in standing.catalogue.families}
     groups = {family: group for family, group in groups.items() if group}
     ranks_PM = standing.ranks(methods, pairs)
     low_M, high_M = interval(ranks_PM, pairs)

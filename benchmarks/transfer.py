@@ -24,7 +24,7 @@ from unittest.mock import patch
 import numpy as np
 import tables as markdown
 from prior.judge import learned_for
-from problems.catalogue import PROBLEMS, references
+from problems.catalogue import OWN, PROBLEMS
 from problems.problem import Array, Params
 from standings import ratios, regret
 from threadpoolctl import threadpool_limits
@@ -111,7 +111,7 @@ def run(job: tuple[Job, str]) -> tuple[Job, str, list[float]]:
         earlier = () if source == "cold" else earlier_trials(source, first, seed, second)
         history = search(second, seed, max(AT), earlier).history
     lowest = np.minimum.accumulate([seen.loss for seen in history])
-    known = references()[second]
+    known = OWN.references[second]
     return job[0], source, [min(regret(float(loss), known), WORST) for loss in lowest]
 
 

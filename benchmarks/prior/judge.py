@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import runs
 import tables as markdown
-from problems.catalogue import PROBLEMS, TUNING, references
+from problems.catalogue import OWN, PROBLEMS, TUNING
 from standings import ratios, regret
 from threadpoolctl import threadpool_limits
 
@@ -80,7 +80,7 @@ def run(job: tuple[str, str, int, int, bool]) -> tuple[runs.Run, bool]:
 
 def regrets_of(run: runs.Run) -> list[float]:
     """Return the regret after each number of evaluations."""
-    known = references()[run.problem]
+    known = OWN.references[run.problem]
     return [min(regret(run.incumbent[at - 1], known), WORST) for at in AT]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from peers.method import active, axes, filled
-from problems.catalogue import PROBLEMS, references
+from problems.catalogue import OWN, PROBLEMS, Reference
 from runs import Run, search
-from standings import Reference, Standing, interval, regret
+from standings import Standing, interval, regret
 
 from searchers import Optimizer, create
 
@@ -53,7 +53,7 @@ def test_a_benchmark_that_imports_searchers_gets_the_package_and_not_the_script(
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_references_bound_what_random_search_finds(name: str):
     """A best loss that a few samples beat would make regrets of 0 that are none."""
-    problem, known = PROBLEMS[name], references()[name]
+    problem, known = PROBLEMS[name], OWN.references[name]
     rng = np.random.default_rng(5)
     losses = [problem.loss(problem.space.sample(rng)) for _ in range(60)]
     assert np.isfinite(losses).all()
@@ -118,7 +118,7 @@ def test_a_method_that_always_wins_has_rank_one_and_no_doubt():
     pairs = [(name, seed) for name in ("branin2", "valley") for seed in range(3)]
     found = [made("better", *pair, loss=0.5) for pair in pairs]
     found += [made("worse", *pair, loss=0.6) for pair in pairs]
-    standing = Standing.of(found, 20, references())
+    standing = Standing.of(found, 20, OWN)
     ranks_PM = standing.ranks(["better", "worse"], pairs)
     assert ranks_PM.mean(axis=0).tolist() == [1.0, 2.0]
     assert interval(ranks_PM, pairs).tolist() == [[1.0, 2.0], [1.0, 2.0]]
