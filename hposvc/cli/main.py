@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hposvc.cli import exit_codes
-from hposvc.cli.app import commands
+from hposvc.cli.app import GROUPS, commands
 from hposvc.verbs import relaunch
 from hposvc.verbs.options import Shared
 from hposvc.views.console import PlainFormatter
@@ -18,7 +18,9 @@ from hposvc.views.console import PlainFormatter
 
 def command() -> NoReturn:
     """Run the command line of this process; a sweep goes on if its driver is killed."""
-    main(relaunch.guard(sys.argv[1:]))
+    verbs = {name for _, group in GROUPS.values() for name in group}
+    arguments = sys.argv[1:]
+    main(relaunch.guard(arguments, next((word for word in arguments if word in verbs), "")))
 
 
 def main(arguments: Sequence[str]) -> NoReturn:

@@ -13,7 +13,7 @@ from hposvc import api
 from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.driver.loop import Watcher
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
-from hposvc.events import Verb
+from hposvc.events import Ended, Event, Reported, Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
 from hposvc.remote.place import Place
@@ -21,6 +21,7 @@ from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
+from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
 from hposvc.verbs import relaunch, steering
 from hposvc.verbs.options import Shared
@@ -89,9 +90,21 @@ def relaunched(
         ]
         relaunch.tell_command(["resume", sweep, *options, *words])
         with watching(sweep) as watchers:
-            yield [*watchers, relaunch.GotOn()]
+            yield [*watchers, _GotOn()]
 
     return told
+
+
+class _GotOn:
+    """A watcher that tells the command's parent when a trial has got on."""
+
+    _told = False
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Look for the first event by which one did."""
+        if not self._told and any(isinstance(event, Reported | Ended) for event in events):
+            self._told = True
+            relaunch.tell_command([])
 
 
 def conclude(shared: Shared, record: Record, home: Home) -> int:

@@ -13,13 +13,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from hposvc.events import Ended, Event, Reported
 from hposvc.views.console import note
-
-if TYPE_CHECKING:
-    from hposvc.state.sweep import SweepState
 
 VERBS = {"run", "resume", "fork", "repro", "extend", "retry"}
 CRASHES = {
@@ -34,14 +29,14 @@ SHOW_CURSOR = "\x1b[?25h"  # the killed driver's live table may have hidden it
 _pipe: int | None = None  # to the parent, if this process is a child of `guard`
 
 
-def guard(arguments: Sequence[str]) -> Sequence[str]:
-    """Fork if the command may drive a sweep; return in each child, with its arguments.
+def guard(arguments: Sequence[str], verb: str) -> Sequence[str]:
+    """Fork if the verb may drive a sweep; return in each child, with its arguments.
 
     A debugger wants one process, and on other systems than Linux a child does not end with its
     parent: there the command is its own driver.
     """
     debugged = "--debug" in arguments or sys.gettrace() is not None
-    if sys.platform != "linux" or debugged or VERBS.isdisjoint(arguments):
+    if sys.platform != "linux" or debugged or verb not in VERBS:
         return arguments
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
@@ -75,21 +70,13 @@ def guard(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def tell_command(words: Sequence[str]) -> None:
-    """Tell the parent, if there is one, by which command another driver would go on."""
+    """Tell the parent, if there is one, by which command another driver would go on.
+
+    Args:
+        words: arguments of `hposvc`; none: a trial has got on.
+    """
     if _pipe is not None:
         os.write(_pipe, f"{json.dumps([*words])}\n".encode())
-
-
-class GotOn:
-    """A watcher that tells the parent when a trial has got on."""
-
-    _told = False
-
-    def turn(self, state: "SweepState", events: Sequence[Event]) -> None:
-        """Look for the first event by which one did."""
-        if not self._told and any(isinstance(event, Reported | Ended) for event in events):
-            self._told = True
-            tell_command([])
 
 
 def _become_driver(parent: int, pipe: int) -> None:
