@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hposvc.analysis.causes import LOST
+from hposvc.analysis.failure_words import LOST
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.events import (
     Attached,
