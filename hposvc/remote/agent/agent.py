@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from hposvc.backends.backend import Setting
-from hposvc.backends.process.launching import Launcher
+from hposvc.backends.process.rank_commands import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import End, News, ProcessSlot
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
