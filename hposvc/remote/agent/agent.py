@@ -32,7 +32,7 @@ from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig, log_file
 from trainables.runtime.wire import Message
-from trainables.stopping import SIGTERM_TEXT
+from trainables.stop_signals import SIGTERM_TEXT
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again
