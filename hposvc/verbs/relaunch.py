@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hposvc.events import Ended, Event, Reported
 from hposvc.views.console import note
 
 if TYPE_CHECKING:
+    from hposvc.events import Event
     from hposvc.state.sweep import SweepState
 
 VERBS = {"run", "resume", "fork", "repro", "extend", "retry"}
@@ -26,6 +26,7 @@ CRASHES = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS),
     *(signal.SIGABRT, signal.SIGILL, signal.SIGFPE),
 }
+GOT_ON = {"reported", "ended"}  # kinds of events; their classes would load numpy
 IN_VAIN = 3  # killed drivers in succession before whose end no trial had got on
 PASSED_ON = {signal.SIGINT, signal.SIGTERM}
 PR_SET_PDEATHSIG = 1
@@ -85,9 +86,9 @@ class GotOn:
 
     _told = False
 
-    def turn(self, state: "SweepState", events: Sequence[Event]) -> None:
+    def turn(self, state: "SweepState", events: "Sequence[Event]") -> None:
         """Look for the first event by which one did."""
-        if not self._told and any(isinstance(event, Reported | Ended) for event in events):
+        if not self._told and any(event.kind in GOT_ON for event in events):
             self._told = True
             tell_command([])
 
