@@ -19,7 +19,7 @@ from searchers.values import Value
 from trainables.dataset import DataSet
 from trainables.errors import SUMMARY
 from trainables.order import Order
-from trainables.stopping import How
+from trainables.stop_signals import How
 from trainables.storage.checkpoint import Saved
 
 Data = dict[str, Any]

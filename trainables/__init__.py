@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainables.data import Data as Data
     from trainables.data import Tensors as Tensors
-    from trainables.stopping import StopTrial as StopTrial
+    from trainables.stop_signals import StopTrial as StopTrial
     from trainables.storage.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.task import Task as Task
     from trainables.training import Training as Training
@@ -19,7 +19,7 @@ MODULES = {
     "Data": "trainables.data.sources",
     "ReportError": "trainables.worker",
     "Saved": "trainables.storage.checkpoint",
-    "StopTrial": "trainables.stopping",
+    "StopTrial": "trainables.stop_signals",
     "Task": "trainables.task",
     "Tensors": "trainables.data.sources",
     "Training": "trainables.training",

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.report_hints import imported_here, report_hint
 from trainables.session import Session, use
-from trainables.stopping import StopTrial
+from trainables.stop_signals import StopTrial
 from trainables.worker import Params, ReportError, Worker
 
 Read = Callable[[Mapping[str, Any]], Mapping[str, Any]]

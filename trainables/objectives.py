@@ -15,7 +15,7 @@ from trainables.drawing import draw_choice, draw_float, draw_int
 from trainables.functions import WorkerSession
 from trainables.metrics import NoNumber, number_of
 from trainables.session import use
-from trainables.stopping import StopTrial
+from trainables.stop_signals import StopTrial
 from trainables.worker import Diverged, Params, ReportError, Worker
 
 PRUNED = "optuna.exceptions.TrialPruned"

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO
 
 from trainables.metrics import NoNumber, describe_left_out, number_of
 from trainables.programs.report_socket import LINE, LOOPBACK
-from trainables.stopping import StopTrial
+from trainables.stop_signals import StopTrial
 from trainables.worker import ReportError
 
 RESTORE = "HPOSVC_RESTORE_DIR"

@@ -15,7 +15,7 @@ from trainables.dataset import DataSet
 from trainables.link import Link, LocalLink, Report, Suggestion
 from trainables.metrics import CheckedMetrics, checked
 from trainables.order import Params
-from trainables.stopping import Notice, StopTrial
+from trainables.stop_signals import Notice, StopTrial
 from trainables.storage.checkpoint import (
     CheckpointDamaged,
     Every,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hposvc.backends.backend import Setting
-from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
 from hposvc.errors import SpecError, fail

@@ -23,10 +23,10 @@ from hposvc.analysis.amounts import (
     share,
 )
 from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
-from hposvc.analysis.explained import CONFIDENCE as SHARES_CONFIDENCE
-from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
+from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
+from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.analysis.prospects import Prospect
 from hposvc.analysis.warnings import ends_of_range, warnings

@@ -9,7 +9,7 @@ from statistics import median
 
 from hposvc.analysis import devices
 from hposvc.analysis.amounts import count, figure, share
-from hposvc.analysis.causes import MEANINGS
+from hposvc.analysis.failure_words import MEANINGS
 from hposvc.analysis.finding import Finding
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState

@@ -37,7 +37,7 @@ GROUPS = {
             "watch": "Show a sweep live, with its trials, and steer it.",
             "trials": "List the trials of a sweep.",
             "best": "Show the best trial, how sure it is, and its checkpoint.",
-            "why": "Say in ten sentences what a sweep found.",
+            "why": "Say in ten sentences what a sweep found; of a trial: `audit`.",
             "logs": "Print the log of a trial.",
             "audit": "Explain every decision about a trial.",
             "report": "Write a report: what came out, why, what it cost.",

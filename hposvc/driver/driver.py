@@ -23,7 +23,7 @@ from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import MessageListener, Runner, Watcher
 from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.slow_plug_ins import SlowPlugIns
-from hposvc.driver.stop_rules import StopRules
+from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.events import ENDS, RENEWALS, Requested
 from hposvc.journal.agents import AgentMailbox

@@ -18,7 +18,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.proposals import Proposer, SearchExhausted
-from hposvc.driver.stop_rules import StopRules
+from hposvc.driver.user_stop_rules import StopRules
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
     RENEWALS,

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from types import FrameType
 
-from hposvc.driver import proposals, stop_rules
+from hposvc.driver import proposals, user_stop_rules
 from hposvc.errors import is_built_in, source_place
 from hposvc.schedulers import guarded
 
@@ -15,7 +15,7 @@ SLOW_S = 60.0  # between two looks; a call that is there in both is told of
 CALLERS = {  # the files that call plug-ins, each with the key of the spec that names them
     proposals.__file__: "search.method",
     guarded.__file__: "scheduler.type",
-    stop_rules.__file__: "stop.rules",
+    user_stop_rules.__file__: "stop.rules",
 }
 
 log = logging.getLogger("hposvc")

@@ -10,7 +10,7 @@ from catboost import CatBoost
 
 from hposvc.integrations.boosting import check_every
 from trainables.session import report
-from trainables.stopping import StopTrial
+from trainables.stop_signals import StopTrial
 
 Model = TypeVar("Model", bound=CatBoost)
 

@@ -16,7 +16,7 @@ from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record
 from hposvc.remote.place import Place, await_rest
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.reporting import comparable, comparison, writing
+from hposvc.reporting import comparison, comparison_checks, writing
 from hposvc.reporting.result import Best, Result
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
@@ -136,7 +136,7 @@ class Handle:
         self,
         others: Sequence["Handle"],
         by: Sequence[str] = (),
-        cost: comparable.Cost = "hours",
+        cost: comparison_checks.Cost = "hours",
     ) -> dict[str, Any]:
         """Compare the sweep with others at equal cost, as `hposvc compare -o json` prints it.
 

@@ -26,7 +26,7 @@ from hposvc.errors import SpecError, fail
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.charts import comparison as chart
-from hposvc.reporting.comparable import (
+from hposvc.reporting.comparison_checks import (
     ComparedSweep,
     Cost,
     check,

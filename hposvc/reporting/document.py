@@ -27,8 +27,8 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import DIGITS, Chart
 from hposvc.reporting.charts import charts, draw
-from hposvc.reporting.comparable import ComparedSweep
 from hposvc.reporting.comparison import Compared, side_by_side
+from hposvc.reporting.comparison_checks import ComparedSweep
 from hposvc.reporting.history import History
 from hposvc.reporting.prose import prose
 from hposvc.spec.metrics import Metric

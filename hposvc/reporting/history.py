@@ -7,8 +7,8 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hposvc.analysis.causes import LOST
-from hposvc.analysis.explained import Explained, explained
+from hposvc.analysis.failure_words import LOST
+from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.events import (
     Attached,
     Decided,

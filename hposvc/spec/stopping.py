@@ -97,7 +97,7 @@ class Stop:
 
     plateau: PlateauRule | None = None  # None: never
     max_failed: MaxFailed | None = None  # None: never
-    rules: tuple[Rule, ...] = ()  # the user's own: hposvc/driver/stop_rules.py asks them
+    rules: tuple[Rule, ...] = ()  # the user's own: hposvc/driver/user_stop_rules.py asks them
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:

@@ -3,8 +3,8 @@
 import click
 from rich.text import Text
 
-from hposvc.reporting.comparable import Cost
 from hposvc.reporting.comparison import compare
+from hposvc.reporting.comparison_checks import Cost
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, show

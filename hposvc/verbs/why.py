@@ -20,7 +20,7 @@ def why_command(shared: Shared, sweep: str) -> None:
     """Say in ten sentences what a sweep found.
 
     The best configuration and how sure that is, what it gained and cost, what mattered, what to
-    mind and to try next.
+    mind and to try next. `hposvc audit ID TRIAL` says why a trial was stopped.
     """
     record = shared.open_sweep(sweep).record()
     findings = verdict(record.row.id, record.state)

@@ -39,7 +39,7 @@ from hposvc.events import (
 from searchers.searcher import Observation
 from trainables.dataset import DataSet
 from trainables.order import Order
-from trainables.stopping import How
+from trainables.stop_signals import How
 from trainables.storage.checkpoint import Saved
 
 texts = st.text(max_size=20)

@@ -15,7 +15,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.driver import apply_renewals
 from hposvc.driver.loop import Runner, Watcher
 from hposvc.driver.proposals import SyncProposer
-from hposvc.driver.stop_rules import StopRules
+from hposvc.driver.user_stop_rules import StopRules
 from hposvc.events import Checkpointed, Ended, Event, Failed, Ordered, Proposed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal

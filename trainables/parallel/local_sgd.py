@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainables.errors import out_of_memory
 from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
-from trainables.training_state.out_of_memory import AgreedOutOfMemory
+from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
 
 if TYPE_CHECKING:
     from trainables.trainer.forward_backward import ForwardBackward

@@ -24,7 +24,7 @@ from trainables.programs.process import CannotStart, Ended, Process
 from trainables.programs.report_socket import ProcessLeft, ProcessReport
 from trainables.programs.snapshots import CannotCopy, Snapshots
 from trainables.report_hints import imported_by, report_hint
-from trainables.stopping import Preempted, StopTrial
+from trainables.stop_signals import Preempted, StopTrial
 from trainables.worker import ReportError, Worker
 
 LEAVE_S = 2.0  # for a program to exit by itself after it was told to stop or did its last step

@@ -33,7 +33,7 @@ from trainables.report_hints import imported_here, report_hint
 from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
-from trainables.stopping import SIGTERM_TEXT, How, Notice, Preempted, StopTrial
+from trainables.stop_signals import SIGTERM_TEXT, How, Notice, Preempted, StopTrial
 from trainables.storage.checkpoint import CheckpointDamaged, Every
 from trainables.storage.stores import StoreFailed
 from trainables.training import Training

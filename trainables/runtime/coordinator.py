@@ -36,7 +36,7 @@ from trainables.runtime.wire import (
     disable_nagle,
     placed,
 )
-from trainables.stopping import SIGTERM_TEXT
+from trainables.stop_signals import SIGTERM_TEXT
 
 GRACE_S = 5.0  # for the other ranks to finish after one has failed
 # For hanging ranks to write their stacks: on a busy machine one second was not always enough.

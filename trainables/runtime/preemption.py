@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from trainables.stopping import Notice
+from trainables.stop_signals import Notice
 
 
 class SigtermHandler:

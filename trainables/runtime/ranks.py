@@ -49,7 +49,7 @@ from trainables.runtime.wire import (
     connect,
     own_host,
 )
-from trainables.stopping import Notice, Preempted
+from trainables.stop_signals import Notice, Preempted
 from trainables.storage.checkpoint import Saved
 from trainables.worker import ReportError
 

@@ -30,7 +30,7 @@ from trainables.training import Training
 from trainables.training_state import precision as formats
 from trainables.training_state.divergence import LossSpikeDetector
 from trainables.training_state.loop_state import LoopState, TrainingState
-from trainables.training_state.out_of_memory import MicroBatching
+from trainables.training_state.micro_batch_halving import MicroBatching
 from trainables.worker import Worker
 
 if TYPE_CHECKING:

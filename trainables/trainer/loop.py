@@ -15,7 +15,7 @@ from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
 from trainables.randomness import derive, permutation, seed_all
-from trainables.stopping import SIGTERM_TEXT, Preempted
+from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.measuring import add_costs
 from trainables.trainer.optimizer_step import OptimizerStep

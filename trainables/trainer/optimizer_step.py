@@ -18,7 +18,7 @@ from trainables.parallel.strategies import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
-from trainables.training_state.out_of_memory import AgreedOutOfMemory, MicroBatching
+from trainables.training_state.micro_batch_halving import AgreedOutOfMemory, MicroBatching
 from trainables.training_state.tallies import empty, tally_of
 
 SCALE_CHECKS = 50  # updates between checks of float16's loss scale, which wait for the GPU

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trainables.errors import text_of
 from trainables.randomness import preserved
-from trainables.stopping import Preempted, StopTrial
+from trainables.stop_signals import Preempted, StopTrial
 from trainables.trainer import settings
 from trainables.vmapped import refusals
 from trainables.vmapped.fields import differing_fields

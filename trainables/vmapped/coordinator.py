@@ -23,7 +23,7 @@ from trainables.runtime.wire import (
     Ready,
     placed,
 )
-from trainables.stopping import SIGTERM_TEXT
+from trainables.stop_signals import SIGTERM_TEXT
 from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer
 
 

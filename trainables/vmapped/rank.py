@@ -32,7 +32,7 @@ from trainables.runtime.wire import (
     Leave,
     PreemptionNotice,
 )
-from trainables.stopping import SIGTERM_TEXT, Notice, Preempted
+from trainables.stop_signals import SIGTERM_TEXT, Notice, Preempted
 from trainables.storage.checkpoint import CheckpointDamaged, Saved
 from trainables.task import Task
 from trainables.vmapped.batch import Batch, FinishedTrial

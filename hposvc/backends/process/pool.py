@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
-from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
 from hposvc.backends.shared_storage import check_shared

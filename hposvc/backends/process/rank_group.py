@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
-from hposvc.backends.process.launching import Launcher, SlurmLauncher
+from hposvc.backends.process.rank_commands import Launcher, SlurmLauncher
 from hposvc.backends.process.rank_process import NOTICE, SlotOfRank
 from trainables.errors import shortened
 from trainables.runtime.assignment import SlotConfig

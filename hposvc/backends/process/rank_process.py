@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import BinaryIO
 
-from hposvc.backends.process.launching import ANY
+from hposvc.backends.process.rank_commands import ANY
 from hposvc.errors import OutOfReach
 from trainables.runtime.assignment import SlotConfig
 from trainables.runtime.ranks import Rank

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from hposvc.backends.backend import to_events
-from hposvc.backends.process.launching import Launcher
+from hposvc.backends.process.rank_commands import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach

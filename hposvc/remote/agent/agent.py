@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from hposvc.backends.backend import Setting
-from hposvc.backends.process.launching import Launcher
+from hposvc.backends.process.rank_commands import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import End, News, ProcessSlot
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
@@ -32,7 +32,7 @@ from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig, log_file
 from trainables.runtime.wire import Message
-from trainables.stopping import SIGTERM_TEXT
+from trainables.stop_signals import SIGTERM_TEXT
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again

@@ -13,7 +13,7 @@ from hposvc.text import spelled
 from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced
-from trainables.stopping import How
+from trainables.stop_signals import How
 
 PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
 PAUSE_S = 2.0  # between two tries, beyond those of the transport

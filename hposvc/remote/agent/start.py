@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from hposvc.backends.process.launching import is_one_of_several, launcher_here
+from hposvc.backends.process.rank_commands import is_one_of_several, launcher_here
 from hposvc.errors import fail
 from hposvc.remote.agent.agent import Agent
 from hposvc.remote.agent.exchange import AgentExchange

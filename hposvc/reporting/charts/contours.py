@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hposvc.analysis.explained import Explained, best_and_random, has_result, last_step
+from hposvc.analysis.parameter_effects import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.parameters import axis, best_of, describe, unit

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hposvc.analysis.amounts import cost_text, count
-from hposvc.analysis.causes import DIVERGED, LOST, MEANINGS
+from hposvc.analysis.failure_words import DIVERGED, LOST, MEANINGS
 from hposvc.events import OWN
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History, OrderFailure

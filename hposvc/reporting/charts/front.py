@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hposvc.analysis.amounts import count
-from hposvc.analysis.explained import best_and_random
+from hposvc.analysis.parameter_effects import best_and_random
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.parameters import value_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hposvc.analysis.amounts import count
-from hposvc.analysis.explained import CONFIDENCE, Explained
+from hposvc.analysis.parameter_effects import CONFIDENCE, Explained
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.parameters import unit

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hposvc.analysis.amounts import count
-from hposvc.analysis.explained import best_and_random, last_step
+from hposvc.analysis.parameter_effects import best_and_random, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.parameters import (

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from hposvc.analysis.amounts import cost_text
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.charts import draw
-from hposvc.reporting.comparable import ComparedSweep
 from hposvc.reporting.comparison import side_by_side
+from hposvc.reporting.comparison_checks import ComparedSweep
 from hposvc.server.access import Caller, Principal
 from hposvc.server.pages import pictures
 from hposvc.server.pages.rendering import page

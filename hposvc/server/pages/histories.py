@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding
+from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.verdict import verdict
 from hposvc.events import Event
 from hposvc.journal.follow import Follow, Followers

@@ -25,7 +25,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from trainables.stopping import StopTrial
+from trainables.stop_signals import StopTrial
 
 SEEN = []
 

@@ -10,7 +10,7 @@ import recorded_home
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.causes import LOST
+from hposvc.analysis.failure_words import LOST
 from hposvc.events import Event, Failed, Ordered
 from hposvc.reporting.history import History
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainables.stopping import Notice
+from trainables.stop_signals import Notice
 from trainables.trainer import preemption_sync
 from trainables.trainer.preemption_sync import PreemptionSync
 

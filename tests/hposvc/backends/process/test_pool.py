@@ -11,7 +11,7 @@ from waiting import until
 
 import hposvc
 from hposvc import api
-from hposvc.backends.process.launching import RANK
+from hposvc.backends.process.rank_commands import RANK
 from hposvc.events import Failed, Ordered, Reported
 
 TWO_RANKS = {

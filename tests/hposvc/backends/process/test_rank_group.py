@@ -9,7 +9,7 @@ import pytest
 from engines import PATIENCE_S, await_none, make_spec
 
 from hposvc.backends.backend import Setting
-from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from trainables.link import Report
 from trainables.order import Order

@@ -13,7 +13,7 @@ from simulated_sweeps import make_spec
 from waiting import until
 
 from hposvc import api
-from hposvc.backends.process.launching import LocalLauncher
+from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
 from hposvc.events import Failed, Ordered, Reported
 from hposvc.journal.home import sign

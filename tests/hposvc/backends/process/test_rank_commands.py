@@ -2,7 +2,7 @@
 
 import pytest
 
-from hposvc.backends.process.launching import ANY, LocalLauncher, SlurmLauncher, launcher_here
+from hposvc.backends.process.rank_commands import ANY, LocalLauncher, SlurmLauncher, launcher_here
 from hposvc.errors import OutOfReach
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "2"}

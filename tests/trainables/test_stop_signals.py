@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from trainables.stopping import Notice, Preempted, StopTrial
+from trainables.stop_signals import Notice, Preempted, StopTrial
 
 
 def test_an_except_of_the_user_s_does_not_catch_the_end_of_an_order():

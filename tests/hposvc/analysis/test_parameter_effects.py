@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc.analysis.explained import explained
+from hposvc.analysis.parameter_effects import explained
 from searchers.explain.belief import ROWS
 from searchers.searcher import Observation
 

@@ -124,7 +124,7 @@ def test_whenever_the_driver_dies_the_resumed_sweep_ends_by_the_same_rule(tmp_pa
 )
 def test_a_rule_that_breaks_is_named_and_no_result_is_lost(lab, name, message):
     spec = make_spec(trials={"max": 3, "parallel": 1}, **rules("noted", name))
-    place = rf"stop\.rules .*:{name} {message}.*test_stop_rules\.py:\d+\); nothing is lost"
+    place = rf"stop\.rules .*:{name} {message}.*test_user_stop_rules\.py:\d+\); nothing is lost"
     with pytest.raises(PlugInFailed, match=place):
         lab.run(spec)
     state = fold(spec, lab.events())
