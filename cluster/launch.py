@@ -26,7 +26,7 @@ import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 from ray.util.client import ray as ray_client
 
-from cluster.processes import PATIENT_START, end
+from cluster.processes import end
 from cluster.tokens import TOKEN, make_token
 
 START_S = 180.0  # for Ray to start
@@ -285,11 +285,7 @@ def _spawn_keeper(folder: Path) -> bool:
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C must reach the driver only
-            env={
-                **PATIENT_START,
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
     return True
 

@@ -24,7 +24,7 @@ import psutil
 
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError
-from cluster.processes import PATIENT_START, end, family
+from cluster.processes import end, family
 from cluster.tokens import TOKEN, make_token
 
 STATE, LOCK = "cluster.json", "cluster.lock"
@@ -312,7 +312,7 @@ def _start_node(
             stderr=log,
             cwd=folder,
             start_new_session=True,  # Ctrl-C must reach the caller only
-            env={**PATIENT_START, **clean_environment(), **token, **mark, **environment},
+            env={**clean_environment(), **token, **mark, **environment},
         )
     cluster = replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
     _write_state(home, cluster)

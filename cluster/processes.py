@@ -9,9 +9,6 @@ from contextlib import suppress
 import psutil
 
 POLL_S = 0.05
-# For processes that start a node. By itself Ray gives up a node that takes 30 s to register, which
-# it may on a busy machine; who starts one has a limit of their own.
-PATIENT_START = {"RAY_raylet_start_wait_time_s": "150"}
 
 
 def family(mark: str, known: Iterable[psutil.Process] = ()) -> list[psutil.Process]:

@@ -23,7 +23,6 @@ import psutil
 from waiting import until
 
 from cluster.local import free_ports
-from cluster.processes import PATIENT_START
 
 # Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
 _NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
@@ -74,7 +73,7 @@ class Remote:
     def environment(self, home: Path) -> dict[str, str]:
         """Of a process that submits."""
         clean = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
-        return {**clean, **PATIENT_START, "RAY_AUTH_TOKEN": self.token, "HPOSVC_HOME": str(home)}
+        return {**clean, "RAY_AUTH_TOKEN": self.token, "HPOSVC_HOME": str(home)}
 
     def get(self, path: str) -> str:
         """What the dashboard says."""
