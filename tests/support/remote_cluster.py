@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from waiting import until
 
 from cluster.local import free_ports
 
 # Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
 _NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
 HEAD, WORKER = f"{_NET}.51", f"{_NET}.52"
+STARTS_S = 400.0  # for a node, which Ray gives up after 30 s
 NAMESPACES = (["unshare", "-m"], ["unshare", "-rm"])  # as root, and as somebody else
 HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
 
@@ -98,12 +99,22 @@ def start() -> Iterator[Remote]:
     head += _agent_ports(*agents[:2])
     worker = [f"--address={remote.gcs}", f"--node-ip-address={WORKER}", "--labels=zone=b"]
     worker += _agent_ports(*agents[2:])
-    nodes = []
+    nodes: list[subprocess.Popen[bytes]] = []
+
+    def bring_up(hidden: Sequence[Path], words: Sequence[str]) -> None:
+        """Start a node, and another one if it ends: Ray's do if their agents take 15 s to come."""
+        wanted = _alive(remote) + 1
+        nodes.append(_node(remote, namespace, hidden, words))
+        deadline = time.monotonic() + STARTS_S
+        while _alive(remote) < wanted:
+            assert time.monotonic() < deadline, remote.said()
+            if nodes[-1].poll() is not None:
+                nodes.append(_node(remote, namespace, hidden, words))
+            time.sleep(0.1)
+
     try:
-        nodes.append(_node(remote, namespace, [remote.mine], head))
-        until(lambda: _alive(remote) >= 1, remote.said)
-        nodes.append(_node(remote, namespace, [remote.mine, remote.heads], worker))
-        until(lambda: _alive(remote) >= 2, remote.said)
+        bring_up([remote.mine], head)
+        bring_up([remote.mine, remote.heads], worker)
         yield remote
     finally:
         for process in reversed(nodes):
@@ -141,6 +152,8 @@ def _alive(remote: Remote) -> int:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is not None:
+        return
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
