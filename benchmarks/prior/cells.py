@@ -31,6 +31,22 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("adamw_numbers", "diabetes"), ("adamw", "wine"),
         ("adamw", "breast_cancer"), ("adamw_numbers", "caschool"),
     ),
+    "long_adam": (
+        ("adam20_errors", "nwtco"), ("adam20_numbers", "emissions"),
+        ("adam20_errors", "digits-noisy"), ("adam20_errors", "heating"),
+        ("adam20_numbers", "food"), ("adam20_errors", "participation"),
+    ),
+    "long_sgdm": (
+        ("sgdm20_errors", "train"), ("sgdm20_errors", "textures"), ("sgdm20_errors", "fair"),
+        ("sgdm20_errors", "photographs"), ("sgdm20_errors", "mroz"),
+    ),
+    "longest_adam": (
+        ("adam100_errors", "titanic"), ("adam100_errors", "textures"), ("adam100_numbers", "males"),
+    ),
+    "longest_sgdm": (
+        ("sgdm60_errors", "digits-rotated"), ("sgdm60_errors", "heating"),
+        ("sgdm60_errors", "titanic"),
+    ),
     "sgdm": (
         ("sgdm", "chile"), ("sgdm_numbers", "housing"), ("sgdm", "biopsy"),
         ("sgdm", "letters"), ("sgdm_numbers", "star98"), ("sgdm", "yogurt"),
@@ -67,6 +83,13 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("extra", "fair"), ("forest", "star"), ("forest", "wine"), ("extra", "computers"),
         ("forest", "train"), ("extra", "digits"), ("forest", "colon"),
         ("forest", "diamonds"), ("extra", "breast_cancer"), ("forest", "diabetes"),
+    ),
+    "tree": tuple(
+        ("tree", data)
+        for data in (
+            *("pima", "emissions", "medpar", "food", "participation", "computers"),
+            *("digits", "bfi", "star", "yogurt", "kakadu", "quakes", "glass", "nwtco", "wages"),
+        )
     ),
     "svm": (
         ("svc", "glass"), ("svr", "boston"), ("svc", "participation"), ("svc", "letters"),

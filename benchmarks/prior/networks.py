@@ -103,22 +103,32 @@ def held_loss(network: nn.Module, x: Tensor, y: Tensor) -> float:
         return float(F.nll_loss((chances / chances.sum(dim=1, keepdim=True)).log(), y))
 
 
+def held_errors(network: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Return the share of wrong classes, each class counted alike."""
+    with torch.no_grad():
+        wrong = (network(x).argmax(dim=1) != y).double()
+    return float(torch.stack([wrong[y == label].mean() for label in y.unique()]).mean())
+
+
+Judge = Callable[[nn.Module, Tensor, Tensor], float]  # of a network on rows left out
 Build = Callable[[Params, tuple[int, ...], int], nn.Module]  # shape of a row, outputs
 
 
-def rows_loss(build: Build, are_images: bool, params: Params, data: str) -> float:
+def rows_loss(
+    build: Build, are_images: bool, params: Params, data: str, judge: Judge = held_loss
+) -> float:
     """Return the mean loss of two splits of a data set."""
     x, y = images_of(data) if are_images else rows_of(data)
     return bounded(
         [
-            split_loss(build, params, x, y, *fold)
+            split_loss(build, judge, params, x, y, *fold)
             for fold, _ in zip(folds_of(x, y), range(SPLITS), strict=False)
         ]
     )
 
 
 def split_loss(
-    build: Build, params: Params, x: Array, y: Array, fitted: Array, held: Array
+    build: Build, judge: Judge, params: Params, x: Array, y: Array, fitted: Array, held: Array
 ) -> float:
     torch.manual_seed(0)
     if x.ndim == 2:
@@ -136,7 +146,7 @@ def split_loss(
 
     if not fit(network, batch_loss, len(fitted), steps_of(len(fitted), params), params):
         return WORST
-    return held_loss(network, xs[held], ys[held])
+    return judge(network, xs[held], ys[held])
 
 
 def perceptron(params: Params, shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -453,6 +463,46 @@ def _sgd(numbers: bool) -> tuple[Parameter, ...]:
     )
 
 
+ACTIVATION_ALONE = Options(("activation",), (("relu",),), "relu", share=0.0)
+ADAM_ALONE = Options(("optimizer",), (("adam",),), "adam", share=0.0)
+WIDE_BATCH = Number(BATCH, 8, 256, 32, log=True, whole=True, levels=(8, 16, 32, 64, 128, 256),
+                    share=0.9)  # fmt: skip
+WIDE_WIDTH = Number(WIDTH, 16, 512, 64, log=True, whole=True, levels=(16, 32, 64, 128, 256, 512),
+                    share=0.9)  # fmt: skip
+
+
+def _long_adam(epochs: int) -> tuple[Parameter, ...]:
+    """Trained until most has been learned, with ranges of many decades."""
+    return _with_rest(
+        ADAM_ALONE,
+        Number(LR, 1e-5, 1.0, 1e-3, log=True, share=1.0, levels=LRS),
+        Number((*DECAY, "alpha"), 1e-8, 1.0, 1e-4, log=True, share=0.9),
+        WIDE_BATCH,
+        WIDE_WIDTH,
+        Number(LAYERS, 1, 3, 2, whole=True, share=0.8),
+        Number(DROPOUT, 0.0, 0.8, 0.0, share=0.4, levels=(0.0, 0.3, 0.6)),
+        Options(SCHEDULE, (("constant", "const", "none"), ("cosine", "cos")), "constant", 0.4),
+        Options(ACTIVATION.names, (("relu", "ReLU"), ("tanh", "Tanh")), "relu", share=0.4),
+        Number(EPOCHS, epochs, epochs, epochs, whole=True, share=0.0),
+    )
+
+
+def _long_sgd(epochs: int) -> tuple[Parameter, ...]:
+    return _with_rest(
+        SGD_ALONE,
+        Number(LR, 1e-4, 0.3, 0.03, log=True, share=1.0, levels=(1e-3, 1e-2, 3e-2, 0.1)),
+        MOMENTUM,
+        Number(DECAY, 1e-6, 0.1, 1e-4, log=True, share=0.9),
+        Number(DROPOUT, 0.0, 0.95, 0.0, share=0.8),
+        WIDE_BATCH,
+        WIDE_WIDTH,
+        Number(LAYERS, 1, 5, 2, whole=True, share=0.9),
+        Options(SCHEDULE, (("cosine", "cos"), ("constant", "none")), "cosine", share=0.2),
+        ACTIVATION_ALONE,
+        Number(EPOCHS, epochs, epochs, epochs, whole=True, share=0.0),
+    )
+
+
 CONVOLUTIONS = _with_rest(
     BOTH,
     Number(LR, 1e-4, 0.5, 3e-3, log=True, share=1.0, levels=LRS),
@@ -517,11 +567,19 @@ def _adapters(*length: Parameter) -> tuple[Parameter, ...]:
 ADAPTED_IMAGES = _adapters(Number(EPOCHS, 2, 15, 8, whole=True, share=0.7))
 ADAPTED_TEXT = _adapters(Number(("steps", "max_steps", "iters"), 10, 80, 50, whole=True, share=0.4))
 
+LOSSES = partial(rows_loss, perceptron, False)
+ERRORS = partial(rows_loss, perceptron, False, judge=held_errors)
 NETWORKS: dict[str, tuple[tuple[Parameter, ...], Callable[[Params, str], float]]] = {
     "adamw": (_adamw(False), partial(rows_loss, perceptron, False)),
     "adamw_numbers": (_adamw(True), partial(rows_loss, perceptron, False)),
     "sgdm": (_sgd(False), partial(rows_loss, perceptron, False)),
     "sgdm_numbers": (_sgd(True), partial(rows_loss, perceptron, False)),
+    "adam20_errors": (_long_adam(20), ERRORS),
+    "adam20_numbers": (_long_adam(20), LOSSES),
+    "adam100_errors": (_long_adam(100), ERRORS),
+    "adam100_numbers": (_long_adam(100), LOSSES),
+    "sgdm20_errors": (_long_sgd(20), ERRORS),
+    "sgdm60_errors": (_long_sgd(60), ERRORS),
     "convolutions": (CONVOLUTIONS, partial(rows_loss, convolutions, True)),
     "text": (TEXT, text_loss),
     "adapted_images": (ADAPTED_IMAGES, adapted_images_loss),

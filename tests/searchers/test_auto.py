@@ -30,11 +30,11 @@ def test_the_method_learns_from_all_objectives(digits):
 def test_the_method_is_told_of_early_stopping(digits):
     """Digits is a network, of which the learned prior knows, and earlier trials stay known."""
     rng = np.random.default_rng(0)
-    first = Observation("t1", digits.sample(rng), loss=1.0, state="done")
-    _, plain = Auto().suggest(digits, [first], 2, rng)
-    _, told = under_early_stopping(Auto()).suggest(digits, [first], 2, rng)
-    assert [plain.note["source"], told.note["source"]] == ["learned prior", "start"]
-    assert under_early_stopping(Auto()).after([first]).earlier == (first,)
+    seen = [Observation(str(i), digits.sample(rng), loss=float(i), state="done") for i in range(4)]
+    (plain,) = Auto().suggest(digits, seen, 1, rng)
+    (told,) = under_early_stopping(Auto()).suggest(digits, seen, 1, rng)
+    assert ["learned_prior" in one.note for one in (plain, told)] == [True, False]
+    assert under_early_stopping(Auto()).after(seen).earlier == tuple(seen)
     assert under_early_stopping(Random()) == Random()
 
 

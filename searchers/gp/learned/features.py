@@ -1,13 +1,15 @@
 """Features of a configuration by the roles of its parameters, on scales that all spaces share.
 
 A number has three features, Legendre polynomials of its position on the role's scale; a choice has
-one for each value. An inactive parameter has features of 0, and one without a role has none.
+one for each value. Parameters that share a role are averaged. An inactive parameter has features
+of 0, and one without a role has none.
 
 Axes: M points, D model columns, F features, K features of one parameter, G places of one column
 (its values if it is a category, else a grid).
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -65,6 +67,7 @@ class Features:
 
 def _blocks(space: Space, encoding: Encoding, roles: Roles) -> Iterator[Block]:
     roles_of_family = FAMILIES[roles.family].roles
+    sharers = Counter(roles.of.values())
     for index, name in enumerate(space.searched):
         if name not in roles.of:
             continue
@@ -79,7 +82,7 @@ def _blocks(space: Space, encoding: Encoding, roles: Roles) -> Iterator[Block]:
             assert isinstance(domain, Choice)
             names = tuple(f"{role}={kind.value(value)}" for value in domain.values)
             value_GK = np.eye(len(names))
-        yield Block(index, names, first, parameter.categorical, value_GK)
+        yield Block(index, names, first, parameter.categorical, value_GK / sharers[role])
 
 
 @lru_cache(maxsize=256)

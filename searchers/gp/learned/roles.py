@@ -9,7 +9,7 @@ A role of numbers has a scale, in the user's units, on which all spaces place it
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,6 +17,13 @@ from searchers.names import nearest
 from searchers.space import Choice, Constant, Domain, Space
 from searchers.values import SpaceError, Value, is_number
 
+# What may stand before a parameter's own name: a model, or which of several values it is.
+PREFIX = re.compile(
+    "^(model|net|network|encoder|decoder|head|clf|classifier|reg|regressor|estimator|opt|optim|"
+    "optimizer|sgd|adam|adamw|mlp|svm|rf|xgb|lgb|lgbm|cat|catboost|train|trainer|max|init|base)"
+    "[-_]+",
+    re.IGNORECASE,
+)
 MIN_ROLES = 3  # names alone match by accident; three of one family do not
 
 
@@ -49,26 +56,46 @@ Names = Mapping[str, str | None]  # by parameter
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: its roles by name, one of which a space of it must have."""
+    """A kind of model.
+
+    Attributes:
+        roles: by name.
+        needs: roles of which a space of this family must have one.
+        alike: whether what is best for one model is good for most, so that trials begin with it.
+            Of networks too few are: docs/gp-experiments.md, "On public tables".
+    """
 
     roles: Mapping[str, Role]
     needs: frozenset[str]
+    alike: bool = True
 
-    def role_of(self, word: str, domain: Domain) -> str | None:
-        """Return the role that has a name and can have these values; None: there is none."""
-        named = (role for role, words in self.roles.items() if word in words.names.split())
+    def role_of(self, words: Iterable[str], domain: Domain) -> str | None:
+        """Return the role that has one of the names, the first if there are several.
+
+        Returns:
+            a role that can have these values; None: there is none.
+        """
+        named = (
+            role for word in words for role, one in self.roles.items() if word in one.names.split()
+        )
         return next((role for role in named if _suits(domain, self.roles[role])), None)
 
 
 LR = "lr learningrate learningrateinit eta0 eta stepsize baselr maxlr peaklr initlr initiallr"
 DECAY = "weightdecay wd decay l2"
 L2 = "l2 reglambda lambdal2 lambda lam l2regularization l2leafreg"
-TREES = "nestimators trees numtrees ntrees numboostround iterations maxiter nrounds rounds"
+TREES = (
+    "nestimators trees numtrees ntrees ntree numboostround iterations numiterations maxiter "
+    "nrounds rounds"
+)
 DEPTH = "maxdepth depth"
 LEAVES = "numleaves leaves maxleafnodes maxleaves"
-LEAF_ROWS = "minsamplesleaf leafrows mindatainleaf minchildsamples minleaf"
+LEAF_ROWS = (
+    "minsamplesleaf leafrows mindatainleaf minchildsamples minleaf minbucket minnodesize nodesize"
+)
+SPLIT_ROWS = "minsamplessplit minsplit splitrows mss"
 COLUMNS = "maxfeatures features maxfeat colsamplebytree colsample featurefraction rsm mtry"
-ROWS = "subsample sample baggingfraction rowsample maxsamples maxsamp"
+ROWS = "subsample sample baggingfraction rowsample maxsamples maxsamp samplefraction"
 BATCH = "batch batchsize bs minibatch perdevicetrainbatchsize trainbatchsize"
 EPOCHS = "epochs nepochs numepochs maxiter numtrainepochs niter iters"
 WARMUP = "warmup warmupratio warmupshare warmupfrac warmupfraction pctstart"
@@ -90,7 +117,9 @@ TRAINING: Mapping[str, Role] = {
     "epochs": NumberRole(EPOCHS, 1, 60, log=True),
     "warmup": NumberRole(WARMUP, 0.0, 0.5),
     "label_smoothing": NumberRole("labelsmoothing smoothing ls", 0.0, 0.3),
-    "clip": NumberRole("clip gradclip clipnorm maxgradnorm gradientclipval", 0.1, 10.0, log=True),
+    "clip": NumberRole(
+        "clip gradclip clipnorm maxgradnorm gradientclipval clipgradnorm", 0.1, 10.0, log=True
+    ),
     "optimizer": ChoiceRole("optimizer opt optim solver"),
     "schedule": SCHEDULE,
 }
@@ -115,11 +144,12 @@ FAMILIES: Mapping[str, Family] = {
             "heads": NumberRole("heads nheads numheads nhead", 1, 16, log=True),
             "context": NumberRole("context blocksize seqlen contextlength", 8, 512, log=True),
             "kernel_size": NumberRole("kernel kernelsize ksize", 1, 9),
-            "activation": ChoiceRole("activation act nonlinearity"),
+            "activation": ChoiceRole("activation act nonlinearity activationfn activationfunction"),
             "norm": ChoiceRole("norm normalization", ("batch batchnorm",)),
             "scaler": SCALER,
         },
         frozenset({"lr", "sgd_lr"}),
+        alike=False,
     ),
     "adapter": Family(
         {
@@ -139,7 +169,7 @@ FAMILIES: Mapping[str, Family] = {
             "leaves": NumberRole(LEAVES, 2, 64, log=True),
             "depth": NumberRole(DEPTH, 1, 12),
             "leaf_rows": NumberRole(LEAF_ROWS, 1, 100, log=True),
-            "child_weight": NumberRole("minchildweight", 0.1, 30.0, log=True),
+            "child_weight": NumberRole("minchildweight minsumhessianinleaf", 0.1, 30.0, log=True),
             "l2": NumberRole(L2, 1e-8, 100.0, log=True),
             "l1": NumberRole("regalpha alpha lambdal1 l1", 1e-8, 100.0, log=True),
             "split_gain": NumberRole(
@@ -158,15 +188,24 @@ FAMILIES: Mapping[str, Family] = {
             "leaves": NumberRole(LEAVES, 2, 64, log=True),
             "depth": NumberRole(DEPTH, 1, 20),
             "leaf_rows": NumberRole(LEAF_ROWS, 1, 100, log=True),
-            "split_rows": NumberRole("minsamplessplit minsplit splitrows mss", 2, 40, log=True),
+            "split_rows": NumberRole(SPLIT_ROWS, 2, 40, log=True),
             "columns": NumberRole(COLUMNS, 0.05, 1.0),
             "rows": NumberRole(ROWS, 0.1, 1.0),
-            "pruning": NumberRole("ccpalpha", 1e-5, 0.1, log=True),
             "criterion": ChoiceRole("criterion crit", ("entropy logloss",)),
             "bootstrap": ChoiceRole("bootstrap bagging boot"),
             "kind": ChoiceRole("kind model", ("forest rf", "extra et extratrees")),
         },
         frozenset({"trees", "leaf_rows", "split_rows", "columns"}),
+    ),
+    "tree": Family(
+        {
+            "pruning": NumberRole("ccpalpha cp", 1e-6, 0.3, log=True),
+            "depth": NumberRole(DEPTH, 1, 30),
+            "split_rows": NumberRole(SPLIT_ROWS, 2, 100, log=True),
+            "leaf_rows": NumberRole(LEAF_ROWS, 1, 100, log=True),
+            "columns": NumberRole(COLUMNS, 0.05, 1.0),
+        },
+        frozenset({"pruning"}),
     ),
     "kernel": Family(
         {
@@ -235,8 +274,8 @@ def roles_of(space: Space, names: Names = MappingProxyType({})) -> Roles | None:
         names: other names for parameters, by which their roles are found; None: it has no role.
     """
     named = {parameter: names.get(parameter, parameter) for parameter in space.searched}
-    word_of = {parameter: _last_word(name) for parameter, name in named.items() if name}
-    matches = [Roles(name, _matched(space, family, word_of)) for name, family in FAMILIES.items()]
+    words_of = {parameter: _words(name) for parameter, name in named.items() if name}
+    matches = [Roles(name, _matched(space, family, words_of)) for name, family in FAMILIES.items()]
     able = [match for match in matches if FAMILIES[match.family].needs & {*match.of.values()}]
     best = max(able, key=lambda match: len(match.of), default=None)
     if best is None or len(best.of) < max(MIN_ROLES, len(space.searched) / 2):
@@ -260,8 +299,8 @@ def check(space: Space, names: Names) -> None:
             continue
         if not isinstance(name, str):
             raise SpaceError(("roles", parameter), f"is {name!r}; give a text, or None")
-        word = _last_word(name)
-        called = [role for role in _all_roles() if word in role.names.split()]
+        sought = _words(name)
+        called = [role for role in _all_roles() if not {*sought}.isdisjoint(role.names.split())]
         if not called:
             words = {word for role in _all_roles() for word in role.names.split()}
             raise SpaceError(("roles", parameter), f"{name} is no role; {nearest(name, words)}")
@@ -274,12 +313,18 @@ def _all_roles() -> list[Role]:
     return [role for family in FAMILIES.values() for role in family.roles.values()]
 
 
-def _matched(space: Space, family: Family, word_of: Mapping[str, str]) -> dict[str, str]:
-    """Return the role of each parameter that has one; the first parameter of a role gets it."""
+def _matched(space: Space, family: Family, words_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the role of each parameter that has one.
+
+    The first parameter of a role gets it, and with it those that differ by a number alone, as
+    those of layers do.
+    """
     matched: dict[str, str] = {}
-    for parameter, word in word_of.items():
-        role = family.role_of(word, space[parameter])
-        if role is not None and role not in matched.values():
+    stems: dict[str, str] = {}  # of the parameters that have a role, without numbers
+    for parameter, words in words_of.items():
+        role = family.role_of(words, space[parameter])
+        stem = re.sub(r"\d+", "#", parameter)
+        if role is not None and stems.setdefault(role, stem) == stem:
             matched[parameter] = role
     if _is_sgd(space, matched):
         matched = {name: "sgd_lr" if role == "lr" else role for name, role in matched.items()}
@@ -302,9 +347,17 @@ def _is_sgd(space: Space, matched: Mapping[str, str]) -> bool:
     return "momentum" in matched.values() or "sgd" in texts
 
 
-def _last_word(parameter: str) -> str:
-    """Return a parameter's own name: of optimizer.lr, model__lr and train/lr it is lr."""
-    return _plain(re.split(r"\.|__|/", parameter)[-1])
+def _words(parameter: str) -> list[str]:
+    """Return the names by which a parameter's role is sought, the likeliest first.
+
+    Of optimizer.lr, model__lr and train/lr it is lr, of min.node.size also nodesize and
+    minnodesize; of max_dropout, dropout_1 and n_units_l2 also dropout, dropout and nunits.
+    """
+    parts = re.split(r"\.|__|/", parameter)
+    tails = ["_".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+    bare = [re.sub(r"[-_](l|layer|block)?[-_]?\d+$", "", tail) for tail in tails]
+    ours = [re.sub(PREFIX, "", tail) for tail in bare]
+    return list(dict.fromkeys(map(_plain, (*tails, *bare, *ours))))
 
 
 def _plain(name: str) -> str:

@@ -96,5 +96,5 @@ def test_it_leads_where_all_trials_run_to_the_end_or_a_spec_asks_for_it(lab, sea
     trials = {"max": 6, "parallel": 1}
     spec = make_spec(parameters=NETWORK, search=search, scheduler=scheduler, trials=trials)
     notes = [seen.note for seen in lab.run(spec).history()]
-    assert [note["source"] for note in notes[:4]] == ["start", *["learned prior"] * 3]
+    assert [note["source"] for note in notes] == [*["start"] * 4, *["model"] * 2]
     assert all("learned_prior" in note for note in notes[4:])

@@ -2,9 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from searchers import Space
+from searchers.gp.encoding import Encoding, units
+from searchers.gp.learned.prior import LearnedPrior
 from searchers.gp.learned.roles import FAMILIES, ChoiceRole, NumberRole, roles_of
 from searchers.gp.searcher import GaussianProcess
 from searchers.values import SpaceError
@@ -38,6 +41,85 @@ def test_three_roles_of_one_family_tell_what_is_trained():
 def test_names_are_written_in_many_ways(name):
     _, found = roles({name: RATE, "dropout": SHARE, "warmup": SHARE})
     assert found[name] == "lr"
+
+
+@pytest.mark.parametrize(
+    ("family", "parameters", "expected"),
+    [
+        (
+            "network",
+            {"init_lr": RATE, "dropout_1": SHARE, "dropout_2": SHARE, "n_units_l1": WHOLE},
+            {
+                "init_lr": "lr",
+                "dropout_1": "dropout",
+                "dropout_2": "dropout",
+                "n_units_l1": "width",
+            },
+        ),
+        (
+            "network",
+            {"max_dropout": SHARE, "learning_rate": RATE, "max_units": WHOLE, "momentum": SHARE},
+            {
+                "max_dropout": "dropout",
+                "learning_rate": "sgd_lr",
+                "max_units": "width",
+                "momentum": "momentum",
+            },
+        ),
+        (
+            "tree",
+            {"cp": RATE, "maxdepth": WHOLE, "minbucket": WHOLE, "minsplit": WHOLE},
+            {
+                "cp": "pruning",
+                "maxdepth": "depth",
+                "minbucket": "leaf_rows",
+                "minsplit": "split_rows",
+            },
+        ),
+        (
+            "forest",
+            {"num.trees": WHOLE, "mtry": SHARE, "min.node.size": WHOLE, "sample.fraction": SHARE},
+            {
+                "num.trees": "trees",
+                "mtry": "columns",
+                "min.node.size": "leaf_rows",
+                "sample.fraction": "rows",
+            },
+        ),
+        (
+            "boosting",
+            {"xgb__eta": RATE, "xgb__max_depth": WHOLE, "xgb__subsample": SHARE},
+            {"xgb__eta": "shrinkage", "xgb__max_depth": "depth", "xgb__subsample": "rows"},
+        ),
+    ],
+)
+def test_prefixes_and_numbers_and_the_names_of_other_libraries_are_known(
+    family, parameters, expected
+):
+    assert roles(parameters) == (family, expected)
+
+
+def test_parameters_that_differ_by_a_number_share_a_role_and_its_effect():
+    one = Space.from_dict({"lr": RATE, "warmup": SHARE, "dropout": SHARE})
+    two = Space.from_dict({"lr": RATE, "warmup": SHARE, "dropout_1": SHARE, "dropout_2": SHARE})
+    values = {"lr": 1e-3, "warmup": 0.1}
+    both = [{**values, "dropout_1": low, "dropout_2": 0.4} for low in (0.1, 0.4)]
+    alone = [{**values, "dropout": share} for share in (0.1, 0.4)]
+    first, second = (mean_of(two, both) - mean_of(one, alone)).tolist()
+    assert second == pytest.approx(0.0, abs=1e-9)  # two layers alike are as one
+    assert first == pytest.approx(float(np.diff(mean_of(one, alone))[0]) / 2.0)
+    assert roles({"lr": RATE, "warmup": SHARE, "drop": SHARE, "dropout": SHARE})[1] == {
+        "lr": "lr",
+        "warmup": "warmup",
+        "drop": "dropout",
+    }
+
+
+def mean_of(space, configurations):
+    """Return what the learned prior expects of configurations, up to a constant."""
+    known = LearnedPrior.of(space)
+    encoding = Encoding.of(space)
+    return known.mean(encoding.columns_of(encoding.snap(units(space, configurations))))
 
 
 @pytest.mark.parametrize(
