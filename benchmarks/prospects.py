@@ -2,7 +2,7 @@
 
 `python benchmarks/prospects.py [--seeds 2] [--methods NAME ...] [--problems NAME ...]` prints
 Markdown. Searches on the problems of `searchers.py` go to 70 trials. After 20, 30 and 50 of them,
-the gain of the next 5, 10 and 20 is forecast (hposvc/analysis/prospects.py) from the losses told so
+the gain of the next 5, 10 and 20 is forecast (hposvc/state/prospects.py) from the losses told so
 far, and compared with what is told then. Without the learned prior of `gp`, which knows the data.
 
 The constants of a forecast come from other problems: half of the problems are forecast with those
@@ -27,7 +27,7 @@ from problems.catalogue import OWN, PROBLEMS
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from hposvc.analysis.prospects import (
+from hposvc.state.prospects import (
     LEARNING,
     LEVEL,
     PACES,

@@ -22,7 +22,7 @@ import numpy as np
 from tables import heading, table
 
 from hposvc.analysis.judgement import expectations, gain, noise_of_repeats
-from hposvc.analysis.prospects import BLIND, prospect
+from hposvc.state.prospects import BLIND, prospect
 
 TRIALS, TOP, SEEDS, MORE = 30, 3, 5, 20
 Truth = Callable[[np.random.Generator], np.ndarray]

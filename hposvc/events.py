@@ -64,7 +64,10 @@ NOTHING: Mapping[str, object] = {}  # no changes
 # sweep's own end is a moment without one.
 AlertKind = Literal["new_best", "trial_failed", "plateau", "budget", "stalled"]
 MomentKind = Literal["done", "failed"] | AlertKind
-End = Literal["trials", "space", "plateau", "drain", "target", "rule", "budget", "user", "failures"]
+End = Literal[
+    *("trials", "space", "plateau", "worth", "drain", "target", "rule", "budget", "user"),
+    "failures",
+]
 # The ends that stop running trials as well; at the other ends they go on.
 HALTS: tuple[End, ...] = ("target", "rule", "budget", "user", "failures")
 
@@ -267,7 +270,7 @@ class Closed:
     kind: ClassVar[str] = "closed"
     time: float
     reason: End
-    detail: str = ""  # for people: what a rule of the user's says
+    detail: str = ""  # for people: what a rule of the user's says, what more trials promise
 
 
 @dataclass(frozen=True)

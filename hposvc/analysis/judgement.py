@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, gammaincinv, log_ndtr, ndtr, ndtri
 
-from hposvc.analysis.prospects import LEARNING, PACES, Prospect, prospect
+from hposvc.state.prospects import Prospect, next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
@@ -48,7 +48,6 @@ EQUAL = 0.5  # probability before the data that all configurations are equally g
 GUESSED = 0.9  # the most that is believed if nothing was trained twice
 CLAIMED = 0.03  # share of sweeps without any gain in which one is claimed
 NODES = (np.arange(200) + 0.5) / 200  # midpoints of equal shares of a distribution
-NEXT = 20  # trials whose gain is forecast, at least
 
 
 @dataclass(frozen=True)
@@ -289,7 +288,7 @@ class Judgement:
     noise: Noise | None  # None: nothing tells it
     expectations: Expectations | None  # None: the noise is not known, or there is none
     gain: Gain | None  # over the default; None: too little was run twice
-    prospect: Prospect | None  # of a fifth as many trials again, or NEXT at least
+    prospect: Prospect | None  # of the next trials
 
     def first(self, trial: str) -> str:
         """Return the trial whose configuration a trial repeats; itself, if it repeats none."""
@@ -373,8 +372,8 @@ def judge(state: SweepState) -> Judgement:
         gain(rivals or everyone, default_runs),
         prospect(
             [expected.get(first[trial], math.inf) for trial in ended],
-            max(NEXT, len(ended) // 5),
-            PACES.get(state.spec.search.name, LEARNING),
+            next_trials(len(ended)),
+            pace_of(state.spec.search.name),
         ),
     )
 

@@ -27,10 +27,10 @@ from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
 from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.parameter_effects import Explained, explained
-from hposvc.analysis.prospects import LEVEL as PROSPECT_LEVEL
-from hposvc.analysis.prospects import Prospect
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
+from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
+from hposvc.state.prospects import Prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import finite
@@ -518,15 +518,11 @@ def _more_trials(judged: Judgement) -> str:
 
 
 def _gained(plan: Prospect, metric: str) -> str:
-    """Say what a forecast expects; few large gains may make a mean beyond the interval."""
-    who, any_gain = f"{plan.trials} more trials", f"any gain at all: {share(plan.chance)}"
+    """Say what a forecast expects."""
     low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
-    sure = f"{percent(PROSPECT_LEVEL)} sure"
-    if plan.gain <= plan.high:
-        between = f"{sure}: {low} to {high}; {any_gain}"
-        return f"{who} are expected to gain about {mean} in {metric} ({between})"
-    most = f"gain {high} in {metric} at most" if plan.high else f"gain nothing in {metric}"
-    return f"{who} {most} ({sure}; {any_gain}), or {mean} on average, as a few gain far more"
+    sure, chance = f"{percent(PROSPECT_LEVEL)} sure", f"any gain at all: {share(plan.chance)}"
+    between = f"{sure}: {low} to {high}; {chance}"
+    return f"{plan.trials} more trials are expected to gain about {mean} in {metric} ({between})"
 
 
 def _prospect_rank_s(judged: Judgement) -> float | None:

@@ -279,7 +279,9 @@ class Controller:
             met := stopping.check_target(self.state, trial, event.time)
         ):
             return met
-        return stopping.check_plateau(self.state, event.time)
+        return stopping.check_plateau(self.state, event.time) or stopping.check_worth(
+            self.state, event.time
+        )
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """Return the decision that a trial at a milestone waits for, or its early stop."""

@@ -1,6 +1,6 @@
 """Stopping rules of a sweep: targets, budgets, a plateau, too many failures, requests.
 
-All are functions of the state alone, at constant cost.
+All are functions of the state alone, at constant cost but for `check_worth`.
 """
 
 import math
@@ -23,8 +23,10 @@ from hposvc.events import (
     error_line,
 )
 from hposvc.spec.metrics import Metric
+from hposvc.state.prospects import next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import number
 
 DISK_FULL = "disk full"
 NO_CHECKPOINT = "no checkpoint"  # why a trial ended that others may copy, or that has to go on
@@ -122,6 +124,33 @@ def check_plateau(state: SweepState, time: float) -> list[Event]:
     if plateau is None or state.closed is not None or state.trials.plateau.since < plateau.trials:
         return []
     return [Closed(time, "plateau")]
+
+
+def check_worth(state: SweepState, time: float) -> list[Event]:
+    """Return the end of proposals, if more trials promise to gain less than `stop.worth` asks."""
+    worth, spec = state.spec.stop.worth, state.spec
+    if worth is None or state.closed is not None:
+        return []
+    ended = [trial for trial in state.trials.values() if trial.over]
+    losses = [trial.loss if trial.at_end else math.inf for trial in ended]
+    plan = prospect(losses, next_trials(len(ended)), pace_of(spec.search.name))
+    if plan is None:
+        return []
+    hours = plan.trials * sum(trial.rank_s for trial in ended) / len(ended) / 3600
+    amount, cost, unit = float(worth.trials or 0), float(plan.trials), ""
+    if worth.gpu_hours is not None:
+        amount, cost, unit = worth.gpu_hours, hours * spec.resources.gpus_per_worker, "GPU-hours"
+    elif worth.cpu_hours is not None:
+        amount, cost, unit = worth.cpu_hours, hours * spec.resources.cpus_per_worker, "CPU-hours"
+    if plan.gain and plan.gain * amount >= worth.gain * cost:
+        return []
+    price = f" for {number(cost, 2)} {unit}" if unit else ""
+    wanted = f"{worth.gain:g} for {amount:g} {unit or 'trials'}"
+    detail = (
+        f"{plan.trials} more trials are expected to gain {number(plan.gain, 2)} in "
+        f"{spec.objectives[0].name}{price}; stop.worth asks for {wanted}"
+    )
+    return [Closed(time, "worth", detail)]
 
 
 def check_timeouts(state: SweepState, now: float) -> list[Event]:

@@ -82,11 +82,18 @@ def trial_count_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that rules about the best trial have a single metric, and a reserve has finalists."""
-    finalists, metrics = spec.finalists, len(spec.objectives)
-    for path, section in ((("stop", "plateau"), spec.stop.plateau), (("finalists",), finalists)):
+    finalists, worth, metrics = spec.finalists, spec.stop.worth, len(spec.objectives)
+    for path, section in (
+        (("stop", "plateau"), spec.stop.plateau),
+        (("stop", "worth"), worth),
+        (("finalists",), finalists),
+    ):
         if section is not None and metrics > 1:
             message = f"asks which trial is the best, and with {metrics} metrics there is a front"
             yield Problem(path, message, "remove it", at_key=True)
+    if worth is not None and worth.gpu_hours and not spec.resources.gpus_per_worker:
+        message, fix = "counts GPUs, and the trials have none", "give cpu_hours or trials instead"
+        yield Problem(("stop", "worth", "gpu_hours"), message, fix, at_key=True)
     if spec.budget.reserve is not None and finalists is None:
         message = "is kept for finalists, and there are none"
         yield Problem(("budget", "reserve"), message, "give finalists: {top, seeds}", at_key=True)

@@ -19,6 +19,7 @@ LIMITS = (
     "budget.cpu_hours",
     "metric.target",
     "stop.plateau",
+    "stop.worth",
     "stop.max_failed",
     "stop.rules",
     "checkpoints.quota",

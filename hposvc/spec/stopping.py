@@ -83,6 +83,29 @@ class PlateauRule:
 
 
 @dataclass(frozen=True)
+class Worth:
+    """What more trials must be expected to gain: no new trials once they promise less.
+
+    `gain` must be expected for `gpu_hours`, `cpu_hours` or `trials`, of which one is given.
+    """
+
+    gain: Annotated[float, Field(gt=0)]  # in the metric's unit
+    gpu_hours: Hours | None = None  # GPUs times hours; None: another unit
+    cpu_hours: Hours | None = None  # CPU cores times hours; None: another unit
+    trials: Positive | None = None  # None: another unit
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        units = ("gpu_hours", "cpu_hours", "trials")
+        given = [unit for unit in units if getattr(self, unit) is not None]
+        if not given:
+            fix = "say for how much: gpu_hours, cpu_hours or trials"
+            raise fail("is a gain for nothing", "gain", fix=fix, at_key=True)
+        if len(given) > 1:
+            raise fail(f"is a second amount beside {given[0]}", given[1], fix="give one")
+
+
+@dataclass(frozen=True)
 class MaxFailed:
     """A limit on failed trials: the sweep stops as broken at this share of the ended trials."""
 
@@ -96,6 +119,7 @@ class Stop:
     """The rules that end a sweep early."""
 
     plateau: PlateauRule | None = None  # None: never
+    worth: Worth | None = None  # None: never
     max_failed: MaxFailed | None = None  # None: never
     rules: tuple[Rule, ...] = ()  # the user's own: hposvc/driver/user_stop_rules.py asks them
     __pydantic_config__ = CLOSED

@@ -44,6 +44,7 @@ def why_ended(state: SweepState) -> str:
         "drain": "no new trials, as a user asked",
         "target": "the target is reached",
         "rule": state.closed_detail,
+        "worth": state.closed_detail,
         "budget": "the budget is used up",
         "user": "a user asked for it",
     }

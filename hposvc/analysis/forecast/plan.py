@@ -243,6 +243,8 @@ def _unknown(
         unknown.append("the price of a GPU-hour: --set price.gpu_hour=P")
     if any(metric.target is not None for metric in spec.objectives):
         unknown.append("whether the target is reached, which would end the sweep earlier")
+    if spec.stop.worth is not None:
+        unknown.append("when more trials are no longer worth it, which would end the sweep earlier")
     rules = spec.plateau is not None or spec.stop.plateau is not None
     if rules and (evidence is None or evidence.curves is None):
         unknown.append("when the plateau rule stops something: curves of an earlier sweep show it")

@@ -43,7 +43,11 @@ FULL = {
     "fidelity": {"max": 9},
     "warm_start": {"from": "another"},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
-    "stop": {"plateau": {"trials": 30}, "max_failed": {}},
+    "stop": {
+        "plateau": {"trials": 30},
+        "worth": {"gain": 0.001, "trials": 10},
+        "max_failed": {},
+    },
     "baseline": {"params": {"lr": 0.01}},
     "finalists": {},
     "register": {"model": "digits"},

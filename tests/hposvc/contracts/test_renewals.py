@@ -307,12 +307,19 @@ def test_an_extension_takes_a_stop_back_before_it_is_carried_out():
     assert isinstance(desk.controller.next(), NewTrial)
 
 
+FLAT = [1.0, 0.9, 0.95, 0.97, 0.93, 0.96, 0.94, 0.92]
+
+
 @pytest.mark.parametrize(
     ("stop", "losses", "end"),
     [
         ({"plateau": {"trials": 3}}, [1.0, 0.5, 0.6, 0.7, 0.8], "plateau"),
         ({"plateau": {"trials": 3, "delta": 0.2}}, [1.0, 0.9, 0.85, 0.82], "plateau"),
         ({"plateau": {"trials": 3, "delta": 0.2}}, [1.0, 0.9, 0.85, 0.6, 0.6], None),
+        ({"worth": {"gain": 0.1, "trials": 1}}, FLAT, "worth"),
+        ({"worth": {"gain": 1e-6, "trials": 1}}, FLAT, None),
+        ({"worth": {"gain": 0.1, "trials": 1}}, FLAT[:-1], None),  # too few to tell
+        ({"worth": {"gain": 1e-9, "cpu_hours": 1}}, [0.5] * 8, "worth"),
         ({"max_failed": {"share": 0.5, "after": 3}}, [math.inf, 1.0, math.inf], "failures"),
         ({"max_failed": {"share": 0.5, "after": 3}}, [1.0, 1.0, math.inf, math.inf], "failures"),
         ({"max_failed": {"share": 0.5, "after": 3}}, [math.inf, math.inf], None),

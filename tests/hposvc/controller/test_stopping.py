@@ -1,15 +1,17 @@
-"""`failure.timeout`: a trial that runs for longer than the limit is killed, and fails.
+"""`failure.timeout` kills a trial that runs too long, `stop.worth` ends a sweep that gains little.
 
 If these tests fail, a far too slow configuration holds its slot for ever, or a trial is killed
 that had time left.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import at_desk, fold
 
 from hposvc.events import WIDER, Attached, Decided, Reported, Requested, from_json, to_json
 from hposvc.schedulers.scheduler import NewTrial
+from hposvc.views.formatting import why_ended
 
 LIMIT = {"timeout": 10, "infra_retries": 9, "user_retries": 9}
 
@@ -39,6 +41,35 @@ def test_a_trial_that_runs_too_long_is_killed_and_fails():
     seen = trial.observation()
     assert (seen.state, seen.reason, seen.loss) == ("failed", "timeout", None)
     assert desk.state.best is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "wanted"),
+    [("trials", "1 for 20 trials"), ("cpu_hours", "1 for 20 CPU-hours")],
+)
+def test_a_sweep_that_promises_less_than_it_costs_starts_no_trials(unit, wanted):
+    """The running ones go on; why it ended is said with what was promised."""
+    worth = {"worth": {"gain": 1, unit: 20}}
+    desk = at_desk(
+        stop=worth, scheduler="fifo", fidelity={"max": 1}, trials={"max": 40, "parallel": 2}
+    )
+    other = desk.start()
+    for loss in (1.0, 0.9, 0.95, 0.97, 0.93, 0.96, 0.94, 0.92):
+        order = desk.start()
+        desk.report(order, 1, loss)
+        desk.time += 7200.0
+        desk.end(order)
+    assert desk.state.closed == "worth"
+    assert desk.state.trials[other.trial].state == "RUNNING"
+    promised, asked = desk.state.closed_detail.split("; ")
+    assert promised.startswith("20 more trials are expected to gain 0.0")
+    assert promised.endswith(" in loss" if unit == "trials" else " in loss for 40 CPU-hours")
+    assert asked == f"stop.worth asks for {wanted}"
+    desk.report(other, 1, 0.1)
+    desk.end(other)
+    desk.happen(desk.controller.finish(desk.time))
+    assert desk.state.state == "COMPLETED"
+    assert why_ended(desk.state) == desk.state.closed_detail
 
 
 def test_a_trial_that_is_to_grow_has_no_more_time_than_others():

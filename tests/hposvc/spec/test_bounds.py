@@ -21,7 +21,8 @@ SPEC = {
     "fidelity": {"max": 9},
 }
 COMPARED = {  # numbers that are compared with others, or passed on, and size nothing
-    *("metric.target", "metrics.0.target", "stop.plateau.delta", "training.clip"),
+    *("metric.target", "metrics.0.target", "stop.plateau.delta", "stop.worth.gain"),
+    "training.clip",
     *("register.gate", "register.gate.improvement", "initial.0.x", "baseline.params.x"),
     *("environment.env.x", "tags.x"),
 }
@@ -33,6 +34,10 @@ BESIDE = {  # what must stand beside a key
     "resources.workers.min": {"workers": {"max": 8}},
     "resources.workers.max": {"workers": {"min": 1}},
     "warm_start.top": {"from": "auto"},
+    "stop.worth.gain": {"trials": 1},
+    "stop.worth.gpu_hours": {"gain": 1.0},
+    "stop.worth.cpu_hours": {"gain": 1.0},
+    "stop.worth.trials": {"gain": 1.0},
     "metrics.0.target": {"name": "loss", "goal": "minimize"},
 }
 REFUSED = (10**30, 10**400, 1e30, 1e308, math.inf, math.nan)

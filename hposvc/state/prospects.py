@@ -43,6 +43,17 @@ BLIND = Pace(8.7, 7.9, 0.38, 0.92)
 LEARNING = Pace(13.3, 4.4, 0.46, 0.71)
 GP = Pace(4.3, 0.38, 0.67, 0.43)
 PACES = {"random": BLIND, "sobol": BLIND, "grid": BLIND, "gp": GP, "auto": GP}
+NEXT = 20  # trials whose gain is forecast, at least
+
+
+def pace_of(searcher: str) -> Pace:
+    """Return how a searcher improves, by its name."""
+    return PACES.get(searcher, LEARNING)
+
+
+def next_trials(ended: int) -> int:
+    """Return how many trials are forecast after so many: a fifth as many again."""
+    return max(NEXT, ended // 5)
 
 
 @dataclass(frozen=True)
@@ -50,8 +61,8 @@ class Prospect:
     """The forecast of what more trials gain over the best value."""
 
     trials: int
-    gain: float  # mean
-    low: float
+    gain: float  # mean, which the interval holds
+    low: float  # of an interval that holds the gain with a probability of LEVEL or more
     high: float
     chance: float  # probability of any gain
 
@@ -62,7 +73,7 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
     Args:
         losses: of the trials in the order proposed; infinite: without a comparable value.
         more: how many trials are to come.
-        pace: of the searcher, `PACES` by its name, or else `LEARNING`.
+        pace: of the searcher.
     """
     known = np.sort([loss for loss in losses if math.isfinite(loss)])
     if len(known) < FEWEST:
@@ -83,7 +94,8 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
     levels = np.array([missed, 1.0 - missed] if is_sure else [0.0, LEVEL])
     low, high = size(np.maximum(1.0 - (1.0 - levels) / chance, 0.0)).tolist()
     gain = chance * float(size(np.minimum(QUANTILES, LARGEST)).mean())
-    return Prospect(more, gain, low, high, chance)
+    # Few large gains may make a mean that is above what happens in four of five cases.
+    return Prospect(more, gain, low, max(high, gain), chance)
 
 
 def lead(known: np.ndarray) -> float:
