@@ -65,7 +65,15 @@ NOTHING: Mapping[str, object] = {}  # no changes
 AlertKind = Literal["new_best", "trial_failed", "plateau", "budget", "stalled"]
 MomentKind = Literal["done", "failed"] | AlertKind
 End = Literal[
-    *("trials", "space", "plateau", "worth", "drain", "target", "rule", "budget", "user"),
+    "trials",
+    "space",
+    "plateau",
+    "worth",
+    "drain",
+    "target",
+    "rule",
+    "budget",
+    "user",
     "failures",
 ]
 # The ends that stop running trials as well; at the other ends they go on.

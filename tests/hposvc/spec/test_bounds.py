@@ -34,10 +34,10 @@ BESIDE = {  # what must stand beside a key
     "resources.workers.min": {"workers": {"max": 8}},
     "resources.workers.max": {"workers": {"min": 1}},
     "warm_start.top": {"from": "auto"},
-    "stop.worth.gain": {"trials": 1},
-    "stop.worth.gpu_hours": {"gain": 1.0},
-    "stop.worth.cpu_hours": {"gain": 1.0},
-    "stop.worth.trials": {"gain": 1.0},
+    "stop.worth.gain": {"worth": {"trials": 1}},
+    "stop.worth.gpu_hours": {"worth": {"gain": 1.0}},
+    "stop.worth.cpu_hours": {"worth": {"gain": 1.0}},
+    "stop.worth.trials": {"worth": {"gain": 1.0}},
     "metrics.0.target": {"name": "loss", "goal": "minimize"},
 }
 REFUSED = (10**30, 10**400, 1e30, 1e308, math.inf, math.nan)

@@ -19,7 +19,7 @@ from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.spec import SweepSpec, dump, load, restore
 from hposvc.spec.registry import SCHEDULERS, build
-from hposvc.spec.stopping import Finalists, MaxFailed, PlateauRule, Stop
+from hposvc.spec.stopping import Finalists, MaxFailed, PlateauRule, Stop, Worth
 from trainables.training import Training
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -103,7 +103,8 @@ def test_every_key_of_a_spec_has_its_effect():
     assert spec.resources.memory_per_worker == 4 * 2**30
     assert spec.budget.wall_s == 5400
     assert (spec.budget.gpu_hours, spec.budget.cpu_hours, spec.budget.reserve) == (40, 400, 0.1)
-    assert spec.stop == Stop(PlateauRule(30, 0.001), MaxFailed(0.5, 8), ("math:prod",))
+    worth = Worth(0.01, cpu_hours=4)
+    assert spec.stop == Stop(PlateauRule(30, 0.001), worth, MaxFailed(0.5, 8), ("math:prod",))
     assert spec.finalists == Finalists(top=2, seeds=4)
     assert (spec.failure.grace, spec.failure.straggler) == (30, "drain")
     assert spec.failure.timeout == 7200
