@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from waiting import until
 
 from cluster.local import free_ports
 
@@ -105,12 +105,13 @@ def start() -> Iterator[Remote]:
         """Start a node, and another one if it ends: Ray's do if their agents take 15 s to come."""
         wanted = _alive(remote) + 1
         nodes.append(_node(remote, namespace, hidden, words))
-        deadline = time.monotonic() + STARTS_S
-        while _alive(remote) < wanted:
-            assert time.monotonic() < deadline, remote.said()
+
+        def is_up() -> bool:
             if nodes[-1].poll() is not None:
                 nodes.append(_node(remote, namespace, hidden, words))
-            time.sleep(0.1)
+            return _alive(remote) >= wanted
+
+        until(is_up, remote.said, STARTS_S)
 
     try:
         bring_up([remote.mine], head)
