@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -29,8 +30,8 @@ from cluster.tokens import TOKEN, make_token
 
 STATE, LOCK = "cluster.json", "cluster.lock"
 MARK = "HPOSVC_CLUSTER"  # an environment variable that marks a cluster's processes
-START_S = 180.0  # for all nodes to be up; it takes 5 to 10 on an idle machine
-STARTS = 3  # a node of Ray gives itself up after 30 s, which a busy machine may need
+START_S = 180.0  # for a node to be up; it takes 5 to 10 on an idle machine
+STARTS = 3  # of a node: Ray's ends if its agents need more than 15 s, as on a busy machine
 GRACE_S = 6.0  # for nodes to end by themselves; they need 2 to 5
 PATIENCE_S = 20.0  # for the others to be gone after SIGKILL
 POLL_S = 0.2
@@ -271,8 +272,7 @@ def _come_up(home: Path, shape: Shape) -> LocalCluster:
         cluster = replace(cluster, address=_read(address))
         for number in range(shape.nodes):
             options = worker_options(cluster.address, number, shape.cpus, shape.gpus)
-            cluster = _start_node(home, cluster, *options)
-        _wait(cluster, lambda: _missing_nodes(cluster, shape.nodes + 1))
+            cluster = _add_worker(home, cluster, *options)
     except BaseException as error:
         hint = last_error(folder)
         _end(home, cluster)
@@ -281,6 +281,25 @@ def _come_up(home: Path, shape: Shape) -> LocalCluster:
             raise kind(f"the cluster did not come up: {error}{hint}") from error
         raise
     return cluster
+
+
+def _add_worker(
+    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
+) -> LocalCluster:
+    """Start a worker, and another one if it ends; return the cluster with it once it is up.
+
+    One at a time: agents of several nodes that start together would be late together.
+    """
+    for start in range(1, STARTS + 1):
+        joined = _start_node(home, cluster, options, environment)
+        try:
+            _wait(joined, partial(_missing_nodes, joined))
+        except _NodeEndedError:
+            if start == STARTS:
+                raise
+        else:
+            break
+    return joined
 
 
 def _start_node(
@@ -339,9 +358,9 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def _missing_nodes(cluster: LocalCluster, wanted: int) -> str:
+def _missing_nodes(cluster: LocalCluster) -> str:
     """Say what is missing until all nodes are up and jobs can be submitted; empty: nothing."""
-    dashboard = cluster.ask()
+    dashboard, wanted = cluster.ask(), len(cluster.nodes)
     try:
         alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
         dashboard.jobs()  # raises until jobs can be submitted

@@ -53,6 +53,26 @@ def test_a_node_that_ends_is_started_again_and_what_it_said_is_told(tmp_path, fo
     assert list(folders.iterdir()) == []
 
 
+@pytest.mark.ray
+@pytest.mark.long
+def test_a_worker_that_ends_is_started_again_beside_the_same_head(tmp_path, monkeypatch):
+    started = []
+    popen = local.subprocess.Popen
+
+    def start(command, **options):
+        started.append(next(word for word in command if word.startswith("--node-name=")))
+        return popen([sys.executable, "-c", ""] if len(started) == 2 else command, **options)
+
+    monkeypatch.setattr(local.subprocess, "Popen", start)
+    try:
+        cluster, now = local.up(tmp_path / "home", local.Shape(1))
+        assert now
+        assert started == ["--node-name=head", "--node-name=node-1", "--node-name=node-1"]
+        assert [node["state"] for node in cluster.ask().nodes()] == ["ALIVE", "ALIVE"]
+    finally:
+        assert local.down(tmp_path / "home")
+
+
 def test_a_cluster_that_ended_with_the_machine_is_forgotten(tmp_path, folders):
     (folders / "left").mkdir()
     head = local.Node("head", "127.0.0.2", os.getpid())  # the pid is another process's by now
