@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, gammaincinv, log_ndtr, ndtr, ndtri
 
+from hposvc.analysis.quantiles import central
 from hposvc.state.prospects import Prospect, next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -157,8 +158,8 @@ class Expected:
     @classmethod
     def of(cls, drawn_D: Array) -> "Expected":
         """Sum up draws."""
-        low, high = np.quantile(drawn_D, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-        return cls(float(drawn_D.mean()), float(low), float(high))
+        mean = float(drawn_D.mean())
+        return cls(mean, *central(drawn_D, LEVEL, mean))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hposvc.analysis.quantiles import central
 from hposvc.spec import SweepSpec
 from searchers.searcher import Observation
 from searchers.space import Space
@@ -251,11 +252,10 @@ def _centred_ranks(values: Sequence[float]) -> Array:
 
 
 def _importance(whole: "Explanation") -> tuple[Share, ...]:
-    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     shares = []
     for name, (main_S, total_S) in whole.importance_draws().items():
-        low, high = map(float, np.quantile(total_S, ends))
         total = float(total_S.mean())
+        low, high = central(total_S, CONFIDENCE, total)
         # The estimate of a small share alone is the rougher one: by itself it may exceed both.
         shares.append(Share(name, min(float(main_S.mean()), total), total, low, high))
     return tuple(sorted(shares, key=lambda share: -share.total))

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from hposvc.analysis.quantiles import central
+
 Array = NDArray[np.float64]
 
 HUBER = 1e-3  # as in the paper: beyond it a point counts linearly
@@ -31,7 +33,7 @@ MAX_LOG_DISTANCE = 20.0  # between the log of a term of the law and the logs of 
 RESAMPLES = 100
 # The coefficient and the exponent of each variable.
 VARIABLES = {"weights": ("a", "alpha"), "samples": ("b", "beta")}
-INTERVAL = (2.5, 97.5)  # percentiles
+LEVEL = 0.95  # of intervals
 MIN_VALUES = 3  # different N, or D, needed to tell an exponent from a floor
 FLOPS = 6  # per weight and token, forward and backward; Kaplan et al., section 2.1
 
@@ -90,8 +92,9 @@ class Fit:
     def interval(self, flops: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return the 95% intervals of the optimal weights and samples."""
         optima = [law.optimum(flops) for law in self.laws if law.alpha and law.beta]
-        weights, samples = zip(*optima, strict=True)
-        return _percentiles(weights), _percentiles(samples)
+        drawn = zip(*optima, strict=True)
+        weights, samples = map(central, drawn, (LEVEL, LEVEL), self.law.optimum(flops))
+        return weights, samples
 
 
 def fit(points: Sequence[ScalePoint], seed: int = 0, resamples: int = RESAMPLES) -> Fit:
@@ -111,7 +114,8 @@ def fit(points: Sequence[ScalePoint], seed: int = 0, resamples: int = RESAMPLES)
             laws.append(_minimize(drawn, varied, law))
     names = ("floor", "a", "alpha", "b", "beta")
     intervals = {
-        name: _percentiles([getattr(resampled, name) for resampled in laws]) for name in names
+        name: central([getattr(resampled, name) for resampled in laws], LEVEL, getattr(law, name))
+        for name in names
     }
     return Fit(law, intervals, tuple(laws), tuple(best))
 
@@ -217,8 +221,3 @@ def _from_theta(theta_T: Array, varied: Sequence[str], middle_V: Array) -> Law:
 
 def _term(coefficient: float, size: float, exponent: float) -> float:
     return coefficient / size**exponent if coefficient else 0.0
-
-
-def _percentiles(values: Sequence[float]) -> tuple[float, float]:
-    low, high = np.percentile(values, INTERVAL)
-    return float(low), float(high)

@@ -13,6 +13,7 @@ from hposvc.analysis.forecast import beliefs, simulation
 from hposvc.analysis.forecast.evidence import Evidence
 from hposvc.analysis.forecast.interval import SHARE, ForecastInterval
 from hposvc.analysis.forecast.simulation import LARGEST, SimulatedSweep
+from hposvc.analysis.quantiles import central
 from hposvc.errors import SpecError
 from hposvc.spec import SweepSpec
 
@@ -109,14 +110,14 @@ def interval(values: Sequence[float]) -> ForecastInterval:
     drawn = np.array(values, dtype=float)
     if drawn.min() == drawn.max():
         return ForecastInterval(*(float(drawn[0]),) * 3)
+    mean = float(drawn.mean())
     if drawn.min() <= 0:
-        low, high = np.quantile(drawn, [(1 - SHARE) / 2, (1 + SHARE) / 2])
-        return ForecastInterval(float(drawn.mean()), float(low), float(high))
+        return ForecastInterval(mean, *central(drawn, SHARE, mean))
     logs = np.log(drawn)
     half = float(ndtri((1 + SHARE) / 2)) * float(logs.std(ddof=1 if len(logs) > 1 else 0))
     low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
     low, high = max(low, float(drawn.min())), min(high, float(drawn.max()))
-    return ForecastInterval(min(max(float(drawn.mean()), low), high), low, high)
+    return ForecastInterval(mean, min(low, mean), max(high, mean))
 
 
 def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
