@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from numpy.random import Generator
 
 from searchers.methods import load
-from searchers.searcher import Observation, Proposal, Searcher, under_early_stopping
+from searchers.searcher import Observation, Proposal, Searcher
 from searchers.space import Space
 from searchers.warm_start import warm_started
 
@@ -26,10 +26,6 @@ class Auto:
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    def under_early_stopping(self) -> "Informed":
-        """Return this method for a sweep that stops trials early."""
-        return Informed().under_early_stopping()
-
     def after(self, earlier: Sequence[Observation]) -> "Informed":
         """Return this method with the trials of earlier sweeps."""
         return Informed().after(earlier)
@@ -45,7 +41,6 @@ class Informed:
     """`auto` with what is known of the sweep."""
 
     earlier: tuple[Observation, ...] = ()
-    stops_early: bool = False
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -53,14 +48,7 @@ class Informed:
     @cached_property
     def _searcher(self) -> Searcher:
         """The method, which keeps its fits of the earlier sweeps."""
-        searcher = cast(Searcher, load(METHOD)())
-        if self.stops_early:
-            searcher = under_early_stopping(searcher)
-        return warm_started(searcher, self.earlier)
-
-    def under_early_stopping(self) -> "Informed":
-        """Return it for a sweep that stops trials early."""
-        return replace(self, stops_early=True)
+        return warm_started(cast(Searcher, load(METHOD)()), self.earlier)
 
     def after(self, earlier: Sequence[Observation]) -> "Informed":
         """Return it with the trials of earlier sweeps."""

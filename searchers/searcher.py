@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -86,19 +86,6 @@ class Searcher(Protocol):
             n proposals; fewer, or none, when the space has no more configurations.
         """
         ...
-
-
-@runtime_checkable
-class MaySeeStops(Protocol):
-    """A searcher that searches otherwise where trials are stopped early."""
-
-    def under_early_stopping(self) -> Searcher:
-        """Return the searcher for such a sweep."""
-
-
-def under_early_stopping(searcher: Searcher) -> Searcher:
-    """Return the searcher for a sweep that stops trials early."""
-    return searcher.under_early_stopping() if isinstance(searcher, MaySeeStops) else searcher
 
 
 def call_rng(seed: int, proposed: int, tried: int = 0) -> Generator:

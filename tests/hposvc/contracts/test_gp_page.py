@@ -98,7 +98,7 @@ def test_the_table_of_options_is_that_of_the_code():
     rows = dict(re.findall(r"^\| `(\w+)` \| (`\w+`|none) \| .* \|$", PAGE, re.MULTILINE))
     assert {*rows} == {option.name for option in fields(GaussianProcess)}
     for option in fields(GaussianProcess):
-        has_none = option.name in ("roles", "priors", "learned_prior")
+        has_none = option.name in ("roles", "priors")
         default = "none" if has_none else f"`{str(option.default).lower()}`"
         assert rows[option.name] == default
 
@@ -107,7 +107,7 @@ def test_with_one_metric_every_option_acts(run):
     """What works together: the columns of one metric."""
     search = {**OPTIONS, "repeats": True}
     plain = run(search=search, parameters=TREES)
-    early = run(search={**search, "learned_prior": True}, parameters=TREES, **ASHA)
+    early = run(search=search, parameters=TREES, **ASHA)
     for state in (plain, early):
         assert sources(state)[:4] == ["start", *["learned prior"] * 3]
         assert {"cost", "repeat_of", "loss", "learned_prior"} <= noted(state)

@@ -177,24 +177,6 @@ def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
         assert known != unknown
 
 
-def test_the_prior_leaves_the_model_once_trials_have_ended_at_different_steps():
-    """Optuna's pruners and the reports of an `Optimizer` announce no early stopping."""
-    rng = np.random.default_rng(3)
-
-    def history(last_step):
-        for index in range(8):
-            curve = tuple((step, rng.random()) for step in range(1, last_step(index) + 1))
-            yield Observation(str(index), NETWORK.sample(rng), {}, curve[-1][1], curve, "done")
-
-    whole, cut = (
-        GaussianProcess().suggest(NETWORK, [*history(last)], 1, np.random.default_rng(0))[0]
-        for last in (lambda index: 9, lambda index: 9 if index % 3 == 0 else 1)
-    )
-    assert whole.note["source"] == cut.note["source"] == "model"
-    assert "learned_prior" in whole.note
-    assert "learned_prior" not in cut.note
-
-
 def test_a_wide_first_batch_trusts_the_prior_with_half_of_its_trials():
     """Otherwise all but three of sixteen first trials would know nothing of other data."""
     batch, again = (
