@@ -93,6 +93,12 @@ def _conditions(draw, domains):
     }
 
 
+def _usual(domain: Float | Int) -> float:
+    """A value below which some draws lie: what a narrow normal never draws can't be asked for."""
+    middle = 0.5 * (domain.low + domain.high)
+    return middle if domain.normal is None else max(middle, domain.normal.mean)
+
+
 @st.composite
 def _spaces(draw):
     domains = {}
@@ -107,8 +113,8 @@ def _spaces(draw):
     numbers = [name for name, domain in domains.items() if isinstance(domain, Float | Int)]
     constraints = []
     if len(numbers) > 1 and draw(st.booleans()):
-        middle = sum(0.5 * (domains[name].low + domains[name].high) for name in numbers[:2])
-        constraints = [f"{numbers[0]} + {numbers[1]} <= {middle!r}"]
+        bound = sum(_usual(domains[name]) for name in numbers[:2])
+        constraints = [f"{numbers[0]} + {numbers[1]} <= {bound!r}"]
     return Space(domains, constraints)
 
 
