@@ -104,7 +104,11 @@ SCALER = ChoiceRole(
 )
 SCHEDULE = ChoiceRole(
     "schedule sched lrschedule scheduler lrscheduler lrschedulertype decayschedule",
-    ("constant none off const", "cosine cos", "linear lin"),
+    (
+        "constant none off const constantlr",
+        "cosine cos cosineannealing cosineannealinglr",
+        "linear lin linearlr",
+    ),
 )
 TRAINING: Mapping[str, Role] = {
     "lr": NumberRole(LR, 1e-5, 1.0, log=True),

@@ -46,6 +46,21 @@ def test_names_are_written_in_many_ways(name):
 @pytest.mark.parametrize(
     ("family", "parameters", "expected"),
     [
+        (  # of torchvision's scripts
+            "network",
+            {
+                "lr": RATE,
+                "label_smoothing": SHARE,
+                "opt": {"values": ["sgd", "adamw", "rmsprop"]},
+                "lr_scheduler": {"values": ["steplr", "cosineannealinglr", "exponentiallr"]},
+            },
+            {
+                "lr": "lr",
+                "label_smoothing": "label_smoothing",
+                "opt": "optimizer",
+                "lr_scheduler": "schedule",
+            },
+        ),
         (
             "network",
             {"init_lr": RATE, "dropout_1": SHARE, "dropout_2": SHARE, "n_units_l1": WHOLE},
