@@ -93,7 +93,7 @@ class Sweeps:
         return np.minimum.accumulate(np.nan_to_num(values, nan=np.inf))
 
     def share(self, name: str, rivals: Sequence[str], task: str, seed: int) -> float:
-        """Epochs until I am where the best of the rivals ends, as a share of its own; at most 2."""
+        """Epochs until it is where the best of the rivals ends, by EPOCHS; 2: it never is."""
         aim = min(float(self.lowest(rival, task, seed)[EPOCHS - 1]) for rival in rivals)
         there = self.lowest(name, task, seed) <= aim
         return (int(there.argmax()) + 1) / EPOCHS if there.any() else LONGEST / EPOCHS
@@ -107,8 +107,9 @@ class Sweeps:
         ]
 
     def of_medians(self, name: str) -> float:
-        """The same of the medians over seeds, beside the peer whose median ends lowest; of tasks
-        the median."""
+        """For each task, epochs until the median over seeds is where the lowest of the peers'
+        medians ends, as a share of EPOCHS; the median over tasks.
+        """
         shares = []
         for task in {task for task, _ in self.runs(name)}:
             mine_E, *peers = (self._median(one, task) for one in (name, *PEERS))
@@ -130,8 +131,9 @@ def told(shares: Sequence[float]) -> list[str]:
     if not shares:
         return ["–"] * 3
     quartiles = " – ".join(figure(x) for x in np.quantile(shares, [0.25, 0.75]))
-    above = [f"{sum(share > limit for share in shares) / len(shares):.0%}" for limit in (1, 1.99)]
-    return [f"{figure(float(np.median(shares)))} ({quartiles})", *above]
+    above = sum(share > 1 for share in shares) / len(shares)
+    never = sum(share >= LONGEST / EPOCHS for share in shares) / len(shares)
+    return [f"{figure(float(np.median(shares)))} ({quartiles})", f"{above:.0%}", f"{never:.0%}"]
 
 
 def report(sweeps: Sweeps, metric: str) -> str:

@@ -28,7 +28,7 @@ class Auto:
 
     def after(self, earlier: Sequence[Observation]) -> "Informed":
         """Return this method with the trials of earlier sweeps."""
-        return Informed().after(earlier)
+        return Informed(tuple(earlier))
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
@@ -38,7 +38,7 @@ class Auto:
 
 @dataclass(frozen=True)
 class Informed:
-    """`auto` with what is known of the sweep."""
+    """`auto` with the trials of earlier sweeps."""
 
     earlier: tuple[Observation, ...] = ()
 
@@ -49,10 +49,6 @@ class Informed:
     def _searcher(self) -> Searcher:
         """The method, which keeps its fits of the earlier sweeps."""
         return warm_started(cast(Searcher, load(METHOD)()), self.earlier)
-
-    def after(self, earlier: Sequence[Observation]) -> "Informed":
-        """Return it with the trials of earlier sweeps."""
-        return replace(self, earlier=tuple(earlier))
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator

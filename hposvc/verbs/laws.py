@@ -125,9 +125,11 @@ def _draw_optima(figure: "Figure", fit: Fit, budget: float | None) -> None:
     flops = np.geomspace(min(flops_spent), max([*flops_spent, budget or 0]) * 10, POINTS)
     axes = figure.add_subplot(1, 2, 2)
     curves = np.array([[law.optimum(count)[0] for count in flops] for law in fit.laws])
+    best = np.array([fit.law.optimum(count)[0] for count in flops])
     low, high = np.percentile(curves, (2.5, 97.5), axis=0)
+    low, high = np.minimum(low, best), np.maximum(high, best)
     axes.fill_between(flops, low, high, color=GREY, alpha=0.5, label="95% interval")
-    axes.plot(flops, [fit.law.optimum(count)[0] for count in flops], color=BLUE, label="best N")
+    axes.plot(flops, best, color=BLUE, label="best N")
     axes.plot(
         flops_spent,
         [point.weights for point in fit.points],

@@ -105,7 +105,7 @@ def interval(values: Sequence[float]) -> ForecastInterval:
     """Return the expected value and the 80 % interval of drawn values.
 
     The interval is that of a log-normal distribution, which needs fewer draws than quantiles do,
-    within the range of the draws.
+    within the range of the draws, and is widened to hold their mean.
     """
     drawn = np.array(values, dtype=float)
     if drawn.min() == drawn.max():
