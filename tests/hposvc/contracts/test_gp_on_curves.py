@@ -8,6 +8,7 @@ from hposvc.journal.journal import Journal
 
 CURVES = """
 import math
+
 def rising(params, step):
     return {"loss": params["a"] + 0.5 * step}, 1.0
 
