@@ -40,7 +40,10 @@ LAYERS: tuple[dict[str, str], ...] = (
         "backends": "carry out orders: ray, tune, local, agents",
         "tracking": "copies the journal to MLflow and other sinks",
     },
-    {"state": "what the journal's events say about a sweep and its trials"},
+    {
+        "state": "what the journal's events say about a sweep and its trials",
+        "queue": "who gets how many slots, between sweeps: pure policies",
+    },
     {"spec": "the frozen description of a sweep; the registry of plug-ins"},
     {
         "schedulers": "which trial goes on, and how far",
@@ -63,6 +66,7 @@ APART = {
     "schedulers": {"events"},
     "spec": {"journal"},
     "state": {"journal"},
+    "queue": {"journal"},
     "controller": {"journal"},
     "backends": {"state"},
 }
@@ -107,8 +111,10 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 def room(name: str) -> str:
     """Return the room of a dotted name: a part of hposvc, or another package; empty: none."""
     package, _, rest = name.partition(".")
-    part = rest.partition(".")[0] if package == "hposvc" else package
-    return part if part in ROOMS else ""
+    if package == "hposvc":
+        part = rest.partition(".")[0]
+        return part if part in ROOMS else ""
+    return package if package in PACKAGES else ""
 
 
 def room_of(path: Path) -> str:

@@ -27,7 +27,7 @@ from hposvc.journal.home import SIGNATURE, Home, as_store_errors, claim, clear, 
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
-from hposvc.journal.supervision import DriverQueue, find_queue
+from hposvc.journal.waiting import SweepWait, find_waiting
 from hposvc.open_sweep import OpenSweep, Record, trials_logged
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
@@ -90,9 +90,9 @@ class Sweeps:
         """Return whether a driver is at work on a sweep."""
         return driver_state(self.journal.store, row.id)
 
-    def queue_of(self, row: SweepRow) -> DriverQueue | None:
-        """Return what a sweep without a driver waits for; None: nothing."""
-        return find_queue(self.journal.store, row.id)
+    def waiting_of(self, row: SweepRow) -> SweepWait | None:
+        """Return what a sweep waits for, a driver or its first slot; None: nothing."""
+        return find_waiting(self.journal.store, row.id)
 
     def find(self, name: str) -> SweepRow:
         """Return a sweep's row, by its id, a beginning of it, or `last`.
@@ -302,7 +302,6 @@ def _record(
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
     runs = sweeps.journal.runs(row.id, runs_of(state))
     registered = sweeps.journal.registered(row.id)
-    waits = driver != "alive" and not state.finished
     return Record(
         row,
         state,
@@ -311,5 +310,5 @@ def _record(
         recorder.behind,
         registered,
         undelivered=recorder.undelivered,
-        queue=find_queue(sweeps.journal.store, row.id) if waits else None,
+        waiting=None if state.finished else find_waiting(sweeps.journal.store, row.id),
     )

@@ -52,6 +52,12 @@ Cause = Literal[
 OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged", "timeout")
 TIMEOUT: Cause = "timeout"
 WIDER = "wider"  # reason of ending an order so that its trial goes on with more ranks; not urgent
+QUEUE = "queue"  # reason of ending an order at a rung: by its share its slot is another sweep's
+OUTRANKED = "a sweep of a higher priority needs its slot"  # for people
+PRIORITY = "priority"  # reason of ending an order at once: a higher priority needs its slot
+PATIENT = frozenset(
+    {WIDER, QUEUE}
+)  # reasons for which an order is not killed, however long it takes
 Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # drain: start no new trials, let the others go on as usual; pause: let go until a user resumes the

@@ -10,7 +10,7 @@ from hposvc.errors import NotFound
 from hposvc.events import DriverState, Event
 from hposvc.journal.follow import EventSource, F, Fold, Follow
 from hposvc.journal.journal import SweepRow
-from hposvc.journal.supervision import DriverQueue
+from hposvc.journal.waiting import SweepWait
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.doubts import nearest_to_limits
@@ -33,7 +33,7 @@ class Record:
     tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
     # Notifications that could not be delivered so far, as JSON data.
     undelivered: Sequence[Mapping[str, Any]] = ()
-    queue: DriverQueue | None = None  # on a server, while it waits for a driver
+    waiting: SweepWait | None = None  # for a driver, or for its first slot
 
     @property
     def phase(self) -> str:
@@ -44,11 +44,11 @@ class Record:
         """Return the sweep's status in a few figures."""
         figures = summary.status(self.row.id, self.state, self.runs, self.driver)
         undelivered = list(self.undelivered)
-        if self.queue is not None and not self.state.driven:
-            figures["queued_s"] = round(max(0.0, time.time() - self.queue.since), 3)
+        if self.waiting is not None and not self.state.driven:
+            figures["queued_s"] = round(max(0.0, time.time() - self.waiting.since), 3)
         return {
             **figures,
-            "driver_queue": None if self.queue is None else self.queue.data(),
+            "waiting": None if self.waiting is None else self.waiting.data(),
             "registered": self.registered or None,
             "undelivered": undelivered,
         }
@@ -99,8 +99,8 @@ class SweepSource(EventSource, Protocol):
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""
 
-    def queue_of(self, row: SweepRow) -> DriverQueue | None:
-        """Return what a sweep without a driver waits for; None: nothing."""
+    def waiting_of(self, row: SweepRow) -> SweepWait | None:
+        """Return what a sweep waits for, a driver or its first slot; None: nothing."""
 
     def find(self, name: str) -> SweepRow:
         """Return a sweep's row, by its id, a beginning of it, or `last`."""

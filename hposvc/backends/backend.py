@@ -18,6 +18,9 @@ from hposvc.events import (
     Reported,
     Suggested,
 )
+from hposvc.queue.claim import Amounts, Held, Placement
+from hposvc.queue.gangs import Nodes
+from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
 from trainables.link import Suggestion
@@ -49,6 +52,7 @@ class Setting:
     # Checksums of the trainable's source files.
     code: Mapping[str, str] = field(default_factory=dict)
     mailbox: "AgentMailbox | None" = None  # the exchange with agents; None: there is none
+    journal: str = ""  # tells the sweeps of one journal from those of others
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 
@@ -176,3 +180,42 @@ class Lasting(Protocol):
 
         They are deleted in the transaction that writes these events.
         """
+
+
+@dataclass(frozen=True)
+class SlotNeeds:
+    """What a new slot of a sweep needs."""
+
+    needs: Amounts  # of a rank
+    ranks: int
+    placement: Placement
+    nodes: tuple[str, ...] | None  # on which its ranks may be; None: on any
+    text: str  # for people: 2 CPU and 1 GPU
+
+
+@runtime_checkable
+class OnSharedCluster(Protocol):
+    """A backend whose slots are on a cluster that other sweeps use too."""
+
+    def cluster(self) -> str:
+        """Return the cluster's id, the same for all sweeps on it."""
+
+    def room(self) -> tuple[Nodes, Nodes]:
+        """Return the resources of each live node, and what nobody holds of them now."""
+
+    def new_slot(self) -> SlotNeeds:
+        """Return what a new slot needs, with the fewest ranks."""
+
+    def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
+        """Return the slots that hold resources, each with the numbers of its orders."""
+
+    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
+        """Follow the sweep's share.
+
+        Args:
+            crowded: whether other sweeps want more than they hold.
+            waiting: what the sweep waits for, to be shown while it has no slot; empty: nothing.
+        """
+
+    def interrupt(self, order: int) -> None:
+        """End an order at its next step, or before, where its state is saved; then its slot."""

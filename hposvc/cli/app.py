@@ -33,6 +33,7 @@ GROUPS = {
         {
             "ui": "Open sweeps in a browser: the list, or the sweep ID.",
             "ls": "List sweeps, newest first.",
+            "queue": "List the sweeps that share a cluster, and what each waits for.",
             "status": "Show a sweep's progress, best trial and running trials.",
             "watch": "Show a sweep live, with its trials, and steer it.",
             "trials": "List the trials of a sweep.",

@@ -4,7 +4,7 @@
 returns the events that follow from one that just happened, `next` the work for a free slot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,8 +13,11 @@ from hposvc.controller import elasticity, moments, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
+    OUTRANKED,
+    PATIENT,
+    PRIORITY,
+    QUEUE,
     RENEWALS,
-    WIDER,
     Attached,
     Closed,
     Ended,
@@ -63,6 +66,8 @@ class Controller:
     early_stopping: EarlyStopping | None = field(init=False)  # None: no trial stops for its curve
     state: SweepState = field(init=False)
     facts_told: list[facts.Fact] = field(default_factory=list, init=False)  # to the scheduler
+    # Orders whose slots are others' by the sweep's share: they end at their next rung.
+    lost: Collection[int] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -197,6 +202,23 @@ class Controller:
             return []
         return elasticity.regrow(self.state, ranks, now)
 
+    def give_back(self, urgent: Collection[int], late: Collection[int], now: float) -> list[Event]:
+        """Return the ends of orders whose slots others are to have before the next rung.
+
+        Args:
+            urgent: orders that a higher priority ends, after a save.
+            late: orders that end at their next report, whose checkpoint loses nothing.
+        """
+        events: list[Event] = []
+        for trial in self.state.running():
+            if trial.order is None or trial.intent is not None or trial.awaiting is not None:
+                continue
+            if trial.order.id in urgent:
+                events.append(decided(now, trial, "park", PRIORITY, OUTRANKED))
+            elif trial.order.id in late:
+                events.append(decided(now, trial, "park", QUEUE))
+        return events
+
     @property
     def halted(self) -> bool:
         """Whether the sweep was ended early, so that nothing new starts."""
@@ -219,7 +241,7 @@ class Controller:
         return [
             decided(now, trial, "kill", intent.reason if intent.kind == "stop" else "pause")
             for trial in self.state.running()
-            if (intent := trial.intent) is not None and intent.reason != WIDER
+            if (intent := trial.intent) is not None and intent.reason not in PATIENT
             if not intent.killed and now - intent.time > grace_s
         ]
 
@@ -290,6 +312,11 @@ class Controller:
             decision = self._judge_plateau(trial) or decision
         if decision is None:
             return []
+        is_lost = trial.order is not None and trial.order.id in self.lost
+        saved = any(saved.step == trial.step for saved in trial.usable())
+        if decision.verdict == "continue" and is_lost and saved:
+            # The decision is made when its order has ended, by what is known then.
+            return [decided(time, trial, "park", QUEUE)]
         event = decided(time, trial, decision.verdict, decision.reason, decision.detail)
         if decision.reason == stopping.NO_CHECKPOINT and stopping.lacks_checkpoints(self.state):
             return [event, *stopping.halt(self.state, time, "failures")]

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import compress
 
 from hposvc.events import (
+    PATIENT,
     TIMEOUT,
-    WIDER,
     Closed,
     Decided,
     End,
@@ -162,7 +162,7 @@ def check_timeouts(state: SweepState, now: float) -> list[Event]:
         decided(now, trial, "kill", TIMEOUT, overran(trial.ran_s(now), most))
         for trial in state.running()
         if trial.ran_s(now) > most
-        if not trial.diverged and (trial.intent is None or trial.intent.reason == WIDER)
+        if not trial.diverged and (trial.intent is None or trial.intent.reason in PATIENT)
     ]
 
 

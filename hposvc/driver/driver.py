@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hposvc import spec as specs
-from hposvc.backends.backend import Backend, Setting
+from hposvc.backends.backend import Backend, OnSharedCluster, Setting
 from hposvc.backends.null import NullBackend
 from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import MessageListener, Runner, Watcher
 from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
+from hposvc.driver.sharing import Sharing
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.events import ENDS, RENEWALS, Requested
+from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.home import Home, sign
@@ -35,6 +37,7 @@ from hposvc.spec import fingerprint, registry
 from hposvc.spec.engines import ENGINES
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
+from hposvc.tracking import provenance
 from hposvc.tracking.recorder_process import Recorder
 from searchers.searcher import Observation, Searcher
 from searchers.warm_start import warm_startable_methods, warm_started
@@ -163,6 +166,11 @@ class Driver:
                 environment=recorder.environment,
                 earlier=earlier,
                 seq=seq,
+                sharing=(
+                    Sharing(lease, spec, self._query(self._user), backend)
+                    if isinstance(backend, OnSharedCluster)
+                    else None
+                ),
                 disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,
                 # Not before: until then an earlier, unseen driver may still write.
                 attached=lambda: (
@@ -209,6 +217,12 @@ class Driver:
     def _mailbox(self) -> AgentMailbox:
         return AgentMailbox(self.journal.store, self.sweep.id)
 
+    def _user(self) -> str:
+        """Return whose sweep it is: who submitted it to a server, or who runs it."""
+        submission = submissions.find(self.journal.store, self.sweep.id)
+        by = provenance.user() if submission is None else submission.by
+        return by.partition("@")[0]
+
     def _query(self, ask: Callable[[], Result]) -> Result:
         """Query the journal, waiting patiently while it does not answer."""
         return retry_until_answered(ask, self.sweep.id)
@@ -240,6 +254,7 @@ class Driver:
             self.address,
             clock,
             mailbox=self._mailbox,
+            journal=self.journal.store.name,
             say=self._say,
         )
         if self.delivered is not None:

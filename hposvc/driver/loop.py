@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
-from hposvc.backends.backend import Answer, Backend, Lasting
+from hposvc.backends.backend import Answer, Backend, Lasting, OnSharedCluster
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.proposals import Proposer, SearchExhausted
+from hposvc.driver.sharing import Sharing
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
+    PRIORITY,
     RENEWALS,
     Attached,
     Closed,
@@ -97,6 +99,7 @@ class Runner:
     # Trials of warm-start sweeps; None: there are no such sweeps.
     earlier: tuple[Observation, ...] | None = None
     seq: int = 0  # of the last event in the journal, which the controller has applied
+    sharing: Sharing | None = None  # with the other sweeps on its cluster; None: it is alone
     disk_space: DiskSpace | None = None  # None: the sweep writes nothing
     only_ends: bool = False  # there are no slots: only end or pause the sweep
     attached: Callable[[], None] = lambda: None  # called once no earlier driver can write any more
@@ -128,6 +131,8 @@ class Runner:
             ends.callback(self._deletions.close)
             ends.callback(self._finish)
             ends.callback(self.proposer.close)
+            if self.sharing is not None:
+                ends.callback(partial(self._query, self.sharing.end))
             ends.callback(self.backend.close)
             self._attach(driver)
             if self.earlier is not None and state.earlier is None:
@@ -137,6 +142,8 @@ class Runner:
             self._commit()
             self._repeat_answers()
             self.attached()
+            if self.sharing is not None:
+                self._query(self.sharing.begin)
             self._release_unneeded_slots()
             while not state.finished and state.state != "PAUSED":
                 self._take_turn()
@@ -250,6 +257,11 @@ class Runner:
         state = self.controller.state
         self.backend.set_parallel(state.spec.trials.parallel)
         now = self.backend.now()
+        if self.sharing is not None:
+            self.controller.lost = self.sharing.lost
+            urgent, late = self.sharing.interrupted, self.sharing.late(state, now)
+            for event in self.controller.give_back(urgent, late, now):
+                self._apply(event)
         for event in [
             *self.controller.stop_hopeless(now),
             *self.controller.regrow(self._ranks, now),
@@ -267,10 +279,14 @@ class Runner:
             self._apply(self.controller.finish(self.backend.now()))
 
     def _release_unneeded_slots(self) -> None:
-        """Release slots that no remaining order can use; others may get their resources."""
-        closed = self.controller.state.closed is not None
-        needed = self.controller.needed_slots if closed else self.backend.slots()
-        self._ranks = self.backend.set_slot_limit(max(1, needed))
+        """Release slots that no remaining order can use, or that are other sweeps' by now."""
+        state = self.controller.state
+        closed = state.closed is not None
+        needed = max(1, self.controller.needed_slots if closed else self.backend.slots())
+        if self.sharing is not None:
+            look = partial(self.sharing.look, state, needed)
+            needed = min(needed, self._query(look))
+        self._ranks = self.backend.set_slot_limit(needed)
 
     def _place_order(self, order: Order) -> None:
         """Record the order, with as many ranks as a new slot has if trials are elastic."""
@@ -368,6 +384,8 @@ class Runner:
             elif isinstance(event, Decided) and event.order is not None:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)
+                elif event.reason == PRIORITY and isinstance(self.backend, OnSharedCluster):
+                    self.backend.interrupt(event.order)
                 else:
                     self.backend.decide(event.order, ANSWERS[event.verdict])
         self._delete_dropped()

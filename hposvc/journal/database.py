@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import sqlite3
 import tempfile
 import time
@@ -148,6 +149,21 @@ LEASES = Table(
     Column("renewed", Float(53), nullable=False),
     Column("machine", String(120), nullable=False),  # boot and process table
 )
+CLAIMS = Table(
+    "claims",  # of the sweeps that share a cluster: see claims.py
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("cluster", String(200), nullable=False, index=True),
+    Column("claim", Text, nullable=False),  # what the sweep holds and wants, JSON
+    Column("share", Text, nullable=False),  # what its driver computed from all claims, JSON
+    Column("written", Float(53), nullable=False),
+)
+QUEUE_RULES = Table(
+    "queue_rules",  # the operator's: one row
+    _SCHEMA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),  # JSON
+)
 SUPERVISED = Table(
     "supervised",  # sweeps that a server is to find drivers for
     _SCHEMA,
@@ -155,6 +171,7 @@ SUPERVISED = Table(
     Column("asked", String(40), nullable=False),  # tells a request for a driver from a later one
     Column("since", Float(53), nullable=False),  # the first request's time: the place in the queue
     Column("accept_code", Integer, nullable=False),  # 1: go on although the code has changed
+    Column("priority", Integer),  # of the sweep's spec; null: 0
 )
 RUNS = Table(
     "runs",
@@ -361,6 +378,11 @@ class Store:
     def __str__(self) -> str:
         # The query options are left out, since they may contain a password too.
         return make_url(self.url).set(query={}).render_as_string(hide_password=True)
+
+    @property
+    def name(self) -> str:
+        """What tells the database from others, wherever it is opened."""
+        return f"{self}" if self._file is None else f"{socket.gethostname()}:{self._file}"
 
     def close(self) -> None:
         """Close all connections."""

@@ -43,6 +43,7 @@ from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, Ev
 from hposvc.journal.database import (
     AGENT_MESSAGES,
     AGENT_TABLES,
+    CLAIMS,
     CURSORS,
     DELIVERIES,
     EVENTS,
@@ -184,6 +185,7 @@ class Journal:
                 SUPERVISED,
                 SUBMISSIONS,
                 SUBMISSION_KEYS,
+                CLAIMS,
                 *AGENT_TABLES,
             ):
                 connection.execute(delete(table).where(table.c.sweep == sweep))

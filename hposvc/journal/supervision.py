@@ -5,19 +5,18 @@ its end, to a pause, or has refused it. Each request has a mark of its own, and 
 row only with the mark that it began with: so no request is lost that comes while a driver ends.
 """
 
+import json
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, exists, insert, select, update
+from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
 from hposvc.events import ENDS
-from hposvc.journal.database import LEASES, REQUESTS, SUPERVISED, Store
+from hposvc.journal.database import LEASES, REQUESTS, SUPERVISED, SWEEPS, Store
 from hposvc.journal.lease import Holder, holder_of
-
-NAMED = 5  # sweeps of the queue that are named
 
 
 @dataclass(frozen=True)
@@ -32,26 +31,6 @@ class Supervised:
     since: float  # when a driver was first asked for, in seconds of the epoch
 
 
-@dataclass(frozen=True)
-class DriverQueue:
-    """Queue in which a sweep without a driver waits."""
-
-    since: float  # when a driver was asked for, in seconds of the epoch
-    # Sweeps that a driver works on, and those that wait for one longer.
-    ahead: tuple[str, ...]
-
-    def data(self) -> dict[str, object]:
-        """Return it as JSON data."""
-        return {"since": self.since, "ahead": list(self.ahead)}
-
-    def describe(self) -> str:
-        """Return in words since when the sweep waits, and behind which."""
-        more = f" and {len(self.ahead) - NAMED} more" if len(self.ahead) > NAMED else ""
-        behind = f", behind {', '.join(self.ahead[:NAMED])}{more}" if self.ahead else ""
-        since = time.strftime("%H:%M:%S", time.localtime(self.since))
-        return f"waiting for a driver since {since}{behind}"
-
-
 def ask(connection: Connection, sweep: str, accept_code: bool = False) -> None:
     """Ask for a driver of the sweep, as a part of this transaction.
 
@@ -60,7 +39,9 @@ def ask(connection: Connection, sweep: str, accept_code: bool = False) -> None:
     mine = SUPERVISED.c.sweep == sweep
     values = {"asked": uuid.uuid4().hex, "accept_code": int(accept_code)}
     if not connection.execute(update(SUPERVISED).where(mine).values(values)).rowcount:
-        row = {"sweep": sweep, "since": time.time(), **values}
+        spec = connection.execute(select(SWEEPS.c.spec).where(SWEEPS.c.id == sweep)).scalar()
+        priority = 0 if spec is None else json.loads(spec).get("queue", {}).get("priority", 0)
+        row = {"sweep": sweep, "since": time.time(), "priority": priority, **values}
         connection.execute(insert(SUPERVISED).values(row))
 
 
@@ -84,23 +65,11 @@ def find(store: Store, sweep: str) -> Supervised | None:
 
 
 def supervised(store: Store) -> list[Supervised]:
-    """Return the sweeps that are to have a driver, in the order in which that was asked."""
-    query = _select().order_by(SUPERVISED.c.since, SUPERVISED.c.sweep)
+    """Return the sweeps that are to have a driver: by priority, then as that was asked."""
+    priority = func.coalesce(SUPERVISED.c.priority, 0)
+    query = _select().order_by(priority.desc(), SUPERVISED.c.since, SUPERVISED.c.sweep)
     with store.reading() as connection:
         return [_supervised(row) for row in connection.execute(query)]
-
-
-def find_queue(store: Store, sweep: str) -> DriverQueue | None:
-    """Return the queue in which a sweep waits; None: it has a driver, or is to have none."""
-    asked = supervised(store)
-    mine = next((each for each in asked if each.sweep == sweep), None)
-    if mine is None or mine.driver.state == "alive":
-        return None
-    before = asked[: asked.index(mine)]
-    working = [each.sweep for each in asked if each.driver.state == "alive"]
-    return DriverQueue(
-        mine.since, tuple(dict.fromkeys([*working, *(each.sweep for each in before)]))
-    )
 
 
 def _select() -> Select[Any]:

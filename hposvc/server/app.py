@@ -29,6 +29,7 @@ from hposvc.server.routes import (
     maintenance,
     monitoring,
     operations,
+    queue,
     steer,
     studies,
     submit,
@@ -64,6 +65,7 @@ def create_app(service: Service) -> FastAPI:
     openapi.describe(app)
     api = (
         sweeps,
+        queue,
         submit,
         steer,
         maintenance,

@@ -16,6 +16,7 @@ from limits import parse
 from pydantic import AfterValidator
 
 from hposvc.errors import SpecError, shown
+from hposvc.queue.rules import Rules
 from hposvc.server.policy import Bound, key_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import read_file
@@ -117,6 +118,7 @@ class Config:
     defaults: dict[str, object] = field(default_factory=dict)  # by dotted key of specs
     limits: dict[str, Bound] = field(default_factory=dict)  # by dotted key of specs
     drivers: DriverLimits = field(default_factory=DriverLimits)
+    queue: Rules = field(default_factory=Rules)
     requests: Requests = field(default_factory=Requests)
     hosts: tuple[Host, ...] = ()  # names by which the server is called, beside its address
     proxies: tuple[Network, ...] = ("127.0.0.1", "::1")  # believed with --behind-proxy

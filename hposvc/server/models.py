@@ -138,13 +138,40 @@ class Undelivered(Answer):
     reason: str = Field(description="Why the last attempt failed.")
 
 
-class DriverQueue(Answer):
-    """Queue in which a sweep without a driver waits."""
+class Waiting(Answer):
+    """What a sweep waits for before it can run."""
 
-    since: float = Field(description="Seconds since the epoch: when a driver was asked for.")
+    what: str = Field(description="A driver, or the resources of a slot.", examples=["1 GPU"])
+    since: float = Field(description="Seconds since the epoch.")
     ahead: list[str] = Field(
-        description="Sweeps with a driver, or that wait longer; only those that the caller sees."
+        description="Sweeps that have it, or wait longer; only those that the caller sees."
     )
+    until: float | None = Field(description="When it is expected; null: unknown.")
+    reason: str = Field(description="Of the wait, if it is not that others come first.")
+
+
+class QueueRow(Answer):
+    """A sweep that holds slots of a cluster, or waits for some. null: it has no driver yet."""
+
+    sweep: str = Field(examples=[SWEEP])
+    cluster: str | None = Field(description="The id of the cluster's head.")
+    queue: str | None
+    user: str | None
+    priority: int | None
+    weight: float | None
+    wanted: int | None = Field(description="Slots that it can use, with those that it holds.")
+    held: int | None = Field(description="Slots that it holds.")
+    slots: int | None = Field(description="Slots that it may hold now.")
+    due: float | None = Field(description="Its part of the cluster by its weight, in GPUs.")
+    ahead_s: float | None = Field(description="GPU-seconds that it had beyond what was due to it.")
+    since: float = Field(description="Seconds since the epoch: when it came to the cluster.")
+    waiting: Waiting | None = Field(description="null: it has a slot.")
+
+
+class Queue(Answer):
+    """The sweeps that share clusters, by cluster, queue and user."""
+
+    sweeps: list[QueueRow]
 
 
 class Status(Answer):
@@ -157,7 +184,7 @@ class Status(Answer):
     best: BestTrials
     elapsed_s: float = Field(description="Without the wait for the first slot.")
     queued_s: float = Field(description="Seconds of that wait.")
-    driver_queue: DriverQueue | None = Field(description="null: it does not wait for a driver.")
+    waiting: Waiting | None = Field(description="null: for nothing.")
     gpu_hours: float
     money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
     currency: str = Field(description="Of `money`; empty: the spec names none.")
@@ -199,7 +226,7 @@ class Record(Answer):
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
     undelivered: list[Undelivered]
-    driver_queue: DriverQueue | None
+    waiting: Waiting | None
     seq: int = Field(description="The number of the last event.")
 
 

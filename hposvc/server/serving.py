@@ -14,6 +14,7 @@ import uvicorn
 
 from hposvc import api
 from hposvc.errors import SpecError, fail
+from hposvc.journal.claims import publish_rules
 from hposvc.journal.home import PRIVATE
 from hposvc.server import config
 from hposvc.server.app import create_app
@@ -52,6 +53,8 @@ def serve(
     """
     check(listening)
     supervisor = None if read_only else _supervisor(sweeps, operators, drivers, cluster)
+    if not read_only:
+        publish_rules(sweeps.journal.store, operators.queue.data())
     with closing(_listen(listening)) as listener:
         listening = replace(listening, port=listener.getsockname()[1])
         service = Service(sweeps, supervisor, operators, listening, read_only)

@@ -31,6 +31,7 @@ MOST: Mapping[str, float] = {
     "resources.cpus_per_worker": AT_ONCE,
     "resources.gpus_per_worker": AT_ONCE,
     "resources.custom": AMOUNT,
+    "queue.max_parallel": AT_ONCE,
     "training.accumulate": AT_ONCE,
     "training.tensor_parallel": AT_ONCE,
     "training.activation_checkpointing": COUNT,

@@ -16,7 +16,7 @@ from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
-from hposvc.spec.sections import Trials
+from hposvc.spec.sections import Queue, Trials
 from hposvc.spec.sinks import HYDRA_FOLDER
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
@@ -231,6 +231,16 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("trainable",), "is missing", fix, at_key=True)
 
 
+def queue_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that a sweep which asks for a share is on a cluster that sweeps share."""
+    if spec.engine.traits.shared:
+        return
+    for name in ("name", "weight", "max_parallel", "preemptible"):
+        if getattr(spec.queue, name) != getattr(Queue(), name):
+            message = f"is for sweeps on a cluster, and engine is {spec.engine.type}"
+            yield Problem(("queue", name), message, "remove it, or set engine: ray", at_key=True)
+
+
 def sink_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a sweep whose results Hydra's users look for is of Hydra's sweeper."""
     send_to, command = spec.tracking.send_to, spec.command or ()
@@ -414,6 +424,7 @@ CHECKS: tuple[Callable[["SweepSpec"], Iterator[Problem]], ...] = (
     notify_problems,
     plateau_problems,
     engine_problems,
+    queue_problems,
     sink_problems,
     batching_problems,
     command_problems,

@@ -16,6 +16,7 @@ class EngineType:
     backend: str  # "module:Class"
     watchers: tuple[str, ...] = ()  # further watchers of a sweep, as "module:Class"
     simulated: bool = False  # it calls a curve in place of a trainable, on a clock of its own
+    shared: bool = False  # sweeps share a cluster, as `queue` says
     on_nodes: bool = False  # ranks may run on other machines, which must reach the storage
     backend_of_several: str = ""  # of trials of several workers; empty: the same
     elastic: bool = True  # a trial's workers can be changed while it runs
@@ -29,8 +30,10 @@ class EngineType:
 
 
 ENGINES: Mapping[str, EngineType] = {
-    "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), on_nodes=True),
-    "tune": EngineType("hposvc.backends.tune.backend:RayTune", (METRICS,), on_nodes=True),
+    "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), shared=True, on_nodes=True),
+    "tune": EngineType(
+        "hposvc.backends.tune.backend:RayTune", (METRICS,), shared=True, on_nodes=True
+    ),
     "local": EngineType(
         "hposvc.backends.local:LocalBackend",
         backend_of_several="hposvc.backends.process.pool:ProcessPool",

@@ -22,6 +22,7 @@ from hposvc.spec.types import (
     Count,
     Interval,
     Labels,
+    Name,
     Parallel,
     Positive,
     Retries,
@@ -193,6 +194,27 @@ class Engine:
     def traits(self) -> EngineType:
         """Return what the engine can do."""
         return ENGINES[self.type]
+
+
+LEAST_WEIGHT = 0.001  # but for 0
+MOST = 1000  # of a weight, and of a priority in either direction
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The sweep's place among the sweeps that share its cluster: docs/queue.md."""
+
+    name: Name = "default"
+    priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
+    weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0  # 0: only what the others leave
+    max_parallel: Positive | None = None  # slots at once; None: as many as `trials.parallel` says
+    preemptible: bool = True  # False: it keeps its slots until it needs them no more
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if 0 < self.weight < LEAST_WEIGHT:
+            fix = f"give 0 for what the others leave, or {LEAST_WEIGHT:g} and more"
+            raise fail(f"is {self.weight:g}", "weight", fix=fix)
 
 
 @dataclass(frozen=True)

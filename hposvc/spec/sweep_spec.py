@@ -24,6 +24,7 @@ from hposvc.spec.sections import (
     Failure,
     Fidelity,
     Price,
+    Queue,
     Register,
     Resources,
     Storage,
@@ -77,6 +78,7 @@ class SweepSpec:
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)
     resources: Resources = field(default_factory=Resources)
+    queue: Queue = field(default_factory=Queue)
     engine: Engine = field(default_factory=Engine)
     training: Training = field(default_factory=Training)  # strategy: ddp if workers > 1
     budget: Budget = field(default_factory=Budget)

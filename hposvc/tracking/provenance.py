@@ -20,12 +20,8 @@ def tags(folder: Path) -> dict[str, str]:
     The tag `hposvc.dirty` says whether committed files have been changed. Untracked files do not
     count, since results lie there too.
     """
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a container whose user id has no name
-        user = "unknown"
     run_tags = {
-        "mlflow.user": user,
+        "mlflow.user": user(),
         "mlflow.source.name": "hposvc",
         "mlflow.source.type": "LOCAL",
     }
@@ -35,6 +31,14 @@ def tags(folder: Path) -> dict[str, str]:
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     dirty = {} if changed is None else {"hposvc.dirty": "true" if changed else "false"}
     return run_tags | {"mlflow.source.git.commit": commit} | dirty
+
+
+def user() -> str:
+    """Return the name of this process's user."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container whose user id has no name
+        return "unknown"
 
 
 def files(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ def status_command(shared: Shared, sweep: str) -> None:
         wide = sys.stdout.isatty()
         served = shared.find_server() is not None
         panel = dashboard.status_view(
-            record.row.id, record.state, record.driver, wide, served, record.queue
+            record.row.id, record.state, record.driver, wide, served, record.waiting
         )
         show(panel, *result.mlflow(record, shared.find_home()))
         if record.undelivered:

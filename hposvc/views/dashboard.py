@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.events import DriverState, error_line
-from hposvc.journal.supervision import DriverQueue
+from hposvc.journal.waiting import DRIVER, SweepWait
 from hposvc.state.doubts import doubts
 from hposvc.state.remaining import Remaining, remaining
 from hposvc.state.summary import (
@@ -114,13 +114,13 @@ def status_view(
     driver: DriverState,
     terminal: bool,
     served: bool = False,
-    queue: DriverQueue | None = None,
+    waiting: SweepWait | None = None,
 ) -> RenderableType:
     """Draw the view of `status`: the panel, then notes on the driver and the disk.
 
     Args:
         served: a server starts the sweep's driver, once it has one free.
-        queue: in which the sweep waits for it.
+        waiting: what the sweep waits for.
     """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
@@ -131,12 +131,14 @@ def status_view(
     lines += disk_notes(sweep, state)
     by_agents = state.spec.engine.traits.foreign
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
-        waits = "waiting for a driver" if queue is None else queue.describe()
+        waits = f"waiting for {DRIVER}" if waiting is None else waiting.describe()
         lines.append(f"{waits}; the server starts it once fewer than --drivers work")
     elif state.state == "RUNNING" and driver != "alive":
         lines.append(f"not running (interrupted); go on with: hposvc resume {sweep}")
     elif state.state == "QUEUED" and driver != "alive":
         lines.append(f"not running yet; start it with: hposvc resume {sweep}")
+    elif waiting is not None:
+        lines.append(f"{waiting.describe()}; `hposvc queue` shows who has what")
     elif state.state == "RUNNING" and by_agents and not any(state.trials.running()):
         lines.append(f"waiting for agents; start one by: hposvc agent {sweep} --server {SERVER}")
     return Group(panel, *(Text(line, style="yellow") for line in lines)) if lines else panel

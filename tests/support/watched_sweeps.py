@@ -36,7 +36,7 @@ class EventList:
     def driver_of(self, row: SweepRow) -> DriverState:
         return self.driver
 
-    def queue_of(self, row: SweepRow) -> None:
+    def waiting_of(self, row: SweepRow) -> None:
         return None
 
     def log_parts(

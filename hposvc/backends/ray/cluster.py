@@ -11,12 +11,13 @@ from ray._private.state import available_resources_per_node  # no public name (R
 
 from cluster import quarantine
 from cluster.launch import NAMESPACE, Connection, Unreachable, connect, find_others, running
-from hposvc.backends.backend import Setting
+from hposvc.backends.backend import Setting, SlotNeeds
 from hposvc.backends.ray.placement import (
     NODE,
     bundle,
     count_ranks,
     count_slots,
+    describe_needs,
     excluding_nodes,
     labelled_resources,
     require_fitting,
@@ -25,6 +26,7 @@ from hposvc.backends.ray.placement import (
 from hposvc.backends.ray.waiting_line import WaitingLine
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
+from hposvc.queue.gangs import Nodes
 from hposvc.spec.sections import Resources
 from trainables.programs.rendezvous import LOOPBACK
 from trainables.runtime.assignment import Inherited, SlotConfig
@@ -33,6 +35,7 @@ from trainables.runtime.coordinator import Switchboard
 log = logging.getLogger("hposvc")
 
 FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the driver gives up
+HEAD = "node:__internal_head__"  # Ray's mark among the resources of a cluster's head
 GONE_S = 20.0  # seconds for killed ranks to be gone
 
 
@@ -58,8 +61,10 @@ class RayCluster:
         self._board: Switchboard | None = None
         self._full_logged = False  # whether it was logged that no node has room for a slot
         self._excluded: set[str] = set()  # ids of nodes that no slot may use
+        self.avoided: frozenset[str] = frozenset()  # ids of nodes that others' shares need whole
+        self.crowded = False  # whether other sweeps want more than they hold
         # Of the sweeps that start a Ray together, the first is the one that began first.
-        self.line = WaitingLine(setting.sweep, time.time())
+        self.line = WaitingLine(setting.sweep, time.time(), setting.journal)
         setting.say(_describe_connecting(setting))
         try:
             self._connection = connect(setting.home / "ray", setting.address, setting.runtime_env)
@@ -147,6 +152,28 @@ class RayCluster:
             return self.fitting
         return min(self.fitting, -(-parallel // self._setting.spec.training.trials_per_process))
 
+    @property
+    def id(self) -> str:
+        """The id of the cluster's head, the same for all that are connected to it."""
+        heads = (node for node in ray.nodes() if HEAD in node["Resources"])
+        return next((str(node["NodeID"]) for node in heads), self._setting.address or "")
+
+    def room(self) -> tuple[Nodes, Nodes]:
+        """Return the resources of each live node, and what is free of them now."""
+        alive, free = _alive_nodes(), _free_nodes()
+        return (
+            {node["NodeID"]: node["Resources"] for node in alive},
+            {node["NodeID"]: node["Resources"] for node in free},
+        )
+
+    def new_slot(self) -> SlotNeeds:
+        """Return what a slot with the fewest ranks needs."""
+        resources, alive = self.resources, _alive_nodes()
+        suited = tuple(sorted(node["NodeID"] for node in suitable_nodes(resources, alive)))
+        nodes = None if len(suited) == len(alive) else suited
+        text = describe_needs(resources)
+        return SlotNeeds(bundle(resources), resources.ranks, resources.placement, nodes, text)
+
     def max_workers(self, slots: int) -> int:
         """Return the most ranks with which `slots` slots fit at once; the fewest if none fit."""
         fitting_ranks = [
@@ -186,7 +213,9 @@ class RayCluster:
             if ticket.blocks(needs, ids)
         ]
         if not ahead:
-            return Turn(resources)
+            spared = excluding_nodes(self._setting.spec.resources, self._excluded | self.avoided)
+            others_fit = bool(ids - self.avoided)
+            return Turn(spared.with_workers(ranks) if self.avoided and others_fit else resources)
         taken = {node for ticket in ahead for node in ticket.nodes}
         others = excluding_nodes(self._setting.spec.resources, self._excluded | taken)
         free_others = [node["Resources"] for node in free if node["NodeID"] in ids - taken]

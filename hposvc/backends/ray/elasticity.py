@@ -60,7 +60,7 @@ class ElasticWorkers:
 
         What is free while other sweeps wait is for them.
         """
-        if self.cluster.line.others():
+        if self.cluster.crowded or self.cluster.line.others():
             return False
         placed = sum(slot.resources.ranks for slot in slots if slot.state != "placing")
         return placed + self.cluster.count_free_ranks() >= ranks

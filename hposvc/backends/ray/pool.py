@@ -6,13 +6,14 @@ is all that threads share here.
 
 import queue
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.backend import Answer, Setting, SlotNeeds, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
 from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Turn
 from hposvc.backends.ray.elasticity import ElasticWorkers
@@ -27,7 +28,10 @@ from hposvc.backends.ray.rank_errors import (
 )
 from hposvc.backends.ray.slot import Signal, Slot
 from hposvc.errors import OutOfReach
-from hposvc.events import BackendEvent, Cause, Ended, Failed
+from hposvc.events import OUTRANKED, BackendEvent, Cause, Ended, Failed
+from hposvc.queue.claim import Held
+from hposvc.queue.gangs import Nodes
+from hposvc.queue.shares import SlotShare
 from hposvc.spec.sections import Resources
 from trainables.link import Report
 from trainables.order import Order
@@ -64,6 +68,8 @@ class RayPool:
         self._ranks = self._cluster.resources.ranks  # of each new slot
         self.set_parallel(setting.spec.trials.parallel)
         self._limit = self._max_slots
+        self._lost: frozenset[str] = frozenset()  # slots that are others' by their shares
+        self._queued = ""  # what the sweep waits for by its share; empty: nothing
         self._closed = False
 
     def now(self) -> float:
@@ -94,6 +100,31 @@ class RayPool:
         self._ranks = self._elastic.choose(self._limit, self._slots)
         self._shrink()
         return self._ranks
+
+    def cluster(self) -> str:
+        return self._cluster.id
+
+    def room(self) -> tuple[Nodes, Nodes]:
+        return self._cluster.room()
+
+    def new_slot(self) -> SlotNeeds:
+        return self._cluster.new_slot()
+
+    def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
+        return [
+            (Held(slot.name, dict(Counter(slot.nodes()))), [*slot.orders])
+            for slot in self._slots
+            if slot.nodes()
+        ]
+
+    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
+        self._lost, self._queued = frozenset(share.lost), waiting
+        self._cluster.avoided, self._cluster.crowded = share.avoid, crowded
+
+    def interrupt(self, order: int) -> None:
+        slot = self._slot_of(order)
+        if slot is not None:
+            slot.leave(OUTRANKED)
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         slot = max(self._fitting_slots(), key=lambda slot: slot.free_places)
@@ -159,17 +190,19 @@ class RayPool:
         if now - self._looked_at < TELL_S:
             return
         self._looked_at = now
-        text = self._describe_waiting() if self._limit else self._waiting
+        text = self._describe_waiting() if self._limit or self._queued else self._waiting
         if text != self._waiting:
             self._waiting = text
             self._setting.say(text)
 
     def _describe_waiting(self) -> str:
         slots = self._open_slots()
-        if self._turn is None or any(slot.state == "ready" for slot in slots):
+        if any(slot.state == "ready" for slot in slots):
             return ""
         if any(slot.state == "starting" for slot in slots):
             return "starting ranks"
+        if self._queued or self._turn is None:
+            return self._queued
         if slots and time.monotonic() - min(slot.requested_at for slot in slots) < TELL_S:
             return ""
         needs = describe_needs(self._cluster.resources.with_workers(self._ranks))
@@ -190,13 +223,17 @@ class RayPool:
         return [slot for slot in self._slots if slot.state != "closing"]
 
     def _fitting_slots(self) -> list[Slot]:
-        """Return the slots that have as many ranks as new orders get."""
-        return [slot for slot in self._slots if slot.resources.ranks == self._ranks]
+        """Return the slots for new orders: those that stay, with as many ranks as orders get."""
+        ranks, lost = self._ranks, self._lost
+        return [
+            slot for slot in self._slots if slot.resources.ranks == ranks and slot.name not in lost
+        ]
 
     def _shrink(self) -> None:
-        """Close idle slots beyond the limit, and idle slots with another number of ranks."""
+        """Close idle slots that are lost, that are beyond the limit, or have other ranks."""
         for slot in self._open_slots():
-            if not slot.orders and slot.resources.ranks != self._ranks:
+            unfit = slot.name in self._lost or slot.resources.ranks != self._ranks
+            if unfit and not slot.orders:
                 slot.close()
         spare = len(self._open_slots()) - self._limit
         # Slots that are not up yet are closed first: they hold nothing worth keeping.

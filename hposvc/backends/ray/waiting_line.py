@@ -1,4 +1,8 @@
-"""The line of sweeps that wait for resources of a Ray cluster, in the order of their arrival.
+"""The line of sweeps of several journals that wait for resources of one Ray cluster.
+
+The sweeps of one journal share a cluster as hposvc/queue says. Those of other journals, as when
+several people join a cluster each from a home of their own, know nothing of each other: between
+them the order of arrival decides.
 
 Ray 2.60 serves pending placement groups in the reverse order: of three that wait, the last one is
 placed first. A driver therefore requests placement groups only while no sweep that arrived earlier
@@ -36,6 +40,7 @@ class Ticket:
     lacks: Collection[str] = ()  # names of resources of which too little is free, as CPU
     nodes: Collection[str] = ()  # Ray's ids of the nodes on which the sweep may run
     looks: int = 0  # how often its driver has looked
+    journal: str = ""  # of the sweep
 
     def blocks(self, names: Collection[str], nodes: Collection[str]) -> bool:
         """Whether these resources on these nodes would be taken from this sweep."""
@@ -48,10 +53,12 @@ class WaitingLine:
 
     Args:
         arrived: `time.time()` of the sweep's arrival, which decides its place.
+        journal: of the sweep; empty: every other sweep counts as one of another journal.
     """
 
     sweep: str
     arrived: float
+    journal: str = ""
     _key: bytes = field(init=False)
     _looks: int = 0
     _inside: bool = False
@@ -62,22 +69,26 @@ class WaitingLine:
         self._key = PREFIX + f"{self.arrived:020.6f}/{uuid.uuid4().hex}".encode()
 
     def wait(self, lacks: Collection[str], nodes: Collection[str]) -> list[Ticket]:
-        """Enter the line, or stay in it, and return the waiting sweeps that arrived earlier."""
+        """Enter the line, or stay in it; return those of other journals that arrived earlier."""
         self._looks += 1
-        ticket = Ticket(self.sweep, sorted(lacks), sorted(nodes), self._looks)
+        ticket = Ticket(self.sweep, sorted(lacks), sorted(nodes), self._looks, self.journal)
         _internal_kv_put(self._key, json.dumps(asdict(ticket)), namespace=NAMESPACE)
         self._inside = True
-        return [ticket for key, ticket in self._live() if key < self._key]
+        return [ticket for key, ticket in self._foreign() if key < self._key]
 
     def others(self) -> list[Ticket]:
-        """Return all other sweeps that wait, whenever they arrived."""
-        return [ticket for _, ticket in self._live()]
+        """Return all sweeps of other journals that wait, whenever they arrived."""
+        return [ticket for _, ticket in self._foreign()]
 
     def leave(self) -> None:
         """Leave the line, if this sweep is in it."""
         if self._inside:
             self._inside = False
             _internal_kv_del(self._key, namespace=NAMESPACE)
+
+    def _foreign(self) -> list[tuple[bytes, Ticket]]:
+        tickets = self._live()
+        return [pair for pair in tickets if not self.journal or pair[1].journal != self.journal]
 
     def _live(self) -> list[tuple[bytes, Ticket]]:
         """Return the other drivers' tickets in the order of arrival; delete stale ones."""

@@ -17,7 +17,7 @@ from hposvc.events import DriverState, Event
 from hposvc.journal.follow import Follow
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.journal.supervision import DriverQueue
+from hposvc.journal.waiting import SweepWait
 from hposvc.open_sweep import Record
 from hposvc.remote.http import Http, error_of, find_token
 from hposvc.remote.server.event_data import event_from_data
@@ -65,9 +65,9 @@ class ServedSweeps:
         driver: DriverState = self.status(row.id)["driver"]
         return driver
 
-    def queue_of(self, row: SweepRow) -> DriverQueue | None:
-        """Return what a sweep without a driver waits for; None: nothing."""
-        return to_queue(self.status(row.id)["driver_queue"])
+    def waiting_of(self, row: SweepRow) -> SweepWait | None:
+        """Return what a sweep waits for, a driver or its first slot; None: nothing."""
+        return SweepWait.of(self.status(row.id)["waiting"])
 
     def log_parts(
         self,
@@ -150,10 +150,5 @@ def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> Rec
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
-    undelivered, queue = facts["undelivered"], to_queue(facts["driver_queue"])
-    return Record(row, state, runs, driver, behind, registered, tracking_uri, undelivered, queue)
-
-
-def to_queue(data: Mapping[str, Any] | None) -> DriverQueue | None:
-    """Return what a sweep waits for, as the server's JSON has it."""
-    return None if data is None else DriverQueue(data["since"], tuple(data["ahead"]))
+    undelivered, waiting = facts["undelivered"], SweepWait.of(facts["waiting"])
+    return Record(row, state, runs, driver, behind, registered, tracking_uri, undelivered, waiting)

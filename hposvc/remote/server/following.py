@@ -11,8 +11,9 @@ from hposvc.driver.loop import MessageListener
 from hposvc.errors import LeftRunning, OutOfReach
 from hposvc.events import Event
 from hposvc.journal.follow import Follow
+from hposvc.journal.waiting import SweepWait
 from hposvc.open_sweep import Record
-from hposvc.remote.server.connection import POLL_S, ServedSweeps, to_queue
+from hposvc.remote.server.connection import POLL_S, ServedSweeps
 from hposvc.state.sweep import SweepState
 
 WAIT_S = 1.0  # for how long the server waits for the next event of a sweep that is followed
@@ -64,7 +65,7 @@ def show(
             going = going or any(begins(event) for event in events if begins is not None)
             for watcher in watchers:
                 watcher.turn(state, events)
-            _say_queue(server, sweep, state, watchers)
+            _say_waiting(server, sweep, state, watchers)
             if operation and (not going or state.state in ("QUEUED", "FAILED")):
                 server.check_operation(operation)
             if going and (state.finished or state.state == "PAUSED"):
@@ -91,14 +92,14 @@ def await_rest(server: ServedSweeps, sweep: str, watching: api.Watching = api.un
         return show(server, sweep, watchers, *begun[:1])
 
 
-def _say_queue(
+def _say_waiting(
     server: ServedSweeps, sweep: str, state: SweepState, watchers: Sequence[Any]
 ) -> None:
-    """Have those watchers that show messages say what a sweep waits for before its first driver."""
-    if state.driven or state.finished:
+    """Have those watchers that show messages say what a sweep waits for before its first trial."""
+    if state.finished or any(state.trials):
         return
-    queue = to_queue(server.status(sweep)["driver_queue"])
-    text = "" if queue is None else queue.describe()
+    waiting = SweepWait.of(server.status(sweep)["waiting"])
+    text = "" if waiting is None else waiting.describe()
     for watcher in watchers:
         if isinstance(watcher, MessageListener):
             watcher.say(text)

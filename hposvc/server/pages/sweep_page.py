@@ -21,7 +21,7 @@ from hposvc.server.models import Answer
 from hposvc.server.pages import actions
 from hposvc.server.pages.histories import FITTED, DrawnChart
 from hposvc.server.pages.rendering import page
-from hposvc.server.routes.sweeps import SweepId, best_trials, owners_of, visible_queue
+from hposvc.server.routes.sweeps import SweepId, best_trials, owners_of, visible_waiting
 from hposvc.server.service import Service, Serving
 from hposvc.spec import dump
 from hposvc.state import summary
@@ -71,7 +71,7 @@ def show_sweep(
             row=row,
             owner=owners_of(service, [row]).get(row.id),
             status=record.status(),
-            queue=visible_queue(service, caller, record),
+            waiting=visible_waiting(service, caller, record),
             why=formatting.why_ended(state),
             full=state.full if state.state == "PAUSED" else "",
             warning=record.warning() if state.finished else "",

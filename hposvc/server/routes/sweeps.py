@@ -103,13 +103,15 @@ def listed_rows(service: Service, rows: Sequence[SweepRow]) -> list[dict[str, An
     return [{**row, "owner": owners.get(row["sweep"])} for row in listed]
 
 
-def visible_queue(service: Service, caller: Principal, record: Record) -> dict[str, object] | None:
+def visible_waiting(
+    service: Service, caller: Principal, record: Record
+) -> dict[str, object] | None:
     """Return what a sweep waits for, with those sweeps before it that the caller may see."""
-    if record.queue is None:
+    if record.waiting is None:
         return None
-    rows = [service.sweeps.journal.find(name) for name in record.queue.ahead]
+    rows = [service.sweeps.journal.find(name) for name in record.waiting.ahead]
     visible = [row.id for row in rows if row is not None and service.sees(caller, row)]
-    return {"since": record.queue.since, "ahead": visible}
+    return {**record.waiting.data(), "ahead": visible}
 
 
 @router.get("/sweeps/{id}", response_model=models.Status)
@@ -121,7 +123,7 @@ def get_status(request: Request, service: Serving, caller: Reader, sweep: SweepI
         spec = record.state.spec
         status = {
             **record.status(),
-            "driver_queue": visible_queue(service, caller, record),
+            "waiting": visible_waiting(service, caller, record),
             "name": row.name,
             "project": row.project,
             "owner": owners_of(service, [row]).get(row.id),
@@ -150,7 +152,7 @@ def get_record(
             "registered": record.registered,
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
             "undelivered": list(record.undelivered),
-            "driver_queue": visible_queue(service, caller, record),
+            "waiting": visible_waiting(service, caller, record),
             "seq": folded.seq,
         }
     return tagged(request, models.Record.model_validate(data))

@@ -20,10 +20,7 @@ class PlannedFeature(NamedTuple):
     instead: str = ""  # advice on what to write until then
 
 
-PLANNED = (
-    PlannedFeature("queue"),
-    PlannedFeature("resources.gpus_per_worker", ("auto",), "give a number"),
-)
+PLANNED = (PlannedFeature("resources.gpus_per_worker", ("auto",), "give a number"),)
 
 
 def planned_feature_problems(data: Mapping[str, object]) -> Iterator[Problem]:

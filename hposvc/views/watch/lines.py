@@ -37,8 +37,8 @@ def print_lines(source: SweepSource, follow: Follow[SweepState], starts_drivers:
         if not new and driver != "alive" and not starts_drivers:
             lines.say(f"no driver is at work; go on with: hposvc resume {follow.row.id}")
             return
-        queue = source.queue_of(follow.row) if not new and driver != "alive" else None
-        if queue is not None:
-            lines.say(queue.describe())
+        waiting = None if new else source.waiting_of(follow.row)
+        if waiting is not None:
+            lines.say(waiting.describe())
         if not new:
             time.sleep(LOOK_S)

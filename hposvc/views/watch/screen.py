@@ -301,13 +301,13 @@ class WatchApp(App[None]):
         try:
             # First the driver: one that ends now writes its events before it lets go.
             driver = self.source.driver_of(row)
-            queue = self.source.queue_of(row) if driver != "alive" else None
+            waiting = self.source.waiting_of(row)
             new = list(islice(self.source.read(row.id, self.follow.seq), MOST))
         except (OutOfReach, StoreError) as error:
             note = f"no answer, trying again: {error}"
             self.call_from_thread(self._take, [], self.driver, note)
             return
-        note = "" if queue is None else queue.describe()
+        note = "" if waiting is None else waiting.describe()
         self.call_from_thread(self._take, new, driver, note)
 
     def _take(self, new: list[tuple[int, Event]], driver: DriverState, note: str) -> None:

@@ -11,6 +11,7 @@ from hposvc.journal import supervision
 from hposvc.journal.database import LEASES, Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
+from hposvc.journal.waiting import find_waiting
 
 
 @pytest.fixture
@@ -97,9 +98,9 @@ def test_a_pending_pause_can_be_withdrawn(store):
 def test_a_sweep_waits_behind_those_with_drivers_and_those_that_asked_before(store):
     ask(store, "a", "b", "c", "d")
     Lease(store, "d").acquire()
-    queue = supervision.find_queue(store, "c")
+    queue = find_waiting(store, "c")
     assert queue.ahead == ("d", "a", "b")
     assert queue.describe().endswith(", behind d, a, b")
-    assert supervision.find_queue(store, "a").ahead == ("d",)
-    assert supervision.find_queue(store, "d") is None, "it has a driver"
-    assert supervision.find_queue(store, "other") is None, "nobody asked for one"
+    assert find_waiting(store, "a").ahead == ("d",)
+    assert find_waiting(store, "d") is None, "it has a driver"
+    assert find_waiting(store, "other") is None, "nobody asked for one"

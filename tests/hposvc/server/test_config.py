@@ -54,7 +54,7 @@ def test_the_page_has_every_key_with_its_default():
     config, keys = Config(), set()
     for section in ("drivers", "requests", "notify"):
         keys |= {f"{section}.{each.name}" for each in fields(getattr(config, section))}
-    keys |= {"hosts", "proxies", "loopback", "projects.NAME.members.OWNER"}
+    keys |= {"hosts", "proxies", "loopback", "queue", "projects.NAME.members.OWNER"}
     assert rows.keys() == keys | {"defaults.KEY", "limits.KEY"}
     requests = {name.partition(".")[2]: text for name, text in rows.items() if "requests." in name}
     written = {name: text.strip("`") for name, text in requests.items()}

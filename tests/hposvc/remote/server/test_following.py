@@ -58,14 +58,10 @@ def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(serv
 
 def test_status_counts_the_wait_for_a_driver(server):
     waiting = OpenSweep(server, "second").record()
-    assert waiting.queue is not None
-    assert waiting.queue.ahead == ("first",)
+    assert waiting.waiting is not None
+    assert waiting.waiting.ahead == ("first",)
     status = waiting.status()
     assert status["queued_s"] > 0
-    assert (
-        status["driver_queue"]["ahead"]
-        == server.status("second")["driver_queue"]["ahead"]
-        == ["first"]
-    )
+    assert status["waiting"]["ahead"] == server.status("second")["waiting"]["ahead"] == ["first"]
     assert server.status("second")["queued_s"] > 0
-    assert server.status("first")["driver_queue"] is None
+    assert server.status("first")["waiting"] is None

@@ -1,0 +1,321 @@
+"""The sweep's part in the queue: its claim, the share that follows, and who waits for whom.
+
+`hposvc/queue/shares.py` computes the shares of all sweeps from their claims in the journal. Here
+the claim of one sweep is made from its state and its slots, and its account is kept: nobody else
+writes either.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from hposvc.backends.backend import OnSharedCluster
+from hposvc.journal import claims
+from hposvc.journal.claims import ClaimRow
+from hposvc.journal.lease import Lease
+from hposvc.journal.waiting import SweepWait
+from hposvc.queue.claim import Account, Claim, Held
+from hposvc.queue.fair import size
+from hposvc.queue.gangs import Nodes, Room
+from hposvc.queue.rules import Rules
+from hposvc.queue.shares import Shortage, SlotShare, shares, total_of
+from hposvc.spec import SweepSpec
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+LOOK_S = 0.5  # between two looks at the claims
+WRITE_S = 5.0  # at most, between two writes of the own claim
+RULES_S = 10.0  # between two looks at the operator's rules
+KEPT = 20  # half-lives after which the account of a sweep that has ended is deleted
+LOOKS = 6  # in all of which something outside the sweeps must hold a resource, to count
+RECENT = 20  # trials from which the pace of new ones is known
+
+
+@dataclass
+class Sharing:
+    """Keeps the sweep's claim, and knows its share."""
+
+    lease: Lease
+    spec: SweepSpec  # as first recorded
+    user: str
+    backend: OnSharedCluster
+    share: SlotShare = field(default_factory=SlotShare)
+    rules: Rules = field(default_factory=Rules)
+    lost: frozenset[int] = frozenset()  # orders whose slots are to be given back
+    interrupted: frozenset[int] = frozenset()  # of these, those that are not to wait for a rung
+    _cluster: str = ""
+    _looked_at: float | None = None  # in seconds of the epoch; None: not yet
+    _written: tuple[dict[str, Any], dict[str, Any]] | None = None
+    _written_at: float = 0.0
+    _rules_at: float = 0.0
+    _since: float = field(default_factory=time.time)
+    _waits_since: float | None = None  # None: the sweep has all that it is due
+    _account: Account = field(default_factory=Account)
+    _outside: deque[dict[str, dict[str, float]]] = field(
+        default_factory=lambda: deque(maxlen=LOOKS)
+    )
+
+    def begin(self) -> None:
+        """Go on with the sweep's account, and with its place in the queue if its driver died."""
+        now, store = time.time(), self.lease.store
+        self._read_rules(now)
+        cluster = self._cluster = self.backend.cluster()
+        claims.drop_before(store, cluster, now - KEPT * self.rules.half_life)
+        mine = [row for row in claims.read(store, cluster) if row.sweep == self.lease.sweep]
+        for before in map(_claim, mine):
+            self._account = before.account
+            self._since = before.since if before.wanted else now
+
+    def look(self, state: SweepState, needed: int) -> int:
+        """Look at the claims as they are now, and return how many orders may run by the share.
+
+        Args:
+            needed: orders that the sweep could run at once.
+        """
+        now, at_once = time.time(), self.spec.training.trials_per_process
+        if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
+            return self.share.slots * at_once
+        wanted = -(-needed // at_once)
+        self._read_rules(now)
+        held = self.backend.held()
+        mine = self._make_claim(state, wanted, held, now)
+        rows = claims.read(self.lease.store, self._cluster)
+        others = [_claim(row) for row in rows if row.sweep != self.lease.sweep]
+        nodes = self._nodes([mine, *others])
+        self._charge(mine, others, nodes, now)
+        mine = replace(mine, account=self._account)
+        answer = shares([mine, *others], nodes, self.rules, now)
+        self.share = answer.get(self.lease.sweep, SlotShare())
+        orders = {each.slot: numbers for each, numbers in held}
+        self.lost = frozenset(order for slot in self.share.lost for order in orders[slot])
+        self.interrupted = self._victims(state, held)
+        wait = None if self.share.wait is None else self._waiting(self.share.wait, now)
+        crowded = any(other.wanted > len(other.held) for other in others)
+        self.backend.apply_share(self.share, crowded, "" if wait is None else wait.describe())
+        self._write(mine, now)
+        return self.share.slots * at_once
+
+    def late(self, state: SweepState, now: float) -> frozenset[int]:
+        """Return the lost orders whose next rung is too far, and that lose nothing at any step."""
+        pace = _pace(state)
+        trials = [trial for order in self.lost if (trial := state.by_order(order)) is not None]
+        return frozenset(
+            trial.order.id
+            for trial in trials
+            if trial.order is not None and saves_each_step(state, trial)
+            if (at := _next_rung(trial, pace)) is None or at > now + self.rules.turn
+        )
+
+    def end(self) -> None:
+        """Give up the sweep's claim; its account stays."""
+        if self._written is not None:
+            claim, _ = self._written
+            account = asdict(self._account)
+            claims.write(
+                self.lease,
+                self._cluster,
+                {**claim, "wanted": 0, "held": [], "account": account},
+                {},
+            )
+
+    def _read_rules(self, now: float) -> None:
+        if not 0.0 <= now - self._rules_at < RULES_S:
+            self.rules, self._rules_at = Rules.of(claims.read_rules(self.lease.store)), now
+
+    def _make_claim(
+        self, state: SweepState, wanted: int, held: Sequence[tuple[Held, Sequence[int]]], now: float
+    ) -> Claim:
+        queue, slot = state.spec.queue, self.backend.new_slot()
+        pace = _pace(state)
+        if queue.max_parallel is not None:
+            wanted = min(wanted, queue.max_parallel)
+        if state.spec.trials.max is not None:
+            live = len(state.running()) + len(state.trials.waiting) + len(state.trials.backing_off)
+            at_most = live + state.spec.trials.max - len(state.trials)
+            wanted = wanted if state.closed else min(wanted, max(1, at_most))
+        slots = []
+        for each, orders in held:
+            trials = [trial for order in orders if (trial := state.by_order(order)) is not None]
+            times = [self._free_at(state, trial, pace, now) for trial in trials]
+            at = max((at for at in times if at is not None), default=now)
+            slots.append(replace(each, free_at=None if None in times else at))
+        rung = state.spec.first_step if state.spec.stops_early else state.spec.last_step
+        return Claim(
+            sweep=self.lease.sweep,
+            queue=queue.name,
+            user=self.user,
+            project=self.spec.project,
+            since=self._since,
+            wanted=wanted,
+            needs=slot.needs,
+            ranks=slot.ranks,
+            placement=slot.placement,
+            nodes=slot.nodes,
+            priority=queue.priority,
+            weight=queue.weight,
+            preemptible=queue.preemptible,
+            held=tuple(slots),
+            order_s=None if pace is None or rung is None else pace * rung,
+            account=self._account,
+        )
+
+    def _free_at(
+        self, state: SweepState, trial: TrialState, pace: float | None, now: float
+    ) -> float | None:
+        """Return when a trial's slot can be given back without a loss; None: unknown."""
+        if trial.intent is not None or trial.awaiting is not None:
+            return now
+        free_at = _next_rung(trial, pace)
+        if (
+            free_at is not None
+            and free_at > now + self.rules.turn
+            and saves_each_step(state, trial)
+        ):
+            return now + (pace or 0.0)
+        return free_at
+
+    def _nodes(self, all_claims: Sequence[Claim]) -> Nodes:
+        """Return the resources of each node, without what others than the sweeps hold."""
+        nodes, free = self.backend.room()
+        room = Room.of(nodes)
+        for claim in all_claims:
+            for held in claim.held:
+                room.take(held.nodes, claim.needs)
+        outside = {
+            node: {
+                name: max(0.0, left - free.get(node, {}).get(name, left))
+                for name, left in amounts.items()
+            }
+            for node, amounts in room.nodes.items()
+        }
+        # A slot that was placed a moment ago is not in its sweep's claim yet.
+        self._outside.append(outside)
+        return {
+            node: {
+                name: amount - min(each.get(node, {}).get(name, 0.0) for each in self._outside)
+                for name, amount in amounts.items()
+            }
+            for node, amounts in nodes.items()
+        }
+
+    def _charge(self, mine: Claim, others: Sequence[Claim], nodes: Nodes, now: float) -> None:
+        """Add to the account what the sweep had, and what was due to it, since the last look."""
+        account = self._account.at_time(now, self.rules.half_life)
+        if self._looked_at is not None:
+            passed_s = min(max(0.0, now - self._looked_at), KEPT * LOOK_S)
+            total = total_of(nodes)
+            had = sum(size(mine.needs, held.ranks, total) for held in mine.held)
+            due = self.share.due
+            if not any(other.wanted > len(other.held) for other in others):
+                due = max(due, had)  # nobody else wants it
+            account = account.charge(had * passed_s, due * passed_s)
+        self._account, self._looked_at = account, now
+
+    def _victims(
+        self, state: SweepState, held: Sequence[tuple[Held, Sequence[int]]]
+    ) -> frozenset[int]:
+        """Return the orders to interrupt: on the nodes in question, those of the least worth."""
+        named = {*self.share.interrupted}
+        victims: set[int] = set()
+        for nodes in {tuple(sorted(each.nodes.items())) for each, _ in held if each.slot in named}:
+            there = [
+                (each, orders)
+                for each, orders in held
+                if tuple(sorted(each.nodes.items())) == nodes
+            ]
+            count = sum(each.slot in named for each, _ in there)
+            there.sort(
+                key=lambda pair: max((worth(state, order) for order in pair[1]), default=-1.0)
+            )
+            victims.update(order for _, orders in there[:count] for order in orders)
+        return frozenset(victims)
+
+    def _waiting(self, wait: Shortage, now: float) -> SweepWait:
+        """Return what the sweep waits for, for all that show it."""
+        if self._waits_since is None:
+            self._waits_since = now
+        what = self.backend.new_slot().text
+        return SweepWait(what, self._waits_since, wait.behind, wait.until, wait.reason)
+
+    def _write(self, mine: Claim, now: float) -> None:
+        """Write the claim if it has changed, or has not been written for a while."""
+        wait = self.share.wait
+        if wait is None:
+            self._waits_since = None
+        claim = mine.data()
+        share = {
+            "due": round(self.share.due, 3),
+            "slots": self.share.slots,
+            "wait": None if wait is None else self._waiting(wait, now).data(),
+        }
+        same = self._written is not None and _lasting(self._written[0]) == _lasting(claim)
+        if (
+            same
+            and self._written is not None
+            and self._written[1] == share
+            and now - self._written_at < WRITE_S
+        ):
+            return
+        claims.write(self.lease, self._cluster, claim, share)
+        self._written, self._written_at = (claim, share), now
+
+
+def _claim(row: ClaimRow) -> Claim:
+    """Return a row's claim; a sweep without a driver holds and wants nothing."""
+    claim = Claim.of(row.claim)
+    return claim if row.live else replace(claim, wanted=0, held=())
+
+
+def _lasting(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a claim of which every change is written at once."""
+    held = [each["slot"] for each in claim["held"]]
+    return {**claim, "held": held, "account": None, "order_s": None}
+
+
+def _next_rung(trial: TrialState, pace: float | None) -> float | None:
+    """Return when a running trial comes to its next rung, or its end; None: unknown.
+
+    Args:
+        pace: seconds of a step in other trials; None: unknown.
+    """
+    order = trial.order
+    if order is None:
+        return None
+    step, at = max(trial.reached, order.first - 1), trial.ordered_at
+    if trial.reported is not None:
+        at = trial.reported[1]
+        pace = (at - trial.ordered_at) / max(1, step - order.first + 1)
+    ends = [end for end in (*order.milestones, order.until) if end is not None and end > step]
+    return None if pace is None or not ends else at + pace * (min(ends) - step)
+
+
+def _pace(state: SweepState) -> float | None:
+    """Return the seconds of a step in the last trials; None: no trial has reported."""
+    trials = [state.trials[name] for name in [*state.trials][-RECENT:]]
+    steps = sum(trial.reached for trial in trials)
+    return sum(trial.seconds_at(state.now) for trial in trials) / steps if steps else None
+
+
+def saves_each_step(state: SweepState, trial: TrialState) -> bool:
+    """Whether an order that ends at any report goes on from there."""
+    return state.spec.checkpoints.interval == 1 and any(
+        saved.step == trial.step for saved in trial.usable()
+    )
+
+
+def worth(state: SweepState, order: int) -> float:
+    """Return the share of the sweep's trials that were no better at an order's last step.
+
+    A trial that has no value yet has one half, and a replicate of a finalist is worth more than
+    any trial.
+    """
+    trial = state.by_order(order)
+    if trial is None or trial.replicate_of is not None:
+        return 1.0
+    if not trial.step:
+        return 0.5
+    mine = trial.loss_at(trial.step)
+    others = [other for other in state.trials.values() if other.step >= trial.step]
+    return sum(mine <= other.loss_at(trial.step) for other in others) / max(1, len(others))

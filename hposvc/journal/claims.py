@@ -1,0 +1,92 @@
+"""The claims of the sweeps that share a cluster, and the operator's rules for sharing it.
+
+The driver of a sweep writes its row, and no other process does: the row is written only while the
+driver has the sweep's lease. What is in it is hposvc/queue's.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from hposvc.journal.database import CLAIMS, LEASES, QUEUE_RULES, Store
+from hposvc.journal.lease import Lease, holder_of
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """What a driver last wrote about its sweep."""
+
+    sweep: str
+    cluster: str
+    claim: Mapping[str, Any]
+    share: Mapping[str, Any]  # that the driver computed, and what it waits for
+    written: float  # in seconds of the epoch
+    live: bool  # whether that driver is still at work
+
+
+def write(
+    lease: Lease, cluster: str, claim: Mapping[str, object], share: Mapping[str, object]
+) -> None:
+    """Write the row of the lease's sweep, unless another driver has taken the sweep over."""
+    mine = LEASES.c.sweep == lease.sweep
+    values = {
+        "cluster": cluster,
+        "claim": json.dumps(claim),
+        "share": json.dumps(share),
+        "written": time.time(),
+    }
+    with lease.store.writing() as connection:
+        query = select(LEASES.c.driver).where(mine).with_for_update()
+        if connection.execute(query).scalar() != lease.driver:
+            return
+        own = CLAIMS.c.sweep == lease.sweep
+        if not connection.execute(update(CLAIMS).where(own).values(values)).rowcount:
+            connection.execute(insert(CLAIMS).values(sweep=lease.sweep, **values))
+
+
+def drop_before(store: Store, cluster: str, written: float) -> None:
+    """Delete the rows of a cluster that nobody has written since a time."""
+    old = (CLAIMS.c.cluster == cluster) & (CLAIMS.c.written < written)
+    with store.writing() as connection:
+        connection.execute(delete(CLAIMS).where(old))
+
+
+def read(store: Store, cluster: str | None = None) -> list[ClaimRow]:
+    """Return the rows of a cluster; None: of all clusters."""
+    leases = [column for column in LEASES.c if column.name != "sweep"]
+    joined = CLAIMS.outerjoin(LEASES, LEASES.c.sweep == CLAIMS.c.sweep)
+    query = select(CLAIMS, *leases).select_from(joined).order_by(CLAIMS.c.sweep)
+    if cluster is not None:
+        query = query.where(CLAIMS.c.cluster == cluster)
+    with store.reading() as connection:
+        rows = connection.execute(query).all()
+    return [
+        ClaimRow(
+            row.sweep,
+            row.cluster,
+            json.loads(row.claim),
+            json.loads(row.share),
+            row.written,
+            live=row.driver is not None and holder_of(row).state == "alive",
+        )
+        for row in rows
+    ]
+
+
+def publish_rules(store: Store, rules: Mapping[str, object]) -> None:
+    """Record the operator's rules, which all drivers follow from then on."""
+    body = json.dumps(rules)
+    with store.writing() as connection:
+        if not connection.execute(update(QUEUE_RULES).values(body=body)).rowcount:
+            connection.execute(insert(QUEUE_RULES).values(id=1, body=body))
+
+
+def read_rules(store: Store) -> dict[str, Any]:
+    """Return the operator's rules; empty: there are none."""
+    with store.reading() as connection:
+        body = connection.execute(select(QUEUE_RULES.c.body)).scalar()
+    return {} if body is None else dict(json.loads(body))

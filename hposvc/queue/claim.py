@@ -1,0 +1,87 @@
+"""What a sweep writes into the journal about itself, for the sweeps that share its cluster.
+
+Each driver writes the claim of its own sweep, and reads those of the others. All compute the
+shares of all sweeps from them (`hposvc/queue/shares.py`), so there is no process that hands out
+shares, and none that can be lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+Amounts = Mapping[str, float]  # by resource, in Ray's units: CPU, GPU, memory in bytes
+Placement = Literal["pack", "strict_pack", "spread"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """The slot time of a sweep, in GPU-seconds that count half after each half-life."""
+
+    used: float = 0.0  # that it had
+    due: float = 0.0  # that was due to it while it wanted slots, by its weight
+    at: float = 0.0  # the time of these figures, in seconds of the epoch
+
+    def at_time(self, now: float, half_life_s: float) -> "Account":
+        """Return the account as it is later, if nothing is added."""
+        kept = 0.5 ** (max(0.0, now - self.at) / half_life_s)
+        return Account(self.used * kept, self.due * kept, max(now, self.at))
+
+    def charge(self, used: float, due: float) -> "Account":
+        """Return the account with these GPU-seconds added."""
+        return replace(self, used=self.used + used, due=self.due + due)
+
+    @property
+    def balance(self) -> float:
+        """GPU-seconds that it had beyond what was due to it."""
+        return self.used - self.due
+
+
+@dataclass(frozen=True)
+class Held:
+    """A slot that a sweep holds."""
+
+    slot: str  # its name, unique in the cluster
+    nodes: Mapping[str, int]  # its ranks, by node
+    # When its order comes to its next rung or its end, where the slot can be given back without a
+    # loss. None: unknown; in the past: it is idle, or late.
+    free_at: float | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it has."""
+        return sum(self.nodes.values())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The slots that a sweep holds and wants, and what its share depends on."""
+
+    sweep: str
+    queue: str
+    user: str
+    project: str
+    since: float  # when it came to the cluster, in seconds of the epoch
+    wanted: int  # slots, with those that it holds
+    needs: Amounts  # of a rank
+    ranks: int = 1  # of a new slot
+    placement: Placement = "pack"
+    nodes: tuple[str, ...] | None = None  # on which its ranks may be; None: on any
+    priority: int = 0
+    weight: float = 1.0
+    preemptible: bool = True  # whether a slot may be taken before the sweep gives it back itself
+    held: tuple[Held, ...] = ()
+    order_s: float | None = None  # from the start of a slot to its next rung; None: unknown
+    account: Account = field(default_factory=Account)
+
+    def data(self) -> dict[str, Any]:
+        """Return the claim as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Claim":
+        """Return the claim that `data` wrote; what a later version added is left out."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        known["held"] = tuple(Held(**held) for held in known["held"])
+        known["account"] = Account(**known["account"])
+        nodes = known.get("nodes")
+        return cls(**{**known, "nodes": None if nodes is None else tuple(nodes)})

@@ -1,0 +1,54 @@
+"""Quotas: the most that the sweeps of a queue, a user or a project hold at once."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hposvc.queue.claim import Claim
+from hposvc.queue.rules import Quota, Rules
+
+ROUNDING = 1e-6
+
+
+@dataclass
+class Quotas:
+    """What was granted so far to those that have a quota."""
+
+    rules: Rules
+    _granted: dict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))
+
+    def refusal(self, claim: Claim, ranks: int) -> str:
+        """Return the quota that a slot would exceed, for people; empty: none."""
+        for kind, name, quota in quotas_of(claim, self.rules):
+            for resource, most in quota.amounts.items():
+                asked = claim.needs.get(resource, 0.0) * ranks
+                if asked and self._granted[kind, name, resource] + asked > most + ROUNDING:
+                    return f"the quota of {kind} {name}, {most:g} {resource}"
+        return ""
+
+    def take(self, claim: Claim, ranks: int) -> None:
+        """Count a slot that is granted."""
+        for kind, name, quota in quotas_of(claim, self.rules):
+            for resource in quota.amounts:
+                self._granted[kind, name, resource] += claim.needs.get(resource, 0.0) * ranks
+
+
+def quotas_of(claim: Claim, rules: Rules) -> Iterator[tuple[str, str, Quota]]:
+    """Yield the quotas that hold for a sweep: of what kind, whose, and the quota."""
+    named = (
+        ("queue", claim.queue, rules.queues.get(claim.queue)),
+        ("user", claim.user, rules.users.get(claim.user)),
+        ("project", claim.project, rules.projects.get(claim.project)),
+    )
+    yield from ((kind, name, quota) for kind, name, quota in named if quota is not None)
+
+
+def most_slots(claim: Claim, rules: Rules) -> int:
+    """Return how many slots a sweep may have by its quotas, if it were alone."""
+    limits = [
+        int((limit + ROUNDING) / (claim.needs[resource] * claim.ranks))
+        for _, _, quota in quotas_of(claim, rules)
+        for resource, limit in quota.amounts.items()
+        if claim.needs.get(resource)
+    ]
+    return min([claim.wanted, *limits])

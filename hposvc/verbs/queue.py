@@ -1,0 +1,101 @@
+"""`queue`: list the sweeps that share a cluster, what each has, and what it waits for."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from hposvc.journal import claims, supervision
+from hposvc.journal.database import Store
+from hposvc.journal.waiting import SweepWait, find_waiting, waiting_for_slot
+from hposvc.queue.claim import Claim
+from hposvc.queue.rules import Rules
+from hposvc.remote.place import Place
+from hposvc.remote.server.connection import ServedSweeps
+from hposvc.text import NONE, duration
+from hposvc.verbs.options import Shared, verb
+from hposvc.views.console import make_table, note, show
+
+NO_CLAIM = ("cluster", "queue", "user", "priority", "weight", "wanted", "held", "slots", "due")
+
+
+@verb
+def queue_command(shared: Shared) -> None:
+    """List the sweeps that share a cluster: what each has, is due, and waits for."""
+    rows = queue(shared.open_place())
+    if not shared.json(rows):
+        show(table(rows, time.time()))
+        for row in rows:
+            waiting = SweepWait.of(row["waiting"])
+            if waiting is not None:
+                note(f"{row['sweep']} is {waiting.describe()}")
+
+
+def queue(place: Place) -> list[dict[str, Any]]:
+    """Return the sweeps that hold slots or wait for some, by queue and user, then by arrival."""
+    if isinstance(place, ServedSweeps):
+        listed: list[dict[str, Any]] = place.http.get("queue")["sweeps"]
+        return listed
+    return queue_rows(place.journal.store)
+
+
+def queue_rows(store: Store) -> list[dict[str, Any]]:
+    """Return the rows of the queue from the journal."""
+    rules, now = Rules.of(claims.read_rules(store)), time.time()
+    at_work = [row for row in claims.read(store) if row.live and row.claim["wanted"]]
+    rows = []
+    for row in at_work:
+        claim, waiting = Claim.of(row.claim), waiting_for_slot(row)
+        account = claim.account.at_time(now, rules.half_life)
+        rows.append(
+            {
+                "sweep": row.sweep,
+                "cluster": row.cluster,
+                **{name: getattr(claim, name) for name in ("queue", "user", "priority", "weight")},
+                "wanted": claim.wanted,
+                "held": len(claim.held),
+                "slots": row.share["slots"],
+                "due": row.share["due"],
+                "ahead_s": round(account.balance, 3),
+                "since": claim.since,
+                "waiting": None if waiting is None or claim.held else waiting.data(),
+            }
+        )
+    rows.sort(key=lambda row: (row["cluster"], row["queue"], row["user"], row["since"]))
+    known = {row["sweep"] for row in rows}
+    for each in supervision.supervised(store):
+        waiting = None if each.sweep in known else find_waiting(store, each.sweep)
+        if waiting is not None:
+            rows.append(
+                {
+                    "sweep": each.sweep,
+                    **dict.fromkeys(NO_CLAIM),
+                    "ahead_s": None,
+                    "since": each.since,
+                    "waiting": waiting.data(),
+                }
+            )
+    return rows
+
+
+def table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
+    """Return the table of `queue`, one row per sweep.
+
+    Args:
+        now: in seconds of the epoch.
+    """
+    made = make_table("sweep", "queue", "user", "priority", "weight", "slots", "share", "age")
+    for row in rows:
+        has_claim = row["wanted"] is not None
+        made.add_row(
+            row["sweep"],
+            row["queue"] or NONE,
+            row["user"] or NONE,
+            f"{row['priority']}" if has_claim else NONE,
+            f"{row['weight']:g}" if has_claim else NONE,
+            f"{row['held']} of {row['wanted']}" if has_claim else NONE,
+            f"{row['slots']}" if has_claim else NONE,
+            duration(now - row["since"]),
+        )
+    return made
