@@ -4,7 +4,7 @@ All are functions of the state alone, at constant cost but for `check_worth`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -180,17 +180,11 @@ def check_budget(state: SweepState, now: float) -> list[Event]:
     return halt(state, now, "budget") if over else []
 
 
-def spending(state: SweepState, now: float) -> Iterator[tuple[float, float]]:
-    """Yield what was spent and the limit, for each limit of the budget, in seconds or hours."""
-    budget, resources = state.spec.budget, state.spec.resources
+def spending(state: SweepState, now: float) -> Collection[tuple[float, float]]:
+    """Return what was spent and the limit, for each limit of the budget, in the limit's unit."""
     now = max(now, state.now)
-    hours = state.rank_s_at(now) / 3600
-    if budget.wall is not None:
-        yield state.elapsed_s + now - state.now, budget.wall
-    if budget.gpu_hours is not None:
-        yield hours * resources.gpus_per_worker, budget.gpu_hours
-    if budget.cpu_hours is not None:
-        yield hours * resources.cpus_per_worker, budget.cpu_hours
+    wall_s = state.elapsed_s + now - state.now
+    return state.spec.spending(wall_s, state.rank_s_at(now)).values()
 
 
 def suspend(state: SweepState, now: float) -> Suspended:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from hposvc import api
+from hposvc import spec as specs
 from hposvc.python.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
 from hposvc.remote.server import connection, submission
@@ -99,7 +99,7 @@ class Server:
             text = source.read_text() if isinstance(source, Path) else source
             accepted = submission.send(self.place, {"spec": text, "files": dict(files)}, id, new)
         else:
-            spec = api.validate(source, {})
+            spec = specs.check_for_server(source)
             accepted = submission.submit(self.place, spec, id, new, log.info)
         return Handle(self.place, accepted.sweep)
 

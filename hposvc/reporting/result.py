@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("trial", "state", "reason", "value", "step", "attempts", "duration_s", "gpu_hours"),
-    *("baseline", "device"),
+    *("money", "baseline", "device"),
 )
 TOP = 10  # trials shown in a notebook
 
@@ -69,7 +69,7 @@ class Result:
         spec, names = self.record.state.spec, _headings(self.record.state.spec)
         column = names[0] if spec.several else "value"
         falling = spec.objectives[0].goal == "minimize"
-        frame = self.trials.drop(columns=["attempts", "gpu_hours", "baseline", "device"])
+        frame = self.trials.drop(columns=["attempts", "gpu_hours", "money", "baseline", "device"])
         frame = frame[[name for name in frame if not str(name).startswith("metrics.")]]
         best = frame.sort_values(column, ascending=falling).head(TOP)
         table = best.to_html(index=False, na_rep="", float_format="{:.5g}".format)

@@ -252,6 +252,7 @@ class Trial(Answer):
     shrink: int = Field(description="How often its micro-batches were halved.")
     duration_s: float
     gpu_hours: float
+    money: float | None = Field(description="What it cost, by `price`; null: no price is known.")
     mlflow_run_id: str | None
     parent: str | None = Field(description="The trial that it copied.")
     repeat_of: str | None = Field(description="The trial whose configuration it repeats.")

@@ -7,7 +7,7 @@ docs/CONTRACT.md#the-spec describes every key.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
 from hposvc.spec import paths, registry
-from hposvc.spec.cross_checks import default_strategy
+from hposvc.spec.cross_checks import COMPLETENESS, Check, default_strategy
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
@@ -28,7 +28,8 @@ from hposvc.spec.sweep_spec import SweepSpec
 from hposvc.spec.user_code import import_and_check
 from hposvc.spec.warm_start import to_mapping
 
-__all__ = ["SweepSpec", "check", "dump", "expand", "flat", "load", "restore", "thaw"]
+__all__ = ["SweepSpec", "check", "check_for_server", "dump", "expand", "flat", "given", "load"]
+__all__ += ["restore", "thaw"]
 
 NAME_KEYS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
@@ -60,6 +61,19 @@ def check(
         SpecError: see `load`; also a trainable or curve that cannot be imported or does not fit.
     """
     return _read(_document(source, set), lambda data: import_and_check(_checked(data)))
+
+
+def check_for_server(
+    source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
+) -> SweepSpec:
+    """Check a spec as `check` does, but not whether it is complete: a server's defaults count too.
+
+    Raises:
+        SpecError: see `check`.
+    """
+    return _read(
+        _document(source, set), lambda data: import_and_check(_checked(data, COMPLETENESS))
+    )
 
 
 def restore(data: Mapping[str, object]) -> SweepSpec:
@@ -109,6 +123,22 @@ def dump(spec: SweepSpec) -> dict[str, object]:
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))
     return plain
+
+
+def given(spec: SweepSpec) -> dict[str, object]:
+    """Return the spec as `dump` does, without the values that are the defaults."""
+    return _unlike(dump(spec), dump(SweepSpec({})))
+
+
+def _unlike(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are not those of `defaults`; options stay with their plug-in."""
+    return {
+        key: _unlike(value, defaults[key])
+        if key not in PLUG_IN_SECTIONS and isinstance(defaults.get(key), dict)
+        else value
+        for key, value in data.items()
+        if key not in defaults or value != defaults[key]
+    }
 
 
 def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -168,7 +198,7 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
     return replace(spec, warm_start=replace(spec.warm_start, place=place))
 
 
-def _checked(data: dict[str, object]) -> SweepSpec:
+def _checked(data: dict[str, object], skipped: Sequence[Check] = ()) -> SweepSpec:
     problems: list[Problem] = []
     for section, kind in PLUG_IN_SECTIONS.items():
         try:
@@ -181,7 +211,7 @@ def _checked(data: dict[str, object]) -> SweepSpec:
             problems += (problem.under(section) for problem in error.problems)
     try:
         spec = fill(SweepSpec, resolve_space(data))
-        problems += spec.problems()
+        problems += spec.problems(skipped)
     except SpecError as error:
         problems += error.problems
     if problems:

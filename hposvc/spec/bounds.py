@@ -43,6 +43,7 @@ MOST: Mapping[str, float] = {
     "budget.wall": SECONDS,
     "budget.gpu_hours": HOURS,
     "budget.cpu_hours": HOURS,
+    "budget.cost": AMOUNT,
     "stop.plateau.trials": COUNT,
     "stop.worth.gpu_hours": HOURS,
     "stop.worth.cpu_hours": HOURS,

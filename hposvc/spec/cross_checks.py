@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hposvc.errors import Problem, SpecError
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.bounds import option_problem
 from hposvc.spec.command import command_problems
@@ -78,6 +78,17 @@ def trial_count_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.fidelity is None and spec.scheduler.name != "fifo":
         message = f"is missing; scheduler {spec.scheduler.name} must know how long a trial is"
         yield Problem(("fidelity",), message, "give fidelity: {max: N}", at_key=True)
+
+
+def price_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that a budget in money has the price by which it is counted."""
+    gpus = spec.resources.gpus_per_worker
+    key, unit = ("gpu_hour", "a GPU") if gpus else ("worker_hour", "a worker")
+    price = getattr(spec.price, key)
+    if spec.budget.cost is not None and not price:
+        message = f"can't be counted: price.{key} is {'missing' if price is None else shown(price)}"
+        fix = f"give the price of an hour of {unit}, such as price: {{{key}: 2.5}}"
+        yield Problem(("budget", "cost"), message, fix, at_key=True)
 
 
 def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -410,10 +421,13 @@ def _extreme_values(domain: Domain) -> tuple[object, ...]:
             return (domain.low, domain.high)
 
 
-CHECKS: tuple[Callable[["SweepSpec"], Iterator[Problem]], ...] = (
+Check = Callable[["SweepSpec"], Iterator[Problem]]
+# Checks of keys that may come from the defaults of a server's operator.
+COMPLETENESS: tuple[Check, ...] = (trial_count_problems, price_problems)
+CHECKS: tuple[Check, ...] = (
     metric_problems,
     space_problems,
-    trial_count_problems,
+    *COMPLETENESS,
     ending_problems,
     baseline_problems,
     scheduler_problems,

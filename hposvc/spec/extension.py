@@ -17,6 +17,7 @@ LIMITS = (
     "budget.wall",
     "budget.gpu_hours",
     "budget.cpu_hours",
+    "budget.cost",
     "metric.target",
     "stop.plateau",
     "stop.worth",

@@ -52,25 +52,22 @@ class Budget:
     wall: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
     gpu_hours: Hours | None = None  # GPUs times hours that orders hold them; None: no limit
     cpu_hours: Hours | None = None  # CPU cores times hours; None: no limit
+    cost: Annotated[float, Field(gt=0)] | None = None  # by `price`, in its currency; None: no limit
     reserve: Share | None = None  # share of each limit kept for the finalists; None: nothing
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
         if self.reserve is not None and not self.limited:
-            fix = "give wall, gpu_hours or cpu_hours too"
+            fix = "give wall, gpu_hours, cpu_hours or cost too"
             raise fail("is kept of a budget", "reserve", fix=fix, at_key=True)
         if self.reserve == 1:
             raise fail("is all of the budget", "reserve", fix="leave some for the search")
 
     @property
-    def wall_s(self) -> float | None:
-        """The limit on the drivers' time, in seconds; None: no limit."""
-        return self.wall
-
-    @property
     def limited(self) -> bool:
         """Whether there is any limit."""
-        return any(limit is not None for limit in (self.wall, self.gpu_hours, self.cpu_hours))
+        limits = (self.wall, self.gpu_hours, self.cpu_hours, self.cost)
+        return any(limit is not None for limit in limits)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """SweepSpec, the definition of a sweep: its sections, and what follows from them."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated
@@ -85,7 +85,7 @@ class SweepSpec:
     stop: Stop = field(default_factory=Stop)
     finalists: Finalists | None = None  # None: nothing is trained again
     baseline: Baseline | None = None  # None: the noise of the metric is not measured
-    price: Price = field(default_factory=Price)  # changes nothing about how the sweep runs
+    price: Price = field(default_factory=Price)  # counts for `budget.cost` alone
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     environment: Environment = field(default_factory=Environment)
@@ -103,7 +103,7 @@ class SweepSpec:
             self, "training", cross_checks.resolve_trials_per_process(self.training, self.trials)
         )
 
-    def problems(self) -> list[Problem]:
+    def problems(self, skipped: Sequence[cross_checks.Check] = ()) -> list[Problem]:
         """Return what does not fit together between keys.
 
         Only new specs and new limits are checked: the spec of a recorded sweep was checked when
@@ -111,7 +111,8 @@ class SweepSpec:
         """
         if absurd := [*bound_problems(self)]:
             return absurd  # the other checks may build what such a number asks for
-        return [problem for check in cross_checks.CHECKS for problem in check(self)]
+        checks = (check for check in cross_checks.CHECKS if check not in skipped)
+        return [problem for check in checks for problem in check(self)]
 
     @property
     def objectives(self) -> tuple[Metric, ...]:
@@ -122,6 +123,20 @@ class SweepSpec:
         """Return what rank-seconds cost; None: the price is unknown."""
         price = self.price.of_rank_hour(self.resources.gpus_per_worker)
         return None if price is None else price * rank_s / 3600
+
+    def spending(self, wall_s: float, rank_s: float) -> dict[str, tuple[float, float]]:
+        """Return what was used and the limit, for each limit of the budget by its key.
+
+        `wall` is in seconds, hours are in hours, and `cost` is in the currency of `price`.
+        """
+        budget, hours = self.budget, rank_s / 3600
+        limits = {
+            "wall": (wall_s, budget.wall),
+            "gpu_hours": (hours * self.resources.gpus_per_worker, budget.gpu_hours),
+            "cpu_hours": (hours * self.resources.cpus_per_worker, budget.cpu_hours),
+            "cost": (self.money(rank_s) or 0.0, budget.cost),
+        }
+        return {key: (used, limit) for key, (used, limit) in limits.items() if limit is not None}
 
     @property
     def several(self) -> bool:

@@ -258,16 +258,9 @@ def _replicates_left(state: SweepState) -> int:
 
 def _budget_left_s(state: SweepState) -> float | None:
     """Return after how many seconds a limit of the budget is reached; None: not known, or none."""
-    budget, resources = state.spec.budget, state.spec.resources
-    hours = state.rank_s / 3600
-    limits = (
-        (state.elapsed_s, budget.wall),
-        (hours * resources.gpus_per_worker, budget.gpu_hours),
-        (hours * resources.cpus_per_worker, budget.cpu_hours),
-    )
     lefts = [
         max(0.0, limit - used) * state.elapsed_s / used
-        for used, limit in limits
-        if limit is not None and used > 0
+        for used, limit in state.spec.spending(state.elapsed_s, state.rank_s).values()
+        if used > 0
     ]
     return min(lefts, default=None)

@@ -274,7 +274,7 @@ def trial_row(
     state: SweepState, trial: TrialState, runs: Mapping[str, str], driver: DriverState
 ) -> dict[str, Any]:
     """Return the facts about one trial."""
-    gpus = state.spec.resources.gpus_per_worker
+    gpus, rank_s = state.spec.resources.gpus_per_worker, trial.rank_s_at(state.now)
     return {
         "trial": trial.id,
         "state": _seen(trial.state, driver),
@@ -288,7 +288,8 @@ def trial_row(
         "attempts": trial.attempts,
         "shrink": trial.shrink,
         "duration_s": round(trial.seconds_at(state.now), 3),
-        "gpu_hours": trial.rank_s_at(state.now) * gpus / 3600,
+        "gpu_hours": rank_s * gpus / 3600,
+        "money": state.spec.money(rank_s),
         "mlflow_run_id": runs.get(trial.id),
         "parent": trial.parent,
         "repeat_of": trial.repeat_of,

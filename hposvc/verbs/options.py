@@ -162,6 +162,13 @@ def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
     return api.validate(spec, read_settings(sets))
 
 
+def read_submission(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
+    """Read and check a spec as `read_spec` does, but for what a server's defaults may give it."""
+    from hposvc import spec as specs
+
+    return specs.check_for_server(spec, read_settings(sets))
+
+
 def read_settings(sets: tuple[str, ...]) -> dict[str, object]:
     """Return the values of --set by their dotted keys."""
     from hposvc.spec.parsing import overrides

@@ -20,7 +20,15 @@ from hposvc.spec import SweepSpec
 from hposvc.state.trial import OVER
 from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.foreground import conclude, conclude_trained, relaunched, starting
-from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
+from hposvc.verbs.options import (
+    Shared,
+    ray_address,
+    read_spec,
+    read_submission,
+    settings,
+    spec_file,
+    verb,
+)
 from hposvc.verbs.resume import resume
 
 # Debuggers need one trial in this process.
@@ -58,7 +66,8 @@ def run_command(
     if goes_on and (name is None or debug):
         message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
         raise fail(message, "--debug" if debug else "--resume")
-    checked = read_spec(spec, sets)
+    read = read_spec if shared.find_server() is None else read_submission
+    checked = read(spec, sets)
     place = shared.open_place()
     watching = relaunched(shared, place, address, partial(starting, live=not debug))
     if goes_on and name is not None:

@@ -9,7 +9,7 @@ from hposvc.remote import cluster_server
 from hposvc.remote.place import await_rest
 from hposvc.remote.server import submission
 from hposvc.verbs.foreground import conclude, driving
-from hposvc.verbs.options import Shared, read_spec, settings, spec_file, verb
+from hposvc.verbs.options import Shared, read_submission, settings, spec_file, verb
 from hposvc.views.console import note, show
 
 
@@ -46,7 +46,7 @@ def submit_command(
     """
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
-    checked = read_spec(spec, sets)
+    checked = read_submission(spec, sets)
     server = shared.find_server() or cluster_server.find_or_start(shared.find_home(), address, note)
     accepted = submission.submit(server, checked, name, new, note)
     if not wait:

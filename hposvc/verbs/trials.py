@@ -74,8 +74,10 @@ def table(
         *(metric.name for metric in spec.objectives),
     )
     unlike = ["device"] if len({trial["device"] for trial in listed} - {None}) > 1 else []
+    priced = ["money"] if any(trial["money"] is not None for trial in listed) else []
     reasons = ["reason"] if any(_reason(trial) for trial in listed) else []
-    made = make_table(*columns, "time", *unlike, *again, *smaller, *reasons, "configuration")
+    optional = (*priced, *unlike, *again, *smaller, *reasons)
+    made = make_table(*columns, "time", *optional, "configuration")
     for column in made.columns[:-1]:
         column.no_wrap = True  # only the configuration leaves out what does not fit
     names = varied(spec, listed)
@@ -91,6 +93,7 @@ def table(
             str(trial["step"]),
             *(Text(text, style) for text in values(trial["value"], spec)),
             duration(trial["duration_s"]),
+            *(spec.price.text(trial["money"]) for _ in priced),
             *(trial["device"] or NONE for _ in unlike),
             *(str(trial["attempts"]) for _ in again),
             *(micro_batch_share(trial["shrink"]) or NONE for _ in smaller),

@@ -140,7 +140,8 @@ def _budget(spec: SweepSpec) -> str:
     wall = [] if budget.wall is None else [f"{duration(budget.wall)} of wall-clock time"]
     limits = (("GPU-hours", budget.gpu_hours), ("CPU-hours", budget.cpu_hours))
     hours = [f"{number(limit)} {unit}" for unit, limit in limits if limit is not None]
-    return ", ".join([*wall, *hours]) or "no limit"
+    cost = [] if budget.cost is None else [spec.price.text(budget.cost)]
+    return ", ".join([*wall, *hours, *cost]) or "no limit"
 
 
 def _metric(metric: Metric) -> str:

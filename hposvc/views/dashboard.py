@@ -42,6 +42,7 @@ from hposvc.views.formatting import (
     rough,
     scalar,
     sparkline,
+    used_of,
     why_ended,
 )
 from hposvc.views.waits import describe_waits
@@ -213,9 +214,8 @@ def _head(state: SweepState, elapsed_s: float, waits: Sequence[str]) -> Renderab
     if spec.trials.max is not None:
         text = f"{done} of {spec.trials.max} trials"
         grid.add_row("trials", _bar(done, spec.trials.max, state), text)
-    if spec.budget.wall_s is not None:
-        text = f"{duration(elapsed_s)} of {duration(spec.budget.wall_s)}"
-        grid.add_row("budget", _bar(elapsed_s, spec.budget.wall_s, state), text)
+    for key, (used, limit) in spec.spending(elapsed_s, state.rank_s).items():
+        grid.add_row("budget", _bar(used, limit, state), used_of(spec, key, used, limit))
     replicates = state.replicates
     if replicates.total:
         text = f"{replicates.done} of {replicates.total} trainings"

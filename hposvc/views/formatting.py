@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from hposvc.spec import SweepSpec
+from hposvc.spec.sections import amount_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, value_text
@@ -49,6 +50,19 @@ def why_ended(state: SweepState) -> str:
         "user": "a user asked for it",
     }
     return texts.get(state.reason, state.reason)
+
+
+def used_of(spec: SweepSpec, key: str, used: float, limit: float) -> str:
+    """Return how much of a limit of the budget is used, as in `3.2 of 40 GPU-hours`.
+
+    Args:
+        key: of `budget`; `used` and `limit` are those of `SweepSpec.spending`.
+    """
+    if key == "wall":
+        return f"{duration(used)} of {duration(limit)}"
+    if key == "cost":
+        return f"{amount_text(used)} of {spec.price.text(limit)}"
+    return f"{used:.3g} of {limit:g} {'GPU' if key == 'gpu_hours' else 'CPU'}-hours"
 
 
 def configuration(params: Mapping[str, Value], names: Iterable[str]) -> str:

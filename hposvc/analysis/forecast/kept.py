@@ -21,7 +21,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 
 FOLDER = "plans"  # in the home
-# Keys of a spec that change nothing about its cost.
+# Keys of a spec that change nothing about its hours; with `budget.cost`, the price does.
 COSMETIC = {
     *("name", "project", "description", "tags", "notify", "tracking", "folder"),
     *("warm_start", "price"),
@@ -61,7 +61,8 @@ class Accuracy:
 
 def fingerprint(frozen: Mapping[str, Any]) -> str:
     """Return the fingerprint of a spec, as `specs.dump` froze it, without what costs nothing."""
-    data = {key: value for key, value in frozen.items() if key not in COSMETIC}
+    cosmetic = COSMETIC - {"price"} if frozen["budget"].get("cost") else COSMETIC
+    data = {key: value for key, value in frozen.items() if key not in cosmetic}
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -144,17 +144,17 @@ def _further(
     sweep: "_Sweep", outcome: SimulatedSweep, later_half: SimulatedSweep, most: int | None
 ) -> float:
     """Return how many more halves like the later one the sweep has, by its trials and budget."""
-    trials = sweep.spec.trials.max or 0
-    resources, budget = sweep.spec.resources, sweep.spec.budget
-    gpus, cpus = resources.gpus_per_worker, resources.cpus_per_worker
-    hours, more_hours = outcome.rank_s / 3600, later_half.rank_s / 3600
-    limits: list[tuple[float | None, float, float]] = [
-        (budget.wall, outcome.wall_s, later_half.wall_s),
-        (budget.gpu_hours, hours * gpus, more_hours * gpus),
-        (budget.cpu_hours, hours * cpus, more_hours * cpus),
-        (most, trials, later_half.trials),
+    spent, more = (
+        [*sweep.spec.spending(part.wall_s, part.rank_s).values()] for part in (outcome, later_half)
+    )
+    if most is not None:
+        spent.append((sweep.spec.trials.max or 0, most))
+        more.append((later_half.trials, most))
+    factors = [
+        (limit - used) / added
+        for (used, limit), (added, _) in zip(spent, more, strict=True)
+        if added > 0
     ]
-    factors = [(float(limit) - spent) / more for limit, spent, more in limits if limit and more > 0]
     return max(min(factors, default=0.0), 0.0)
 
 
@@ -248,7 +248,7 @@ class _Sweep:
     def limits(self) -> list[float]:
         """Return when the budget, or the timeout of a trial, would be over as things are."""
         kept, timeout = self.spec.budget.reserve or 0.0, self.spec.failure.timeout
-        here = list(stopping.spending(self.state, self.now))
+        here = stopping.spending(self.state, self.now)
         later = stopping.spending(self.state, self.now + 1.0)
         times = []
         for (spent, limit), (then, _) in zip(here, later, strict=True):

@@ -66,7 +66,7 @@ def submit(
     # A secret's file is on this machine: the server knows the secret by its name and value alone.
     sources = {**packed.spec.environment.secrets, **{name: name for name in secrets}}
     environment = replace(packed.spec.environment, secrets=sources)
-    body: dict[str, object] = {"spec": specs.dump(replace(packed.spec, environment=environment))}
+    body: dict[str, object] = {"spec": specs.given(replace(packed.spec, environment=environment))}
     if secrets:
         body["secrets"] = secrets
     if packed.archive != EMPTY_ARCHIVE:

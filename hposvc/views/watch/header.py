@@ -12,7 +12,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
 from hposvc.text import duration, number
 from hposvc.views import dashboard
-from hposvc.views.formatting import why_ended
+from hposvc.views.formatting import used_of, why_ended
 from hposvc.views.waits import describe_waits
 from hposvc.views.watch.plot import trend
 
@@ -103,7 +103,7 @@ def _clipped(values: Sequence[float]) -> Sequence[float]:
 def _progress(state: SweepState, elapsed_s: float) -> Text:
     done = sum(state.trials.counts.get(state_name, 0) for state_name in OVER)
     failed = state.trials.counts.get("FAILED", 0)
-    limit, budget = state.spec.trials.max, state.spec.budget
+    spec, limit = state.spec, state.spec.trials.max
     parts = [f"{done} over"]
     if limit is not None:
         filled = round(min(1.0, done / limit) * BAR)
@@ -112,12 +112,10 @@ def _progress(state: SweepState, elapsed_s: float) -> Text:
         parts.append(f"{failed} failed")
     if slots := dashboard.slots(state):
         parts.append(f"slots {slots.plain.replace(' · ', ', ')}")
-    if budget.wall_s is not None:
-        parts.append(f"{duration(elapsed_s)} of {duration(budget.wall_s)}")
-    if budget.gpu_hours is not None:
-        parts.append(f"{state.gpu_hours:.3g} of {budget.gpu_hours:g} GPU-hours")
-    elif state.gpu_hours:
+    budget = spec.spending(elapsed_s, state.rank_s)
+    parts += (used_of(spec, key, used, limit) for key, (used, limit) in budget.items())
+    if state.gpu_hours and "gpu_hours" not in budget:
         parts.append(f"{state.gpu_hours:.3g} GPU-hours")
-    if state.money is not None:
-        parts.append(state.spec.price.text(state.money))
+    if state.money is not None and "cost" not in budget:
+        parts.append(spec.price.text(state.money))
     return Text.assemble(("trials ", "bright_black"), " · ".join(parts))

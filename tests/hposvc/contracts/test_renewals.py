@@ -346,14 +346,25 @@ def test_a_sweep_that_leads_nowhere_ends(stop, losses, end):
         assert "user it was" in finished.reason
 
 
-@pytest.mark.parametrize("name", ["cpu_hours", "gpu_hours"])
-def test_a_budget_of_hours_ends_a_sweep(lab, name):
-    resources = {"workers": 2, "cpus_per_worker": 2, "gpus_per_worker": 2}
-    spec = make_spec(trials={"max": 100, "parallel": 4}, budget={name: 0.5}, resources=resources)
+@pytest.mark.parametrize(
+    ("name", "limit", "more"), [("cpu_hours", 0.5, 0.6), ("gpu_hours", 0.5, 0.6), ("cost", 2, 2.4)]
+)
+def test_a_budget_of_hours_or_money_ends_a_sweep_until_it_is_raised(lab, name, limit, more):
+    spec = make_spec(
+        trials={"max": 100, "parallel": 4},
+        budget={name: limit},
+        resources={"workers": 2, "cpus_per_worker": 2, "gpus_per_worker": 2},
+        price={"gpu_hour": 4},
+    )
     state = lab.run(spec)
     at_end(lab, spec, state)
     assert state.reason == "budget"
     assert 0.5 <= state.gpu_hours < 0.52  # of cores there are as many
+    assert state.money == pytest.approx(4 * state.gpu_hours)
+    lab.journal.request("s", "extend", changes={f"budget.{name}": more})
+    state = lab.run(spec)
+    assert state.reason == "budget"
+    assert 0.6 <= state.gpu_hours < 0.62
 
 
 def test_who_reached_the_target_at_the_last_step_goes_on_when_trials_become_longer(lab):

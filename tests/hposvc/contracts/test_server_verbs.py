@@ -243,6 +243,19 @@ def test_a_submit_goes_to_the_server_and_only_once(place, verbs, monkeypatch):
     assert new["sweep"] != again["sweep"]
 
 
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_the_server_says_whether_a_price_is_known(verbs, place, verb):
+    """Its operator could have given one, which the client can't know."""
+    spec = place.write(budget={"cost": 50})
+    here, there = verbs("validate", spec), verbs(verb, spec, server=True)
+    refusal = "budget.cost: can't be counted: price.worker_hour is missing"
+    assert (here.code, there.code) == (2, 2)
+    assert "spec.yaml:1:" in here.err
+    assert refusal in here.err
+    assert refusal in there.err
+    assert "spec.yaml" not in there.err
+
+
 def test_what_a_server_can_not_do_is_refused(verbs, place):
     answer = verbs("run", place.write(), "--debug", server=True)
     assert (answer.code, "--debug" in answer.err) == (2, True)

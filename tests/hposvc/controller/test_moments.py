@@ -87,8 +87,11 @@ def test_a_plateau_is_told_once_until_the_best_improves():
     assert len(pass_to(desk, 4.0)) == 1
 
 
-def test_each_share_of_the_budget_is_told_once_and_again_when_the_budget_grows():
-    desk = at_desk(**telling("budget"), budget={"wall": 100})
+@pytest.mark.parametrize(("name", "limit", "more"), [("wall", 100, 150), ("cost", 2, 3)])
+def test_each_share_of_the_budget_is_told_once_and_again_when_the_budget_grows(name, limit, more):
+    """The one trial holds a worker all the time, and a second of it costs 0.02."""
+    price = {"worker_hour": 72}
+    desk = at_desk(**telling("budget"), budget={name: limit}, price=price)
     desk.happen(Attached(0.0, "here:1"))
     desk.start()
     assert pass_to(desk, 49.0) == []
@@ -96,7 +99,7 @@ def test_each_share_of_the_budget_is_told_once_and_again_when_the_budget_grows()
     assert (alert.at, alert.text) == (0.5, "51% of the budget is used")
     assert pass_to(desk, 60.0) == []
     assert [alert.at for alert in pass_to(desk, 100.0)] == [0.8, 1.0]
-    desk.happen(Requested(100.0, "extend", changes={"budget.wall": 150}))
+    desk.happen(Requested(100.0, "extend", changes={f"budget.{name}": more}))
     assert [alert.at for alert in pass_to(desk, 101.0)] == [0.5]
 
 

@@ -11,9 +11,15 @@ from hposvc.views import replicates as view
 from trainables.order import Order
 
 
-def test_the_reserve_is_enough_for_the_replicates_that_fit_into_it(lab):
-    budget = {"wall": 100, "reserve": "50%"}
-    spec = make_spec(finalists=FINALISTS, budget=budget, trials={"parallel": 4})
+@pytest.mark.parametrize("limit", [{"wall": 100}, {"cost": 40}])
+def test_the_reserve_is_enough_for_the_replicates_that_fit_into_it(lab, limit):
+    """Four workers cost 0.4 a second."""
+    spec = make_spec(
+        finalists=FINALISTS,
+        budget={**limit, "reserve": "50%"},
+        trials={"parallel": 4},
+        price={"worker_hour": 360},
+    )
     lab.run(spec, backend=Seeded)
     state = check_replicates(spec, lab.events())
     assert (state.state, state.reason) == ("COMPLETED", "budget")

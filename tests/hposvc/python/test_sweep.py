@@ -110,3 +110,16 @@ def test_what_cannot_be_imported_by_name_is_pickled_under_its_checksum(tmp_path)
     [file] = (tmp_path / "pickles").iterdir()
     assert result.record.row.spec["trainable"] == f"pickle:{file}"
     assert len(file.stem) == 64
+
+
+def test_a_sweep_ends_when_its_money_is_spent(tmp_path):
+    """A trial takes three seconds, and a second costs 0.5."""
+    priced = {**SECTIONS, "budget": {"cost": 6}, "price": {"worker_hour": 1800}}
+    sweep = Sweep(**priced, trials={"parallel": 2})
+    result = sweep.run(home=tmp_path / "home", progress=False)
+    status = result.record.status()
+    assert (status["state"], status["reason"]) == ("COMPLETED", "budget")
+    assert 6 <= status["money"] < 6.1
+    assert result.trials.money.sum() == pytest.approx(status["money"])
+    unpriced = Sweep(**SECTIONS).run(home=tmp_path / "home", progress=False)
+    assert unpriced.trials.money.isna().all()

@@ -122,3 +122,42 @@ def test_extend_keeps_the_limits_too(sweeps):
         refused = client.post(f"/sweeps/{name}/extend", json=body, headers=ann)
         assert code(refused) == (400, "spec_error")
     assert client.post(f"/sweeps/{name}/extend", json={"trials": 1}, headers=ann).status_code == 202
+
+
+PRICED = {
+    "defaults": {"price.worker_hour": 2.5, "price.currency": "EUR", "trials.max": 3},
+    "limits": {"budget.cost": {"max": 100}, "price.worker_hour": {"min": 2.5}},
+}
+
+
+def test_the_operators_prices_are_those_of_every_sweep(sweeps):
+    """A client does not refuse what the server completes, and sends what it was given alone."""
+    client = call(sweeps, config_of(PRICED))
+    ann = bearer(sweeps, "ann", "submit", "steer")
+    source = {**SPEC, "budget": {"cost": 50}}
+    del source["trials"]
+    sent = specs.given(specs.check_for_server(source))
+    name = client.post("/sweeps", json={"spec": sent}, headers=ann).json()["sweep"]
+    spec = client.get(f"/sweeps/{name}/spec", headers=ann).json()["spec"]
+    assert (spec["price"]["worker_hour"], spec["price"]["currency"]) == (2.5, "EUR")
+    assert (spec["trials"]["max"], spec["budget"]["cost"]) == (3, 50)
+    raised = {"set": {"budget.cost": 101}}
+    for body, key in (
+        ({**SPEC}, "budget.cost"),
+        ({**SPEC, "budget": {"cost": 101}}, "budget.cost"),
+        ({**SPEC, "budget": {"cost": 9}, "price": {"worker_hour": 0.1}}, "price.worker_hour"),
+    ):
+        refused = client.post("/sweeps", json={"spec": body}, headers=ann)
+        assert code(refused) == (400, "spec_error")
+        assert [error["key"] for error in refused.json()["errors"]] == [key]
+    refused = client.post(f"/sweeps/{name}/extend", json=raised, headers=ann)
+    assert code(refused) == (400, "spec_error")
+
+
+def test_a_budget_of_money_needs_a_price_of_the_spec_or_the_operator(sweeps):
+    ann = bearer(sweeps, "ann", "submit")
+    body = {"spec": {**SPEC, "budget": {"cost": 50}}}
+    refused = call(sweeps, config_of({})).post("/sweeps", json=body, headers=ann)
+    (error,) = refused.json()["errors"]
+    assert (error["key"], error["code"]) == ("budget.cost", "spec_error")
+    assert "price.worker_hour is missing" in error["message"]

@@ -46,3 +46,10 @@ def test_a_problem_that_the_recorded_spec_has_already_does_not_forbid_more_trial
 def test_a_problem_that_the_changes_add_is_refused():
     with pytest.raises(SpecError, match=r"^trials\.max: is missing"):
         accepted(open_spec(), {"trials.max": None})
+
+
+def test_money_can_be_raised_where_a_price_is_known():
+    with pytest.raises(SpecError, match=r"budget.cost: .*price.worker_hour is missing"):
+        accepted(open_spec(), {"budget.cost": 50})
+    priced = open_spec(price={"worker_hour": 2.5})
+    assert accepted(priced, {"budget.cost": 50}) == {"budget.cost": 50}

@@ -17,7 +17,7 @@ import pytest
 from hposvc.errors import SpecError
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.early_stopping import Plateau
-from hposvc.spec import SweepSpec, dump, load, restore
+from hposvc.spec import SweepSpec, dump, given, load, restore
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.spec.stopping import Finalists, MaxFailed, PlateauRule, Stop, Worth
 from trainables.training import Training
@@ -77,7 +77,7 @@ def test_the_example_of_the_contract_is_among_the_good_specs():
 def test_a_small_spec_has_the_defaults_of_the_contract():
     spec = load(SMALL)
     assert (spec.search.name, spec.scheduler.name, spec.engine.type) == ("auto", "fifo", "ray")
-    assert (spec.trials.max, spec.trials.parallel, spec.budget.wall_s) == (8, "auto", None)
+    assert (spec.trials.max, spec.trials.parallel, spec.budget.wall) == (8, "auto", None)
     assert (spec.first_step, spec.last_step) == (1, None)
     assert spec.training == Training(strategy="single", precision="32-true")
     resources = spec.resources
@@ -101,7 +101,7 @@ def test_every_key_of_a_spec_has_its_effect():
     spec = load(SPECS / "everything.yaml")
     assert spec.space["dropout"].step == 0.1
     assert spec.resources.memory_per_worker == 4 * 2**30
-    assert spec.budget.wall_s == 5400
+    assert spec.budget.wall == 5400
     assert (spec.budget.gpu_hours, spec.budget.cpu_hours, spec.budget.reserve) == (40, 400, 0.1)
     worth = Worth(0.01, cpu_hours=4)
     assert spec.stop == Stop(PlateauRule(30, 0.001), worth, MaxFailed(0.5, 8), ("math:prod",))
@@ -237,3 +237,10 @@ def test_only_for_mistakes_that_are_shown_the_nearest_name_is_looked_up(
     assert len(caught.value.problems) == problems
     assert len(str(caught.value).splitlines()) == min(problems, 21)
     assert len(looked) <= most
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_what_is_given_is_the_spec_without_its_defaults(path):
+    spec = load(path)
+    assert load(given(spec)) == spec
+    assert given(load(SMALL)).keys() == SMALL.keys() | {"folder"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hposvc.errors import SpecError
 from hposvc.spec import dump, load
+from hposvc.spec import given as without_defaults
 
 EXAMPLE = Path(__file__).parents[2] / "specs" / "everything.yaml"
 EVERYTHING = dump(load(EXAMPLE))
@@ -81,6 +82,7 @@ def test_every_valid_spec_comes_back_from_its_dump(data):
     spec = load(data)
     assert load(json.loads(json.dumps(dump(spec)))) == spec
     assert dump(load(dump(spec))) == dump(spec)
+    assert load(without_defaults(spec)) == spec
 
 
 def places(data, path=()):

@@ -1,5 +1,6 @@
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from simulated_sweeps import Lab, make_spec
@@ -8,6 +9,8 @@ from hposvc import spec as specs
 from hposvc.events import Attached, Ordered, Proposed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
+from hposvc.spec.sections import Price
+from hposvc.spec.stopping import Budget
 from hposvc.state.remaining import remaining
 from hposvc.state.sweep import SweepState
 from trainables.order import Order
@@ -89,6 +92,8 @@ def test_a_budget_ends_the_sweep_whatever_is_left():
     state = SweepState(spec)
     begin(state)
     assert remaining(state).high_s == 2.0
+    state.spec = replace(spec, budget=Budget(cost=0.5), price=Price(worker_hour=360))
+    assert remaining(state).high_s == pytest.approx(2.0)
     endless = make_spec(trials={"parallel": 1}, budget={"wall": "1h"}, search="random")
     state = SweepState(endless)
     begin(state)

@@ -1,10 +1,13 @@
 """The table of `hposvc trials`; copies are in the live view, too."""
 
 import re
+from dataclasses import replace
 
+import pytest
 from printed import text_of
 
 from hposvc.events import Ordered, Proposed
+from hposvc.spec.sections import Price
 from hposvc.state import summary
 from hposvc.verbs.trials import table
 from hposvc.views.dashboard import Panels
@@ -51,3 +54,16 @@ def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
     assert re.search(r"attempts +micro-batch", shown)
     assert re.search(r"t0001 .* 1 +– +", shown)
     assert re.search(r"t0002 .* 3 +1/4 ", shown)
+
+
+def test_money_is_a_column_where_a_price_is_known(story):
+    story.begin("t0001", 1)
+    assert "money" not in text_of(table(summary.trials(story.state, {}), story.state.spec, ()))
+    story.time += 3600.0
+    story.report("t0001", 1, 1, 0.5)
+    priced = replace(story.state.spec, price=Price(worker_hour=3.0, currency="EUR"))
+    ranks, story.state.spec = priced.resources.ranks, priced
+    (row,) = summary.trials(story.state, {})
+    assert row["money"] == pytest.approx(3.0 * ranks, rel=0.01)
+    shown = text_of(table([row], priced, ()))
+    assert re.search(rf"t0001 .* {row['money']:.2f} EUR", shown)

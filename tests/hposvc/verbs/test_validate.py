@@ -64,7 +64,8 @@ def test_the_plan_says_what_is_trained_and_known_beside_the_search():
         "finalists": {"top": 2, "seeds": 4},
         "warm_start": {"from": ["digits-1a2b3c"], "top": 2},
         "limits": ["latency <= 20"],
-        "budget": {"gpu_hours": 12},
+        "budget": {"gpu_hours": 12, "cost": 50},
+        "price": {"worker_hour": 0.2, "currency": "EUR"},
     }
     text = text_of(plan_table(specs.load({**SPEC, **beside})))
     for row in (
@@ -73,7 +74,7 @@ def test_the_plan_says_what_is_trained_and_known_beside_the_search():
         r"baseline +the first of initial; trained 3 times more, with other seeds",
         r"learns from +digits-1a2b3c; their best 2 are tried first",
         r"finalists +the best 2, each trained again with 4 seeds",
-        r"budget +12 GPU-hours",
+        r"budget +12 GPU-hours, 50.00 EUR",
     ):
         assert re.search(row, text), row
     names = ("limits", "tried first", "baseline", "learns from", "finalists")

@@ -1,11 +1,15 @@
 import re
+from dataclasses import replace
 
 from printed import text_of
 
 from hposvc import spec as specs
 from hposvc.events import Attached, Ended, Proposed, Reported
+from hposvc.spec.sections import Price
+from hposvc.spec.stopping import Budget
 from hposvc.state.sweep import SweepState
 from hposvc.views.dashboard import TRIALS, Panels, status_view
+from hposvc.views.watch.header import header
 
 FAILED = "the model failed: overflow encountered in multiply"
 
@@ -154,3 +158,14 @@ def test_a_sweep_whose_scheduler_is_not_here_is_shown_without_rungs(story):
     text = text_of(Panels("digits-1").draw(story.state, 1.0))
     assert "0 of 5 trials" in text
     assert "rungs" not in text
+
+
+def test_each_limit_of_the_budget_has_its_bar(story):
+    story.begin("t0001", 1)
+    price, budget = Price(worker_hour=3.0, currency="EUR"), Budget(wall=7200.0, cost=50.0)
+    story.state.spec = replace(story.state.spec, price=price, budget=budget)
+    text = text_of(Panels("digits-1").draw(story.state, 75.0))
+    assert re.search(r"budget .* 1m 15s of 2h", text)
+    assert re.search(r"budget .* 0\.00 of 50\.00 EUR", text)
+    lines = header("digits-1", story.state, 75.0, "alive")
+    assert any("1m 15s of 2h · 0.00 of 50.00 EUR" in line.plain for line in lines)

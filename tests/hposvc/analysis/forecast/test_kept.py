@@ -49,3 +49,12 @@ def test_the_last_plan_before_the_sweep_counts(tmp_path, ended):
         wall_s = {"expected": 9.0, "low": low, "high": 9.0}
         kept.keep(home, make_spec(), {**PLAN, "wall_s": wall_s}, now=made)
     assert kept.find(home, row)["wall_s"]["low"] == 2.0
+
+
+def test_a_plan_counts_whatever_the_price_unless_money_ends_the_sweep():
+    def prints(**sections):
+        specs_of_prices = (make_spec(price={"worker_hour": price}, **sections) for price in (1, 2))
+        return {kept.fingerprint(specs.dump(spec)) for spec in specs_of_prices}
+
+    assert len(prints()) == 1
+    assert len(prints(budget={"cost": 50})) == 2

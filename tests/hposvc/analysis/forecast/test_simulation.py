@@ -67,10 +67,11 @@ def test_finalists_are_trained_again():
 
 
 @pytest.mark.parametrize(
-    ("budget", "wall_s", "rank_s"), [({"wall": "1m"}, 60, 240), ({"cpu_hours": 0.1}, 90, 360)]
+    ("budget", "wall_s", "rank_s"),
+    [({"wall": "1m"}, 60, 240), ({"cpu_hours": 0.1}, 90, 360), ({"cost": 0.2}, 90, 360)],
 )
 def test_a_budget_ends_a_sweep(budget, wall_s, rank_s):
-    outcome = simulate(budget=budget, trials={})
+    outcome = simulate(budget=budget, trials={}, price={"worker_hour": 2})
     assert outcome.wall_s == pytest.approx(wall_s, abs=1)
     assert outcome.rank_s == pytest.approx(rank_s, rel=0.02)
 
@@ -80,6 +81,7 @@ def test_a_long_sweep_goes_on_as_its_later_half_did():
     assert long.trials == pytest.approx(2000)
     assert long.steps == pytest.approx(10 * short.steps)
     assert long.wall_s == pytest.approx(10 * short.wall_s, rel=0.02)
-    hour = simulate(budget={"wall": "10h"}, trials={})
-    assert hour.wall_s == pytest.approx(36_000)
-    assert hour.trials == pytest.approx(36_000 * 4 / 9, rel=0.03)
+    for budget in ({"wall": "10h"}, {"cost": 80}):
+        hours = simulate(budget=budget, trials={}, price={"worker_hour": 2})
+        assert hours.wall_s == pytest.approx(36_000)
+        assert hours.trials == pytest.approx(36_000 * 4 / 9, rel=0.03)

@@ -62,7 +62,9 @@ def test_a_submit_sends_spec_files_and_the_secrets_that_are_here(tmp_path, monke
     assert put.url.path == f"/api/v1/archives/{hashlib.sha256(put.content).hexdigest()}"
     assert put.url.path.endswith(body["archive"])
     assert body["secrets"] == {"MY_KEY": "open sesame"}
-    assert (body["spec"]["trainable"], body["spec"]["folder"]) == ("train.py:train", None)
+    assert body["spec"]["trainable"] == "train.py:train"
+    assert "folder" not in body["spec"], "it is this machine's"
+    assert body["spec"].keys().isdisjoint({"price", "budget"}), "the server's defaults count"
     assert post.headers["Idempotency-Key"]
 
 
