@@ -13,7 +13,7 @@ from cluster.jobs import Job, JobsError
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
-from hposvc.journal import submitted_secrets, supervision
+from hposvc.journal import submissions, submitted_secrets, supervision
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.remote import jobs as remote_jobs
@@ -65,9 +65,11 @@ class ClusterDrivers:
         return {*self._jobs}
 
     def _start(self, row: SweepRow) -> Job:
-        asked = supervision.find(self._sweeps.journal.store, row.id)
+        store = self._sweeps.journal.store
+        asked = supervision.find(store, row.id)
         try:
-            return start_job(self._sweeps.home, row, self._address, self._variables)
+            owner = submissions.owners(store, [row.id]).get(row.id, "")
+            return start_job(self._sweeps.home, row, self._address, self._variables, owner)
         except SpecError as error:
             if asked is not None:
                 supervised.refuse(self._sweeps, asked, error)
@@ -93,13 +95,16 @@ class ClusterDrivers:
         return job is None or job.ended
 
 
-def start_job(home: Home, row: SweepRow, address: str, variables: Mapping[str, str]) -> Job:
+def start_job(
+    home: Home, row: SweepRow, address: str, variables: Mapping[str, str], owner: str
+) -> Job:
     """Start a job that drives a recorded sweep, and return it without waiting.
 
     All files of the sweep's folder are sent, and nothing else of this machine.
 
     Args:
         variables: for the environment of the job, beside those of every job.
+        owner: who submitted the sweep, for the job's metadata; empty: it came by no server.
 
     Raises:
         JobsError: no dashboard answers, or it refuses the request.
@@ -132,9 +137,13 @@ def start_job(home: Home, row: SweepRow, address: str, variables: Mapping[str, s
     )
     environment = remote_jobs.runtime_env(jobs, packed.archive, spec.environment.pip)
     command = remote_jobs.command("supervised", jobs.send(payload.pack()), row.id)
-    metadata = {"hposvc.name": spec.name, "hposvc.project": spec.project}
-    sender = {"hposvc.sender": secrets.token_hex(8)}
-    return remote_jobs.start(jobs, LABEL, row.id, command, environment, {**metadata, **sender})
+    metadata = {
+        "hposvc.name": spec.name,
+        "hposvc.project": spec.project,
+        "hposvc.owner": owner,
+        "hposvc.sender": secrets.token_hex(8),
+    }
+    return remote_jobs.start(jobs, LABEL, row.id, command, environment, metadata)
 
 
 def _started(job: Job) -> Future[Job]:

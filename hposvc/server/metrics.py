@@ -1,28 +1,53 @@
-"""Metrics of the server for Prometheus; no label has text of users, which would have no bound."""
+"""Metrics of the server and of its sweeps, for Prometheus.
+
+What bounds the number of series: routes, methods and states are those of the code. Sweeps have
+series of their own while they have a driver, of which the operator bounds the number, and for an
+hour after (`RECENT_S`), then `MOST_RECENT` of them at most. Project and owner follow from the
+sweep, and a spec has four metrics at most.
+"""
 
 import time
 from collections import Counter as Count
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from threading import Lock
+from typing import NamedTuple
 
-import psutil
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hposvc.events import DriverState
+from hposvc.journal import submissions, supervision
 from hposvc.journal.census import take
 from hposvc.journal.journal import SweepRow
 from hposvc.server.folded import Unreadable
 from hposvc.server.principal import Principal
 from hposvc.server.service import Service
+from hposvc.state import summary
+from hposvc.state.sweep import SweepState
 from hposvc.verbs.ls import ls_rows
 
 COUNTED_S = 10.0  # for which a count of all sweeps stands
+RECENT_S = 3600.0  # since a sweep was created or had a driver: it still has series of its own
+MOST_RECENT = 100  # sweeps without a driver that have series of their own
 UNKNOWN = "other"  # the route of a request that no route takes
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+LABELS = ("sweep", "project", "owner")  # of the metrics of one sweep
+# Of each metric of one sweep: its kind, HELP text, and labels beside `LABELS`.
+OF_A_SWEEP: Mapping[
+    str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, tuple[str, ...]]
+] = {
+    "trials": (GaugeMetricFamily, "Trials of the sweep by state.", ("state",)),
+    "best_value": (GaugeMetricFamily, "Best value so far, of each metric.", ("metric",)),
+    "progress_timestamp_seconds": (GaugeMetricFamily, "When the sweep last made progress.", ()),
+    "rank_seconds": (CounterMetricFamily, "Seconds that ranks were at work.", ()),
+    "gpu_seconds": (CounterMetricFamily, "GPU-seconds: GPUs that ranks held, times seconds.", ()),
+    "cost": (CounterMetricFamily, "Money spent, by the prices of the spec.", ("currency",)),
+}
 
 
 class Metrics:
@@ -42,20 +67,24 @@ class Metrics:
                 "Time until the answer begins, with waits for events.",
             ),
             labels,
+            unit="seconds",
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self._service, self._census = service, _Census(service)
-        self.registry.register(_SweepsSeen(self._census, lambda row: True))
+        build = Info("hposvc_build", "Version of the server.", registry=self.registry)
+        build.info({"version": version("hposvc")})
+        ProcessCollector(registry=self.registry)
+        self._service, self._counter = service, _SweepCounter(service)
+        self.registry.register(_SweepsSeen(self._counter, lambda row: True))
         self.registry.register(_Server(service))
 
-    def text(self, caller: Principal) -> bytes:
-        """Return metrics in Prometheus' text format: all, or of the sweeps of a member."""
+    def seen_by(self, caller: Principal) -> CollectorRegistry:
+        """Return what a caller may see: all metrics, or those of the sweeps of a member."""
         if caller.sees_all:
-            return generate_latest(self.registry)
+            return self.registry
         seen = CollectorRegistry()
-        seen.register(_SweepsSeen(self._census, partial(self._service.sees, caller)))
-        return generate_latest(seen)
+        seen.register(_SweepsSeen(self._counter, partial(self._service.sees, caller)))
+        return seen
 
 
 class Measured:
@@ -82,67 +111,141 @@ class Measured:
         await self.app(scope, receive, measured)
 
 
-class _Census:
+class _Counted(NamedTuple):
+    """What is counted of a sweep."""
+
+    row: SweepRow
+    state: str
+    running: int = 0  # trials
+    labels: tuple[str, ...] = ()  # values of `LABELS`
+    # Name, further labels and value of each; empty: the sweep has no series of its own.
+    samples: Sequence[tuple[str, tuple[str, ...], float]] = ()
+
+
+class _SweepCounter:
     """Counts what the journal has, when Prometheus asks."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self._lock = Lock()
         self._counted_at = -COUNTED_S
-        self._sweeps: list[tuple[SweepRow, str, int]] = []  # with states and running trials
+        self._sweeps: list[_Counted] = []
+        self._driven_at: dict[str, float] = {}  # seconds of the epoch, of recent drivers
 
     def families(self, sees: Callable[[SweepRow], bool]) -> Iterator[Metric]:
         """Yield metrics of sweeps as of now; states as of ten seconds ago at most."""
-        census = take(self.service.sweeps.journal.store)
+        store = self.service.sweeps.journal.store
+        census = take(store)
         with self._lock:
             if time.monotonic() - self._counted_at >= COUNTED_S:
                 self._sweeps = list(self._count(census.driven))
                 self._counted_at = time.monotonic()
             counted = self._sweeps
-        seen = [(row, state, running) for row, state, running in counted if sees(row)]
-        sweeps = GaugeMetricFamily("hposvc_sweeps", "Sweeps by state.", labels=["state"])
-        for state, count in sorted(Count(state for _, state, _ in seen).items()):
-            sweeps.add_metric([state], count)
-        yield sweeps
-        names = {row.id for row, _, _ in seen}
-        running = sum(running for _, _, running in seen)
+        seen = [sweep for sweep in counted if sees(sweep.row)]
+        yield _by_state("sweeps", "Sweeps by state.", seen)
+        since = {
+            asked.sweep: asked.since
+            for asked in supervision.supervised(store)
+            if asked.driver.state != "alive"
+        }
+        waiting = [sweep for sweep in seen if sweep.row.id in since]
+        text = "Sweeps that are to have a driver and have none, by state; QUEUED: not yet."
+        yield _by_state("sweeps_without_driver", text, waiting)
+        names = {sweep.row.id for sweep in seen}
         leased = sum(count for name, count in census.leased.items() if name in names)
+        queued = (since[sweep.row.id] for sweep in waiting if sweep.state == "QUEUED")
         yield from _gauges(
             {
-                "trials_running": ("Trials of driven sweeps that have ranks.", running),
+                "trials_running": (
+                    "Trials of driven sweeps that have ranks.",
+                    sum(sweep.running for sweep in seen),
+                ),
                 "drivers_alive": ("Sweeps that have a living driver.", len(names & census.driven)),
                 "agents_leased": ("Trials that agents have.", leased),
+                "driver_wait_seconds": (
+                    "The longest time that a sweep has waited for its first driver.",
+                    max((time.time() - asked for asked in queued), default=0.0),
+                ),
             }
         )
+        yield from _of_each_sweep(seen)
 
-    def _count(self, driven: Collection[str]) -> Iterator[tuple[SweepRow, str, int]]:
-        """Count sweeps and running trials, without reading the events of ended sweeps."""
-        rows = self.service.sweeps.journal.sweeps()
-        listed = ls_rows(self.service.sweeps, rows, self.service.folded.followers.look)
+    def _count(self, driven: frozenset[str]) -> Iterator[_Counted]:
+        """Count sweeps and their trials, reading no events of those that ended long ago."""
+        service = self.service
+        rows = service.sweeps.journal.sweeps()
+        listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
         states = {row["sweep"]: row["state"] for row in listed}
+        shown = {*driven, *self._recent(rows, driven)}
+        owners = submissions.owners(service.sweeps.journal.store, shown)
         for row in rows:
             if row.id not in states:  # deleted meanwhile
                 continue
-            running = 0
-            if row.id in driven:
-                with suppress(Unreadable), self.service.folded.open(row) as sweep:
-                    running = len(sweep.look().running())
-            yield row, states[row.id], running
+            counted = _Counted(row, states[row.id])
+            if row.id in shown:
+                driver: DriverState = "alive" if row.id in driven else "none"
+                labels = row.id, row.project, owners.get(row.id, "")
+                with suppress(Unreadable), service.folded.open(row) as sweep:
+                    state = sweep.look()
+                    running = len(state.running()) if row.id in driven else 0
+                    samples = list(_samples(state, driver))
+                    counted = _Counted(row, states[row.id], running, labels, samples)
+            yield counted
+
+    def _recent(self, rows: Sequence[SweepRow], driven: frozenset[str]) -> list[str]:
+        """Return the newest sweeps that were created, or had a driver, a short time ago."""
+        now = time.time()
+        self._driven_at |= dict.fromkeys(driven, now)
+        self._driven_at = {name: at for name, at in self._driven_at.items() if now - at < RECENT_S}
+        recent = (
+            row.id for row in rows if row.id in self._driven_at or now - row.created < RECENT_S
+        )
+        return [name for name in recent if name not in driven][:MOST_RECENT]
+
+
+def _samples(
+    state: SweepState, driver: DriverState
+) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Yield name, further labels and value of the metrics of one sweep."""
+    for phase, count in summary.counted(state, driver).items():
+        yield "trials", (phase,), count
+    for metric, value in zip(state.spec.objectives, summary.bests(state), strict=False):
+        yield "best_value", (metric.name,), value
+    if state.alerts.progressed:
+        yield "progress_timestamp_seconds", (), state.alerts.progressed
+    yield "rank_seconds", (), state.rank_s
+    yield "gpu_seconds", (), state.gpu_hours * 3600
+    if state.money is not None:
+        yield "cost", (state.spec.price.currency,), state.money
+
+
+def _of_each_sweep(sweeps: Sequence[_Counted]) -> Iterator[Metric]:
+    families = {
+        name: kind(f"hposvc_sweep_{name}", text, labels=(*LABELS, *more), unit=_unit(name))
+        for name, (kind, text, more) in OF_A_SWEEP.items()
+    }
+    for sweep in sweeps:
+        for name, more, value in sweep.samples:
+            families[name].add_metric((*sweep.labels, *more), value)
+    yield from families.values()
+
+
+def _by_state(name: str, text: str, sweeps: Sequence[_Counted]) -> Metric:
+    family = GaugeMetricFamily(f"hposvc_{name}", text, labels=["state"])
+    for state, count in sorted(Count(sweep.state for sweep in sweeps).items()):
+        family.add_metric([state], count)
+    return family
 
 
 class _SweepsSeen(Collector):
     """The metrics of those sweeps that a caller may see."""
 
-    def __init__(self, census: _Census, sees: Callable[[SweepRow], bool]) -> None:
-        self._census, self._sees = census, sees
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: what there is shows when it is counted."""
-        return []
+    def __init__(self, counter: _SweepCounter, sees: Callable[[SweepRow], bool]) -> None:
+        self._counter, self._sees = counter, sees
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as of now."""
-        yield from self._census.families(self._sees)
+        yield from self._counter.families(self._sees)
 
 
 class _Server(Collector):
@@ -150,10 +253,6 @@ class _Server(Collector):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: what there is shows when it is counted."""
-        return []
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as of now."""
@@ -165,7 +264,6 @@ class _Server(Collector):
                 "requests_waiting": ("Requests in line for a thread.", service.turns.waiting),
                 "feed_lag_seconds": ("Since new events were looked for.", feed.lag_s),
                 "folded_events": ("Events behind the states in memory.", folded),
-                "memory_bytes": ("Memory of the server.", psutil.Process().memory_info().rss),
             }
         )
         text = "Events read for listeners, each once for all of them."
@@ -174,4 +272,8 @@ class _Server(Collector):
 
 def _gauges(values: Mapping[str, tuple[str, float]]) -> Iterator[Metric]:
     for name, (text, value) in values.items():
-        yield GaugeMetricFamily(f"hposvc_{name}", text, value=value)
+        yield GaugeMetricFamily(f"hposvc_{name}", text, value=value, unit=_unit(name))
+
+
+def _unit(name: str) -> str:
+    return "seconds" if name.endswith("_seconds") else ""

@@ -11,11 +11,16 @@ from pathlib import Path
 import kubernetes_validate
 import promql_parser
 import pytest
+import recorded_home
+import served
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_server import WHY_NOT, promtool
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from hposvc import spec as specs
 from hposvc.backends.ray import prometheus
+from hposvc.journal import supervision
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "cluster" / "deploy"
@@ -139,28 +144,110 @@ def test_bash_and_shellcheck_take_the_slurm_scripts(name, needed):
     assert needed <= set(directives)
 
 
-def test_grafana_asks_for_the_metrics_that_there_are_and_for_all_of_them():
-    board = json.loads((DEPLOY / "grafana.json").read_text())
-    asked = set()
-    for panel in board["panels"]:
-        for target in panel["targets"]:
-            query = target["expr"].replace("$__rate_interval", "5m")
-            asked |= set(names(promql_parser.parse(query)))
-    assert asked == {f"ray_{name}" for name in vars(prometheus).values() if is_metric(name)}
-    variables = {variable["name"] for variable in board["templating"]["list"]}
-    text = json.dumps(board)
-    used = set(re.findall(r"\$\{?([a-z]\w*)", text))
-    assert used == variables
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-
-
 def is_metric(name):
     return isinstance(name, str) and re.fullmatch(r"hposvc_[a-z_]+", name)
 
 
 def names(query):
-    """Return the metrics in a query; counters must be rated, gauges must not be."""
-    return re.findall(r"\bray_hposvc_\w+", query.prettify())
+    """Return the metrics in a query."""
+    return re.findall(r"\b(?:ray_)?hposvc_\w+|\bup\b", promql_parser.parse(query).prettify())
+
+
+BOARD = json.loads((DEPLOY / "grafana.json").read_text())
+QUERIES = [
+    target["expr"].replace("$__rate_interval", "5m")
+    for panel in BOARD["panels"]
+    for target in panel["targets"]
+]
+RULES = yaml.safe_load((DEPLOY / "hposvc-rules.yml").read_text())["groups"][0]["rules"]
+ON_RAY = {f"ray_{name}" for name in vars(prometheus).values() if is_metric(name)}
+
+
+@pytest.fixture(scope="module")
+def on_server(tmp_path_factory):
+    """Return the samples that a server's endpoint may have, by name, each with its labels."""
+    home = tmp_path_factory.mktemp("home")
+    sweeps = recorded_home.fill(home)
+    with sweeps.journal.store.writing() as connection:
+        supervision.ask(connection, "queued")
+    with served.client(home) as client:
+        client.get("/healthz")
+        families = list(text_string_to_metric_families(client.get("/metrics").text))
+    return {
+        f"{family.name}{'_total' * (family.type == 'counter')}": {
+            label for sample in family.samples for label in sample.labels
+        }
+        for family in families
+    }
+
+
+def test_grafana_asks_for_metrics_that_there_are_and_for_all_of_rays(on_server):
+    asked = {name for query in QUERIES for name in names(query)}
+    assert asked & ON_RAY == ON_RAY
+    assert asked <= ON_RAY | on_server.keys()
+    variables = {variable["name"] for variable in BOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(BOARD)))
+    assert used == variables
+
+
+def test_grafana_gets_a_dashboard():
+    assert BOARD.keys() >= {"title", "uid", "schemaVersion", "time", "templating", "panels"}
+    assert isinstance(BOARD["schemaVersion"], int)
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    kinds = {variable["name"]: variable["type"] for variable in BOARD["templating"]["list"]}
+    assert kinds == {"datasource": "datasource", "project": "query", "sweep": "query"}
+    panels = BOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = []
+    for panel in panels:
+        assert panel["type"] in ("stat", "timeseries")
+        assert panel["title"]
+        assert [panel["datasource"]] * len(panel["targets"]) == [
+            target["datasource"] for target in panel["targets"]
+        ]
+        assert panel["datasource"] == source
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        rows, columns = range(at["y"], at["y"] + at["h"]), range(at["x"], at["x"] + at["w"])
+        cells += [(row, column) for row in rows for column in columns]
+    assert len(set(cells)) == len(cells)  # no panel covers another
+
+
+def test_alerts_ask_for_metrics_and_labels_that_the_server_has(on_server):
+    known = {**on_server, "up": {"job"}}
+    for rule in RULES:
+        for name in names(rule["expr"]):
+            matched = re.findall(rf"{name}\{{(\w+)=", rule["expr"])
+            assert {*matched} <= known[name], rule["alert"]
+        of_target = {"instance", "job"}
+        labels = set().union(*(known[name] for name in names(rule["expr"])))
+        for text in rule["annotations"].values():
+            assert {*re.findall(r"\$labels\.(\w+)", text)} <= labels | of_target, rule["alert"]
+
+
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_promtool_takes_the_alerts_and_grafanas_queries(tmp_path):
+    promtool("check", "rules", f"{DEPLOY / 'hposvc-rules.yml'}")
+    wrapped = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(QUERIES)]
+    (tmp_path / "queries.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "grafana", "rules": wrapped}]})
+    )
+    said = promtool("check", "rules", f"{tmp_path / 'queries.yml'}")
+    assert f"{len(QUERIES)} rules found" in said
+
+
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_each_alert_fires_when_it_should_and_not_before():
+    tests = Path(__file__).with_name("hposvc_rules_test.yml")
+    promtool("test", "rules", f"{tests}")
+    tried = [
+        each
+        for test in yaml.safe_load(tests.read_text())["tests"]
+        for each in test["alert_rule_test"]
+    ]
+    fired = {each["alertname"] for each in tried if each.get("exp_alerts")}
+    silent = {each["alertname"] for each in tried if not each.get("exp_alerts")}
+    assert fired == silent == {rule["alert"] for rule in RULES}
 
 
 def test_counters_are_named_so_and_gauges_are_not():

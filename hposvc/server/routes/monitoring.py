@@ -4,7 +4,7 @@ import asyncio
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
 
 from hposvc.errors import StoreError
@@ -63,5 +63,9 @@ async def readyz(request: Request) -> models.Readiness:
     },
 )
 def metrics(request: Request, caller: Reader) -> Response:
-    """Return the metrics in Prometheus' text format; to a member of projects, of their sweeps."""
-    return Response(request.app.state.metrics.text(caller), media_type=CONTENT_TYPE_LATEST)
+    """Return the metrics in Prometheus' text format, or as OpenMetrics if the client asks for that.
+
+    A member of projects gets those of the projects' sweeps.
+    """
+    encode, media_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(request.app.state.metrics.seen_by(caller)), media_type=media_type)

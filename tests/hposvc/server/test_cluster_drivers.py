@@ -68,6 +68,7 @@ def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
         assert jobs.find("s").state == "STOPPED"
         until(lambda: jobs.find("s~2").ended, "the end of the job")
         assert jobs.find("s~2").state == "SUCCEEDED"
+        assert jobs.find("s~2").metadata["hposvc.owner"] == "anna"
         assert sweeps.journal.find("s").code["trainable"] == "waiting_code.py:train"
         assert api.load(sweeps, "refused").phase == "FAILED"
         (operation,) = operations.newest(store, "refused")
@@ -87,4 +88,4 @@ def test_only_the_files_of_a_sweep_are_sent(tmp_path, monkeypatch):
     ):
         row = submit(sweeps, files, f"s{number}", parameters={"x": 1}, environment=environment)
         with pytest.raises(SpecError, match="environment"):
-            start_job(Home.of(tmp_path / "home", {}), row, "http://127.0.0.1:1", {})
+            start_job(Home.of(tmp_path / "home", {}), row, "http://127.0.0.1:1", {}, "anna")
