@@ -1,13 +1,17 @@
 """The files of cluster/deploy, each held against the tool or the schema that its reader uses."""
 
+import copy
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import reduce
+from operator import mul
 from pathlib import Path
 
+import jsonschema
 import kubernetes_validate
 import promql_parser
 import pytest
@@ -27,14 +31,12 @@ DEPLOY = ROOT / "cluster" / "deploy"
 KUBERNETES = "1.33"
 VERSION = "2.60.0"
 
-# KubeRay's own keys that these files use, from its API reference for v1 (ray.io/v1, KubeRay 1.5.1);
-# its schema is in no package. What Kubernetes defines is held against Kubernetes' own schemas.
-CLUSTER = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
-CLUSTER |= {"headGroupSpec", "workerGroupSpecs"}
-HEAD = {"rayStartParams", "template"}
-WORKERS = HEAD | {"groupName", "replicas", "minReplicas", "maxReplicas"}
-JOB = {"entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished"}
-JOB |= {"rayClusterSpec"}
+# Of custom objects, by their API group; all others are held against Kubernetes' own schemas.
+SCHEMAS = {
+    group: yaml.safe_load((Path(__file__).parent / "schemas" / name).read_text())
+    for group, name in {"ray.io": "kuberay.yaml", "kueue.x-k8s.io": "kueue.yaml"}.items()
+}
+MANIFESTS = sorted(file.name for file in DEPLOY.glob("kuberay-*.yaml"))
 
 
 @pytest.mark.parametrize("name", ["ray-up-onprem.yaml", "ray-up-aws.yaml"])
@@ -53,73 +55,221 @@ def test_ray_up_takes_the_file(name):
 
 
 def documents(name):
-    """Return the file's documents, Ray's custom ones apart from the others."""
-    parsed = list(yaml.safe_load_all((DEPLOY / name).read_text()))
-    custom = [document for document in parsed if document["apiVersion"].startswith("ray.io/")]
-    return custom, [document for document in parsed if document not in custom]
+    """Return the documents of a file."""
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
 
 
-def check_kubernetes(document):
-    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+def of_kind(name, kind):
+    """Return a file's only document of a kind."""
+    [document] = [document for document in documents(name) if document["kind"] == kind]
+    return document
 
 
-def check_cluster(spec):
-    assert spec.keys() <= CLUSTER
-    assert spec["rayVersion"] == VERSION
-    assert spec["authOptions"] == {"mode": "token"}
-    assert spec.get("autoscalerOptions", {}).keys() <= {"idleTimeoutSeconds"}
-    assert spec["headGroupSpec"].keys() <= HEAD
-    names = [group["groupName"] for group in spec["workerGroupSpecs"]]
+def check(document):
+    """Hold a document, and the pods in it, against their schemas."""
+    group = document["apiVersion"].split("/")[0]
+    if group not in SCHEMAS:
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        return
+    jsonschema.validate(document, SCHEMAS[group][document["kind"]])
+    named = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": document["metadata"]}
+    kubernetes_validate.validate(named, KUBERNETES, strict=True)
+    if cluster := cluster_of(document):
+        for pod in pods(cluster):
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def cluster_of(document):
+    """Return the spec of a document's Ray cluster, or None."""
+    if document["kind"] == "RayJob":
+        return document["spec"]["rayClusterSpec"]
+    return document["spec"] if document["kind"] == "RayCluster" else None
+
+
+def groups(cluster):
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def pods(cluster):
+    """Yield the pods of a Ray cluster, each with the history server's collector if it has one."""
+    options = cluster.get("historyServerOptions", {}).get("collectorOptions")
+    for group in groups(cluster):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}}
+        pod |= copy.deepcopy(group["template"])
+        if options is not None:
+            pod["spec"]["containers"].append({"name": "collector", **options})
+        yield pod
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_schemas_take_the_manifest(name):
+    for document in documents(name):
+        check(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "path"),
+    [
+        ("kuberay-cluster.yaml", "RayCluster", ["spec", "enableInTreeAutoscaling"]),
+        ("kuberay-cluster.yaml", "PersistentVolumeClaim", ["spec", "accessModes"]),
+        ("kuberay-job.yaml", "RayJob", ["spec", "shutdownAfterJobFinishes"]),
+        ("kuberay-kueue.yaml", "RayJob", ["metadata", "labels"]),
+        (
+            "kuberay-kueue.yaml",
+            "RayJob",
+            ["spec", "rayClusterSpec", "autoscalerOptions", "version"],
+        ),
+        (
+            "kuberay-kueue.yaml",
+            "RayJob",
+            [
+                *("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers"),
+                0,
+                "env",
+            ],
+        ),
+        ("kuberay-kueue.yaml", "ClusterQueue", ["spec", "namespaceSelector"]),
+        (
+            "kuberay-kueue.yaml",
+            "ClusterQueue",
+            [*("spec", "resourceGroups", 0, "flavors", 0, "resources", 0), "nominalQuota"],
+        ),
+        ("kuberay-kueue.yaml", "LocalQueue", ["spec", "clusterQueue"]),
+        ("kuberay-history.yaml", "Deployment", ["spec", "template", "spec", "serviceAccountName"]),
+        ("kuberay-history.yaml", "ClusterRole", ["rules", 0, "verbs"]),
+    ],
+)
+def test_a_misspelt_key_is_refused(name, kind, path):
+    document = of_kind(name, kind)
+    *parents, key = path
+    place = reduce(lambda place, step: place[step], parents, document)
+    place[key[:-2] + key[-1] + key[-2]] = place.pop(key)
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        check(document)
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        (["authOptions", "mode"], "tokens"),
+        (["enableInTreeAutoscaling"], "yes"),
+        (["workerGroupSpecs", 0, "maxReplicas"], "8"),
+        (["headGroupSpec", "rayStartParams", "num-cpus"], 0),
+    ],
+)
+def test_a_value_of_another_type_is_refused(path, wrong):
+    job = of_kind("kuberay-kueue.yaml", "RayJob")
+    *parents, key = path
+    reduce(lambda place, step: place[step], parents, cluster_of(job))[key] = wrong
+    with pytest.raises(jsonschema.ValidationError):
+        check(job)
+
+
+@pytest.mark.parametrize("name", ["kuberay-cluster.yaml", "kuberay-job.yaml", "kuberay-kueue.yaml"])
+def test_the_nodes_of_a_cluster_fit_together(name):
+    [cluster] = [found for document in documents(name) if (found := cluster_of(document))]
+    assert cluster["rayVersion"] == VERSION
+    assert cluster["authOptions"] == {"mode": "token"}
+    names = [group["groupName"] for group in cluster["workerGroupSpecs"]]
     assert len(names) == len(set(names))
-    for group in spec["workerGroupSpecs"]:
-        assert group.keys() <= WORKERS
+    for group in cluster["workerGroupSpecs"]:
         assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
-        check_pod(group["template"])
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+    for group in groups(cluster):
+        spec = group["template"]["spec"]
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        for container in spec["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+            # Ray reads what a node has from the limits.
+            assert container["resources"]["limits"] == container["resources"]["requests"]
 
 
-def check_pod(template):
-    check_kubernetes(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **template},
-    )
-    volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-    for container in template["spec"]["containers"]:
-        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
-        # Ray reads what a node has from the limits.
-        assert container["resources"]["limits"] == container["resources"]["requests"]
-
-
-def test_kubernetes_and_kuberay_take_the_cluster():
-    [cluster], others = documents("kuberay-cluster.yaml")
-    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
-    assert cluster.keys() == {"apiVersion", "kind", "metadata", "spec"}
-    check_cluster(cluster["spec"])
-    for document in others:
-        check_kubernetes(document)
-    assert [document["kind"] for document in others] == ["PersistentVolumeClaim"]
-
-
-def test_kubernetes_and_kuberay_take_the_job():
-    [job], others = documents("kuberay-job.yaml")
-    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    assert job.keys() == {"apiVersion", "kind", "metadata", "spec"}
-    assert job["spec"].keys() <= JOB
-    check_cluster(job["spec"]["rayClusterSpec"])
-    for document in others:
-        check_kubernetes(document)
-    [config] = others
-    mounts = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    place = next(m["mountPath"] for m in mounts["volumeMounts"] if m["name"] == "spec")
-    assert job["spec"]["entrypoint"] == f"hposvc run {place}/sweep.yaml --id digits --resume"
-    assert "sweep.yaml" in config["data"]
-
-
-def test_the_sweep_of_the_job_is_one(tmp_path):
-    _, [config] = documents("kuberay-job.yaml")
+@pytest.mark.parametrize("name", ["kuberay-job.yaml", "kuberay-kueue.yaml"])
+def test_the_job_runs_the_sweep_of_its_config_map(name, tmp_path):
+    job, config = of_kind(name, "RayJob"), of_kind(name, "ConfigMap")
+    spec = cluster_of(job)["headGroupSpec"]["template"]["spec"]
+    [place] = [
+        mount["mountPath"]
+        for mount in spec["containers"][0]["volumeMounts"]
+        if mount["name"] == "spec"
+    ]
+    sweep = job["metadata"]["name"]
+    assert job["spec"]["entrypoint"] == f"hposvc run {place}/sweep.yaml --id {sweep} --resume"
+    assert {"name": "spec", "configMap": {"name": config["metadata"]["name"]}} in spec["volumes"]
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
-    sweep = specs.load(tmp_path / "sweep.yaml")
-    assert sweep.storage == "/sweeps"
+    assert specs.load(tmp_path / "sweep.yaml").storage == "/sweeps"
+
+
+def test_the_queued_job_is_one_that_kueue_may_resize():
+    job = of_kind("kuberay-kueue.yaml", "RayJob")
+    queue = of_kind("kuberay-kueue.yaml", "LocalQueue")
+    above = of_kind("kuberay-kueue.yaml", "ClusterQueue")
+    flavor = of_kind("kuberay-kueue.yaml", "ResourceFlavor")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
+    assert queue["spec"]["clusterQueue"] == above["metadata"]["name"]
+    # An annotation, not a label, in Kueue's documentation of elastic jobs.
+    assert job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true"
+    assert cluster_of(job)["enableInTreeAutoscaling"] is True
+    for workers in cluster_of(job)["workerGroupSpecs"]:
+        # A sweep uses as many slots as fit when it begins: hposvc/backends/ray/placement.py.
+        assert 1 <= workers["minReplicas"] < workers["replicas"] == workers["maxReplicas"]
+    # What Kueue's page on RayJobs demands.
+    assert job["spec"]["shutdownAfterJobFinishes"] is True
+    assert not job["spec"].keys() & {"clusterSelector", "suspend"}
+    [group] = above["spec"]["resourceGroups"]
+    [quotas] = group["flavors"]
+    assert quotas["name"] == flavor["metadata"]["name"]
+    nominal = {quota["name"]: amount(quota["nominalQuota"]) for quota in quotas["resources"]}
+    assert nominal.keys() == set(group["coveredResources"])
+    for name in nominal:
+        assert largest(cluster_of(job), name) <= nominal[name]
+
+
+def largest(cluster, resource):
+    """Return what a cluster requests at its largest, with the two containers that KubeRay adds."""
+    of = [group["template"]["spec"]["containers"][0]["resources"] for group in groups(cluster)]
+    head, *workers = (amount(resources["requests"][resource]) for resources in of)
+    counts = [group["maxReplicas"] for group in cluster["workerGroupSpecs"]]
+    added = {"cpu": 1.0, "memory": 0.75 * 2**30}  # autoscaler and submitter, by KubeRay's defaults
+    return head + sum(map(mul, workers, counts)) + added[resource]
+
+
+def amount(quantity):
+    units = {"": 1.0, "Mi": 2.0**20, "Gi": 2.0**30}
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi|)", quantity).groups()
+    return int(number) * units[unit]
+
+
+def history_options():
+    """Return what the head of kuberay-history.yaml asks to be put into a cluster's spec."""
+    text = (DEPLOY / "kuberay-history.yaml").read_text()
+    block = re.search(r"^#   historyServerOptions:\n(?:#    .*\n)+", text, re.M)
+    return yaml.safe_load(re.sub(r"^#   ", "", block.group(), flags=re.M))
+
+
+@pytest.mark.parametrize("name", ["kuberay-cluster.yaml", "kuberay-job.yaml", "kuberay-kueue.yaml"])
+def test_clusters_can_keep_their_history(name):
+    [document] = [document for document in documents(name) if cluster_of(document)]
+    cluster_of(document).update(history_options())
+    check(document)
+    cluster_of(document)["historyServerOptions"]["collectorOptions"]["env"][0]["valu"] = "s3"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        check(document)
+
+
+def test_the_history_server_reads_where_the_collectors_write():
+    deployment = of_kind("kuberay-history.yaml", "Deployment")["spec"]["template"]["spec"]
+    [server] = deployment["containers"]
+    collector = history_options()["historyServerOptions"]["collectorOptions"]
+    places = {
+        kind: {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+        for kind, container in {"server": server, "collector": collector}.items()
+    }
+    assert places["server"] == places["collector"]
+    assert server["image"].split(":")[1] == collector["image"].split(":")[1]
+    service = of_kind("kuberay-history.yaml", "Service")["spec"]
+    labels = of_kind("kuberay-history.yaml", "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"] == labels
+    assert "type" not in service  # ClusterIP: no public address
 
 
 def shellcheck(file):
