@@ -30,6 +30,7 @@ WRITE_S = 5.0  # at most, between two writes of the own claim
 RULES_S = 10.0  # between two looks at the operator's rules
 KEPT = 20  # half-lives after which the account of a sweep that has ended is deleted
 LOOKS = 6  # in all of which something outside the sweeps must hold a resource, to count
+AWAY_S = 600.0  # without a driver, for which at most a sweep is made up
 RECENT = 20  # trials from which the pace of new ones is known
 
 
@@ -58,15 +59,23 @@ class Sharing:
     )
 
     def begin(self) -> None:
-        """Go on with the sweep's account, and with its place in the queue if its driver died."""
+        """Go on with the sweep's account.
+
+        If its driver died, its sweep wanted slots meanwhile: it keeps its place in the queue, and
+        what was due to it.
+        """
         now, store = time.time(), self.lease.store
         self._read_rules(now)
         cluster = self._cluster = self.backend.cluster()
         claims.drop_before(store, cluster, now - KEPT * self.rules.half_life)
         mine = [row for row in claims.read(store, cluster) if row.sweep == self.lease.sweep]
-        for before in map(_claim, mine):
-            self._account = before.account
-            self._since = before.since if before.wanted else now
+        for row in mine:
+            before = Claim.of(row.claim)
+            self._account = before.account.at_time(now, self.rules.half_life)
+            if before.wanted:
+                away_s = min(max(0.0, now - row.written), AWAY_S)
+                self._account = self._account.charge(0.0, row.share["due"] * away_s)
+                self._since = before.since
 
     def look(self, state: SweepState, needed: int) -> int:
         """Look at the claims as they are now, and return how many orders may run by the share.

@@ -24,7 +24,7 @@ NAMED = 5  # sweeps that are named in a wait
 
 @dataclass(frozen=True)
 class Shortage:
-    """Why a sweep has fewer slots than it wants."""
+    """Why a sweep has fewer slots than it wants, and none of them can start now."""
 
     behind: tuple[str, ...] = ()  # sweeps that hold what it waits for, the `NAMED` largest
     until: float | None = None  # when it is expected to get a slot; None: unknown
@@ -40,7 +40,7 @@ class SlotShare:
     lost: tuple[str, ...] = ()  # slots that it holds beyond that: to be given back
     interrupted: tuple[str, ...] = ()  # of these, those that are not to wait for a rung
     avoid: frozenset[str] = frozenset()  # nodes that are kept for larger slots of others
-    wait: Shortage | None = None  # None: it has all that it wants
+    wait: Shortage | None = None  # None: it has all that it wants, or gets a slot now
 
 
 @dataclass
@@ -270,7 +270,8 @@ class Answers:
         own, more = self.table.reserved[claim.sweep], self.extra.get(claim.sweep, 0)
         slots = len(self.table.kept[claim.sweep]) + len(own) + more
         claimed = self._claimed[claim.priority] if claim.preemptible else set()
-        has_all = slots >= claim.wanted and all(each.free for each in own)
+        late = slots < claim.wanted or any(not each.free for each in own)
+        starts = any(each.free for each in own)  # a slot that nobody else holds
         return SlotShare(
             due=self.table.due.get(claim.sweep, 0.0),
             slots=slots,
@@ -279,7 +280,7 @@ class Answers:
             avoid=frozenset()
             if more or not own
             else frozenset(self._larger[claim.ranks] - _nodes(own)),
-            wait=None if has_all else self._wait(claim),
+            wait=self._wait(claim) if late and not starts else None,
         )
 
     def _wait(self, claim: Claim) -> Shortage:

@@ -9,6 +9,8 @@ from hposvc.analysis.audit.comparison import Rivals, TrialStanding
 from hposvc.analysis.audit.entry import Line
 from hposvc.analysis.audit.sweep_audit import asked
 from hposvc.events import (
+    PRIORITY,
+    QUEUE,
     TIMEOUT,
     WIDER,
     Attached,
@@ -40,7 +42,13 @@ PAST_TENSE = {
 # Reasons of decisions in which no other trial had a part.
 SOLO_REASONS = {
     *("user", "target", "rule", "budget", "failures", "pause", "diverged", "no checkpoint"),
-    *("schedule", "storage", PLATEAU, WIDER, TIMEOUT),
+    *("schedule", "storage", PLATEAU, WIDER, QUEUE, PRIORITY, TIMEOUT),
+}
+# Why a parked trial got another order, by the reason of the park.
+PARKED = {
+    WIDER: "there was room for more workers",
+    QUEUE: "another sweep had its slot by its share",
+    PRIORITY: "a sweep of a higher priority had its slot",
 }
 
 
@@ -247,9 +255,7 @@ class TrialAudit:
         detail = {"verdict": event.verdict, "reason": event.reason, "said": event.detail}
         detail |= {"whole": event.whole, "compared": standing and standing.data()}
         if event.verdict == "park":
-            self.next_reason = "its slot was taken for a while"
-            if event.reason == WIDER:
-                self.next_reason = "there was room for more workers"
+            self.next_reason = PARKED.get(event.reason, "its slot was taken for a while")
         self.pause_written = event.verdict == "pause"
         word = PAST_TENSE.get(event.verdict, str(event.verdict))
         self.lines.append(Line(event.time, event.step, word, why, detail))

@@ -37,6 +37,59 @@ def test_a_value_that_is_not_finite_ends_its_trial(scheduler, value):
     assert desk.start().trial != order.trial
 
 
+def test_a_lost_slot_is_given_back_at_the_rung_and_the_decision_comes_after():
+    desk = at_desk(scheduler=STOP)
+    order = desk.start()
+    desk.controller.lost = {order.id}
+    assert decisions(desk.report(order, 1, 0.5)) == [(order.trial, "park", "queue")]
+    assert decisions(desk.end(order)) == [(order.trial, "continue", "rung")]
+    again = desk.start()
+    assert (again.trial, again.first) == (order.trial, 2)
+
+
+def test_a_trial_that_a_rung_stops_gives_its_slot_back_so():
+    desk = at_desk(scheduler=STOP)
+    best, worse = desk.start(), desk.start()
+    desk.report(best, 1, 0.1)
+    desk.controller.lost = {worse.id}
+    assert decisions(desk.report(worse, 1, 0.9)) == [(worse.trial, "stop", "rung")]
+
+
+def test_a_trial_without_a_checkpoint_keeps_its_slot():
+    desk = at_desk(scheduler=STOP)
+    order = desk.start()
+    desk.controller.lost = {order.id}
+    assert decisions(desk.report(order, 1, 0.5, save=False)) == [(order.trial, "continue", "rung")]
+
+
+def test_a_higher_priority_ends_orders_at_once_and_they_are_no_failures():
+    desk = at_desk(scheduler=STOP)
+    urgent, late, other = (desk.start() for _ in range(3))
+    ends = desk.controller.give_back({urgent.id}, {late.id}, desk.time)
+    assert decisions(ends) == [(urgent.trial, "park", "priority"), (late.trial, "park", "queue")]
+    for end in ends:
+        desk.happen(end)
+    assert desk.controller.give_back({urgent.id}, {late.id}, desk.time) == []
+    desk.keep(urgent, 0, within=7)
+    desk.fail(urgent, "preempt")
+    desk.end(late)
+    trials = desk.state.trials
+    assert [trials[order.trial].state for order in (urgent, late, other)] == [
+        *("PENDING", "PENDING"),
+        "RUNNING",
+    ]
+    assert not trials[urgent.trial].failures
+    assert {desk.start().trial, desk.start().trial} == {urgent.trial, late.trial}
+
+
+def test_only_an_urgent_end_is_enforced_after_the_grace():
+    desk = at_desk(scheduler=STOP, failure={"grace": 10})
+    urgent, late = desk.start(), desk.start()
+    for end in desk.controller.give_back({urgent.id}, {late.id}, desk.time):
+        desk.happen(end)
+    assert decisions(desk.controller.expire(desk.time + 11)) == [(urgent.trial, "kill", "pause")]
+
+
 def test_retries_come_before_new_trials_in_the_order_of_their_loss():
     desk = at_desk(failure={"user_retries": 1})
     first, second = desk.start(), desk.start()

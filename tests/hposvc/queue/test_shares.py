@@ -312,7 +312,7 @@ def test_kept_places_are_used_by_orders_that_end_in_time() -> None:
 
 def test_a_quota_is_said() -> None:
     rules = replace(RULES, users={"u": Member(gpus=1)})
-    [share] = shares([claim("a", 4)], ONE, rules, NOW).values()
+    [share] = shares([claim("a", 4, held=1)], ONE, rules, NOW).values()
     assert share.slots == 1
     assert wait_of(share).reason == "the quota of user u, 1 GPU"
 

@@ -1,0 +1,147 @@
+"""Sweeps of several users share a real cluster of three nodes by their weights, whatever dies."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import services
+from sqlalchemy import select
+from terminal import Command, Terminal, until
+
+import hposvc
+from hposvc.events import QUEUE, Decided, Ordered, Reported
+from hposvc.journal import claims
+from hposvc.journal.database import LEASES
+from hposvc.queue.claim import Account
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
+CODE = '''
+"""A trial that takes half a second for a step, and trains nothing."""
+
+import time
+
+
+def train(params, worker):
+    before = worker.restore()
+    assert before is None or (before / "at").exists()
+    for step in worker.steps():
+        time.sleep(0.5)
+        folder = worker.scratch()
+        (folder / "at").write_text(str(step))
+        worker.report(step, {"loss": (params["lr"] - 0.3) ** 2 + 1 / step}, checkpoint=folder)
+'''
+# A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
+USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
+RULES = "queue: {turn: 8s, half_life: 30d}\n"
+KILLED_AT, ENOUGH = 120.0, 420.0  # CPU-seconds that all together have had
+HALF_LIFE_S = 30 * 86400.0
+
+
+def spec(user: str, storage: Path) -> dict[str, Any]:
+    weight, ranks = USERS[user]
+    return {
+        "name": "shared",
+        "trainable": "train.py:train",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "fidelity": {"max": 9},
+        "parameters": {"lr": {"min": 0.0, "max": 1.0}},
+        "search": "random",
+        "scheduler": "asha",
+        "trials": {"max": 1000},
+        "resources": {"workers": ranks},
+        "queue": {"weight": weight},
+        "failure": {"infra_retries": 50},
+        "storage": f"{storage}",
+        "tracking": {"send_to": []},
+    }
+
+
+def serve(terminal: Terminal, dashboard: str, port: int) -> Command:
+    server = terminal.start("serve", "--port", f"{port}", "--cluster", dashboard, "--drivers", "8")
+    until(lambda: " on http://" in server.stderr.read_text(), "the server answers")
+    return server
+
+
+def used(terminal: Terminal) -> dict[str, float]:
+    """Return the CPU-seconds that each sweep has had."""
+    rows = claims.read(terminal.journal.store)
+    accounts = {row.sweep: Account(**row.claim["account"]) for row in rows}
+    now = max((account.at for account in accounts.values()), default=0.0)
+    return {sweep: account.at_time(now, HALF_LIFE_S).used for sweep, account in accounts.items()}
+
+
+def kill_driver(terminal: Terminal, sweep: str) -> None:
+    with terminal.journal.store.reading() as connection:
+        pid = connection.execute(select(LEASES.c.pid).where(LEASES.c.sweep == sweep)).scalar()
+    assert pid is not None
+    psutil.Process(pid).kill()
+
+
+def test_users_share_three_nodes_by_weight_whatever_is_killed(terminal: Terminal):
+    """Ray calls several jobs on one cluster "not recommended in production"."""
+    up = terminal.ask("cluster", "up", "--local", "3", "--cpus", "2")
+    try:
+        terminal.variables["RAY_AUTH_TOKEN"] = Path(
+            up["environment"]["RAY_AUTH_TOKEN_PATH"]
+        ).read_text()
+        (rules := terminal.home / "operator.yaml").write_text(RULES)
+        terminal.variables["HPOSVC_CONFIG"] = f"{rules}"
+        _share(terminal, up["dashboard"])
+    finally:
+        terminal.ask("cluster", "down")
+
+
+def _share(terminal: Terminal, dashboard: str) -> None:
+    port = services.free_port()
+    server = serve(terminal, dashboard, port)
+    scopes = ("--scope", "submit", "--scope", "steer")
+    for user in USERS:
+        token = terminal.ask("token", "create", "--owner", user, *scopes)["token"]
+        place = hposvc.connect(f"http://127.0.0.1:{port}", token, terminal.home / user)
+        place.submit(spec(user, terminal.home / "storage"), files={"train.py": CODE}, id=user)
+    until(lambda: all(used(terminal).get(user, 0.0) > 0 for user in USERS), "a slot for each")
+    before = used(terminal)
+
+    def had() -> dict[str, float]:
+        return {user: spent - before[user] for user, spent in used(terminal).items()}
+
+    until(lambda: sum(had().values()) > KILLED_AT, "some work of each")
+    kill_driver(terminal, "bob")
+    server.kill()
+    server = serve(terminal, dashboard, port)
+    until(lambda: sum(had().values()) > ENOUGH, "more work of each")
+    shares = {user: spent / sum(had().values()) for user, spent in had().items()}
+    rows = json.loads(json.dumps(terminal.ask("queue")))
+    assert {row["user"] for row in rows} == {*USERS}
+    server.kill()
+    weights = sum(weight for weight, _ in USERS.values())
+    for user, (weight, _) in USERS.items():
+        assert abs(shares[user] - weight / weights) < 0.1, shares
+    parked = [parked_orders(terminal, user) for user in USERS]
+    assert sum(parked) > 3, parked
+
+
+def parked_orders(terminal: Terminal, sweep: str) -> int:
+    """Check that orders which gave their slot back were gone on with at the next step."""
+    at: dict[str, int] = {}
+    parked: dict[str, int] = {}
+    count = 0
+    for _, event in terminal.journal.read(sweep):
+        if isinstance(event, Reported):
+            at[event.trial] = max(event.step, at.get(event.trial, 0))
+        elif isinstance(event, Decided) and event.verdict == "park" and event.reason == QUEUE:
+            parked[event.trial] = event.step
+        elif isinstance(event, Ordered) and event.order.trial in parked:
+            assert event.order.first == at[event.order.trial] + 1
+            del parked[event.order.trial]
+            count += 1
+    return count

@@ -1,0 +1,219 @@
+"""A driver's part in the queue: its claim, its account, and which orders it ends."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from simulated_sweeps import at_desk
+from sqlalchemy import update
+
+from hposvc.backends.backend import SlotNeeds
+from hposvc.driver import sharing as module
+from hposvc.driver.sharing import Sharing, worth
+from hposvc.events import Reported
+from hposvc.journal import claims
+from hposvc.journal.database import CLAIMS, Store
+from hposvc.journal.lease import Lease
+from hposvc.queue.claim import Claim, Held
+from hposvc.queue.shares import SlotShare
+from hposvc.spec.sections import Queue
+
+NODES = {"n1": {"CPU": 2.0}}
+
+
+@dataclass
+class OneNode:
+    """The slots of a sweep on a node of two cores."""
+
+    slots: dict[str, list[int]] = field(default_factory=dict)  # orders, by slot
+    free: float = 2.0  # cores that nobody holds
+    share: SlotShare = field(default_factory=SlotShare)
+    waiting: str = ""
+    crowded: bool = False
+
+    def cluster(self):
+        return "c"
+
+    def room(self):
+        return NODES, {"n1": {"CPU": self.free}}
+
+    def new_slot(self):
+        return SlotNeeds({"CPU": 1.0}, 1, "pack", None, "1 CPU")
+
+    def held(self):
+        return [(Held(name, {"n1": 1}), orders) for name, orders in self.slots.items()]
+
+    def apply_share(self, share, crowded, waiting):
+        self.share, self.crowded, self.waiting = share, crowded, waiting
+
+    def interrupt(self, order):
+        raise AssertionError("the driver's loop does that")
+
+
+class Clock:
+    """The time, which tests move."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def time(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def store(database):
+    store = Store(database)
+    yield store
+    store.close()
+
+
+def begin(store, sweep, backend=None, **queue):
+    """Return a sweep's part in the queue, and a desk with its state."""
+    lease = Lease(store, sweep)
+    lease.acquire()
+    desk = at_desk(scheduler={"type": "asha"})
+    desk.state.spec = replace(desk.state.spec, queue=Queue(**queue))
+    sharing = Sharing(lease, desk.state.spec, "ann", backend or OneNode())
+    sharing.begin()
+    return sharing, desk
+
+
+def claim_of(store, sweep):
+    [row] = [row for row in claims.read(store) if row.sweep == sweep]
+    return Claim.of(row.claim)
+
+
+def test_two_drivers_compute_shares_that_fit_together(store, clock):
+    first, one = begin(store, "first")
+    assert first.look(one.state, 9) == 2
+    first.backend.slots = {"first/1": [], "first/2": []}
+    first.backend.free = 0.0
+    clock.now += 1
+    assert first.look(one.state, 9) == 2
+    second, other = begin(store, "second", OneNode(free=0.0))
+    assert second.look(other.state, 9) == 1
+    assert second.backend.crowded
+    assert "waiting for 1 CPU since" in second.backend.waiting
+    assert ", behind first, until about" in second.backend.waiting
+    clock.now += 1
+    assert first.look(one.state, 9) == 1
+    assert len(first.backend.share.lost) == 1
+    assert first.backend.crowded
+
+
+def test_the_journal_is_asked_twice_a_second_at_most(store, clock):
+    sharing, desk = begin(store, "a")
+    assert sharing.look(desk.state, 9) == 2
+    sharing.backend.slots = {"a/1": []}
+    clock.now += 0.4
+    sharing.look(desk.state, 9)
+    assert claim_of(store, "a").held == ()
+    clock.now += 0.2
+    sharing.look(desk.state, 9)
+    assert [held.slot for held in claim_of(store, "a").held] == ["a/1"]
+
+
+def test_the_account_is_what_slots_took_and_goes_on_with_the_next_driver(store, clock):
+    backend = OneNode({"a/1": [], "a/2": []}, free=0.0)
+    sharing, desk = begin(store, "a", backend)
+    for _ in range(11):
+        sharing.look(desk.state, 9)
+        clock.now += 1.0
+    sharing.end()
+    before = claim_of(store, "a")
+    assert (before.wanted, before.held) == (0, ())
+    assert before.account.used == pytest.approx(20.0, rel=1e-3)
+    assert before.account.balance == pytest.approx(0.0, abs=1e-9), "nobody else wanted the slots"
+    sharing.lease.release()
+    again, desk = begin(store, "a", backend)
+    again.look(desk.state, 9)
+    assert claim_of(store, "a").account.used == pytest.approx(20.0, rel=1e-3)
+
+
+def test_what_others_than_sweeps_hold_is_not_dealt_out(store, clock):
+    backend = OneNode(free=1.0)
+    sharing, desk = begin(store, "a", backend)
+    for _ in range(module.LOOKS):
+        share = sharing.look(desk.state, 9)
+        clock.now += 1.0
+    assert share == 1
+
+
+def test_a_slot_that_is_not_in_a_claim_yet_is_no_others(store, clock):
+    backend = OneNode(free=2.0)
+    sharing, desk = begin(store, "a", backend)
+    sharing.look(desk.state, 9)
+    backend.free = 0.0  # placed a moment ago
+    clock.now += 1.0
+    assert sharing.look(desk.state, 9) == 2
+
+
+def test_no_more_slots_are_wanted_than_trials_are_left(store, clock):
+    sharing, desk = begin(store, "a", max_parallel=9)
+    desk.controller.state.spec = replace(
+        desk.state.spec, trials=replace(desk.state.spec.trials, max=1)
+    )
+    sharing.look(desk.state, 9)
+    assert claim_of(store, "a").wanted == 1
+
+
+def test_the_next_rung_and_the_length_of_an_order_are_known_from_reports(store, clock):
+    backend = OneNode(free=1.0)
+    sharing, desk = begin(store, "a", backend)
+    desk.time = clock.now
+    order = desk.start()
+    backend.slots = {"a/1": [order.id]}
+    sharing.look(desk.state, 9)
+    assert claim_of(store, "a").held[0].free_at is None, "no trial has reported yet"
+    clock.now += 5.0
+    desk.time = clock.now
+    desk.happen(Reported(desk.time, order.id, order.trial, 1, {"loss": 0.5}))
+    sharing.look(desk.state, 9)
+    claim = claim_of(store, "a")
+    following = min(step for step in (*order.milestones, order.until) if step > 1)
+    assert claim.held[0].free_at == pytest.approx(clock.now + 5.0 * (following - 1))
+    assert claim.order_s == pytest.approx(5.0 * desk.state.spec.first_step)
+
+
+def test_the_trial_of_the_least_worth_is_interrupted(store, clock):
+    backend = OneNode(free=0.0)
+    sharing, desk = begin(store, "low", backend)
+    good, bad = desk.start(), desk.start()
+    desk.report(bad, 1, 0.9)
+    desk.report(good, 1, 0.1)
+    assert worth(desk.state, good.id) == 1.0
+    assert worth(desk.state, bad.id) == 0.5
+    backend.slots = {"low/1": [bad.id], "low/2": [good.id]}
+    sharing.look(desk.state, 9)
+    high, other = begin(store, "high", OneNode(free=0.0), priority=5, max_parallel=1)
+    assert high.look(other.state, 9) == 1
+    clock.now += 1.0
+    sharing.look(desk.state, 9)
+    assert sharing.interrupted == {bad.id}
+
+
+def test_what_was_due_while_there_was_no_driver_is_made_up(store, clock):
+    first, desk = begin(store, "a")
+    first.look(desk.state, 9)
+    with store.writing() as connection:
+        connection.execute(update(CLAIMS).values(written=clock.now))
+    first.lease.release()  # as if its driver had died, which gives no claim up
+    clock.now += 30.0
+    begin(store, "a")[0].look(desk.state, 9)
+    assert claim_of(store, "a").since == pytest.approx(first._since)
+    assert claim_of(store, "a").account.balance == pytest.approx(-2.0 * 30.0, rel=1e-3)
+
+
+def test_a_driver_that_died_holds_nothing(store, clock):
+    first, one = begin(store, "first", OneNode({"first/1": [], "first/2": []}, free=0.0))
+    first.look(one.state, 9)
+    first.lease.release()
+    second, other = begin(store, "second")
+    assert second.look(other.state, 9) == 2
+    assert second.backend.share.wait is None
