@@ -48,7 +48,8 @@ class Sharing:
     interrupted: frozenset[int] = frozenset()  # of these, those that are not to wait for a rung
     _cluster: str = ""
     _looked_at: float | None = None  # in seconds of the epoch; None: not yet
-    _written: tuple[dict[str, Any], dict[str, Any]] | None = None
+    _written: dict[str, Any] | None = None  # the claim; None: not yet
+    _lasting: object = None  # what of it is written at once when it changes
     _written_at: float = 0.0
     _rules_at: float = 0.0
     _since: float = field(default_factory=time.time)
@@ -103,7 +104,7 @@ class Sharing:
         wait = None if self.share.wait is None else self._waiting(self.share.wait, now)
         crowded = any(other.wanted > len(other.held) for other in others)
         self.backend.apply_share(self.share, crowded, "" if wait is None else wait.describe())
-        self._write(mine, now)
+        self._write(mine, state, now)
         return self.share.slots * at_once
 
     def late(self, state: SweepState, now: float) -> frozenset[int]:
@@ -120,12 +121,11 @@ class Sharing:
     def end(self) -> None:
         """Give up the sweep's claim; its account stays."""
         if self._written is not None:
-            claim, _ = self._written
             account = asdict(self._account)
             claims.write(
                 self.lease,
                 self._cluster,
-                {**claim, "wanted": 0, "held": [], "account": account},
+                {**self._written, "wanted": 0, "held": [], "account": account},
                 {},
             )
 
@@ -248,7 +248,7 @@ class Sharing:
         what = self.backend.new_slot().text
         return SweepWait(what, self._waits_since, wait.behind, wait.until, wait.reason)
 
-    def _write(self, mine: Claim, now: float) -> None:
+    def _write(self, mine: Claim, state: SweepState, now: float) -> None:
         """Write the claim if it has changed, or has not been written for a while."""
         wait = self.share.wait
         if wait is None:
@@ -259,16 +259,12 @@ class Sharing:
             "slots": self.share.slots,
             "wait": None if wait is None else self._waiting(wait, now).data(),
         }
-        same = self._written is not None and _lasting(self._written[0]) == _lasting(claim)
-        if (
-            same
-            and self._written is not None
-            and self._written[1] == share
-            and now - self._written_at < WRITE_S
-        ):
+        lasting = (_lasting(claim), share)
+        if lasting == self._lasting and now - self._written_at < WRITE_S:
             return
-        claims.write(self.lease, self._cluster, claim, share)
-        self._written, self._written_at = (claim, share), now
+        spent = {"money": state.money, "currency": state.spec.price.currency}
+        claims.write(self.lease, self._cluster, claim, {**share, **spent})
+        self._written, self._written_at, self._lasting = claim, now, lasting
 
 
 def _claim(row: ClaimRow) -> Claim:

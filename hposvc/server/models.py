@@ -163,6 +163,8 @@ class QueueRow(Answer):
     held: int | None = Field(description="Slots that it holds.")
     slots: int | None = Field(description="Slots that it may hold now.")
     due: float | None = Field(description="Its part of the cluster by its weight, in GPUs.")
+    money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
+    currency: str | None
     ahead_s: float | None = Field(description="GPU-seconds that it had beyond what was due to it.")
     since: float = Field(description="Seconds since the epoch: when it came to the cluster.")
     waiting: Waiting | None = Field(description="null: it has a slot.")

@@ -24,6 +24,9 @@ LIMITS = (
     "stop.max_failed",
     "stop.rules",
     "checkpoints.quota",
+    "queue.priority",
+    "queue.weight",
+    "queue.max_parallel",
 )
 INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many
 

@@ -13,11 +13,15 @@ from hposvc.queue.claim import Claim
 from hposvc.queue.rules import Rules
 from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
+from hposvc.spec.sections import Price
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
 
-NO_CLAIM = ("cluster", "queue", "user", "priority", "weight", "wanted", "held", "slots", "due")
+NO_CLAIM = (
+    *("cluster", "queue", "user", "priority", "weight", "wanted", "held", "slots", "due"),
+    *("money", "currency", "ahead_s"),
+)
 
 
 @verb
@@ -57,6 +61,8 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
                 "held": len(claim.held),
                 "slots": row.share["slots"],
                 "due": row.share["due"],
+                "money": row.share["money"],
+                "currency": row.share["currency"],
                 "ahead_s": round(account.balance, 3),
                 "since": claim.since,
                 "waiting": None if waiting is None or claim.held else waiting.data(),
@@ -71,7 +77,6 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
                 {
                     "sweep": each.sweep,
                     **dict.fromkeys(NO_CLAIM),
-                    "ahead_s": None,
                     "since": each.since,
                     "waiting": waiting.data(),
                 }
@@ -85,17 +90,20 @@ def table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
     Args:
         now: in seconds of the epoch.
     """
-    made = make_table("sweep", "queue", "user", "priority", "weight", "slots", "share", "age")
-    for row in rows:
-        has_claim = row["wanted"] is not None
-        made.add_row(
-            row["sweep"],
-            row["queue"] or NONE,
-            row["user"] or NONE,
-            f"{row['priority']}" if has_claim else NONE,
-            f"{row['weight']:g}" if has_claim else NONE,
-            f"{row['held']} of {row['wanted']}" if has_claim else NONE,
-            f"{row['slots']}" if has_claim else NONE,
-            duration(now - row["since"]),
+    listed = [*rows]
+    priced = ["cost"] if any(row["money"] is not None for row in listed) else []
+    columns = ("sweep", "queue", "user", "priority", "weight", "slots", "share", *priced, "age")
+    made = make_table(*columns)
+    for row in listed:
+        cells = [row["queue"], row["user"], row["priority"], row["weight"]]
+        cells += [None if row["held"] is None else f"{row['held']} of {row['wanted']}"]
+        cells += [row["slots"]]
+        for _ in priced:
+            price = Price(currency=row["currency"] or "")
+            cells.append(None if row["money"] is None else price.text(row["money"]))
+        texts = (
+            NONE if cell is None else f"{cell:g}" if isinstance(cell, float) else f"{cell}"
+            for cell in cells
         )
+        made.add_row(row["sweep"], *texts, duration(now - row["since"]))
     return made

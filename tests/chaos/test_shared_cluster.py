@@ -42,7 +42,7 @@ def train(params, worker):
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
 USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
 RULES = "queue: {turn: 8s, half_life: 30d}\n"
-KILLED_AT, ENOUGH = 120.0, 420.0  # CPU-seconds that all together have had
+KILLED_AT, ENOUGH = 120.0, 360.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
 
 
@@ -77,6 +77,12 @@ def used(terminal: Terminal) -> dict[str, float]:
     accounts = {row.sweep: Account(**row.claim["account"]) for row in rows}
     now = max((account.at for account in accounts.values()), default=0.0)
     return {sweep: account.at_time(now, HALF_LIFE_S).used for sweep, account in accounts.items()}
+
+
+def works(terminal: Terminal, sweep: str) -> bool:
+    """Whether a sweep has a driver, and slots."""
+    rows = claims.read(terminal.journal.store)
+    return any(row.live and row.claim["held"] for row in rows if row.sweep == sweep)
 
 
 def kill_driver(terminal: Terminal, sweep: str) -> None:
@@ -118,7 +124,9 @@ def _share(terminal: Terminal, dashboard: str) -> None:
     kill_driver(terminal, "bob")
     server.kill()
     server = serve(terminal, dashboard, port)
-    until(lambda: sum(had().values()) > ENOUGH, "more work of each")
+    until(lambda: works(terminal, "bob"), "another driver")
+    back = sum(had().values())
+    until(lambda: sum(had().values()) > back + ENOUGH, "more work of each")
     shares = {user: spent / sum(had().values()) for user, spent in had().items()}
     rows = json.loads(json.dumps(terminal.ask("queue")))
     assert {row["user"] for row in rows} == {*USERS}
