@@ -25,7 +25,8 @@ from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
-LOOK_S = 0.5  # between two looks at the claims
+LOOK_S = 0.5  # between two looks at the claims, at least
+BUSY = 0.05  # share of its time that a driver looks at them, at most
 WRITE_S = 5.0  # at most, between two writes of the own claim
 RULES_S = 10.0  # between two looks at the operator's rules
 KEPT = 20  # half-lives after which the account of a sweep that has ended is deleted
@@ -47,6 +48,7 @@ class Sharing:
     lost: frozenset[int] = frozenset()  # orders whose slots are to be given back
     interrupted: frozenset[int] = frozenset()  # of these, those that are not to wait for a rung
     _cluster: str = ""
+    _pause_s: float = LOOK_S  # before the next look
     _looked_at: float | None = None  # in seconds of the epoch; None: not yet
     _written: dict[str, Any] | None = None  # the claim; None: not yet
     _lasting: object = None  # what of it is written at once when it changes
@@ -85,7 +87,7 @@ class Sharing:
             needed: orders that the sweep could run at once.
         """
         now, at_once = time.time(), self.spec.training.trials_per_process
-        if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
+        if self._looked_at is not None and 0.0 <= now - self._looked_at < self._pause_s:
             return self.share.slots * at_once
         wanted = -(-needed // at_once)
         self._read_rules(now)
@@ -105,6 +107,7 @@ class Sharing:
         crowded = any(other.wanted > len(other.held) for other in others)
         self.backend.apply_share(self.share, crowded, "" if wait is None else wait.describe())
         self._write(mine, state, now)
+        self._pause_s = max(LOOK_S, (time.time() - now) / BUSY)
         return self.share.slots * at_once
 
     def late(self, state: SweepState, now: float) -> frozenset[int]:

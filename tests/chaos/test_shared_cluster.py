@@ -12,7 +12,7 @@ from sqlalchemy import select
 from terminal import Command, Terminal, until
 
 import hposvc
-from hposvc.events import QUEUE, Decided, Ordered, Reported
+from hposvc.events import PRIORITY, QUEUE, Decided, Ordered, Reported
 from hposvc.journal import claims
 from hposvc.journal.database import LEASES
 from hposvc.queue.claim import Account
@@ -138,7 +138,29 @@ def _share(terminal: Terminal, dashboard: str) -> None:
     assert sum(parked) > 3, parked
 
 
-def parked_orders(terminal: Terminal, sweep: str) -> int:
+def test_a_higher_priority_gets_a_slot_at_once_and_nothing_is_trained_twice(terminal: Terminal):
+    """A scheduler below the application kills, and what was trained since a checkpoint is lost."""
+    (terminal.home / "train.py").write_text(CODE)
+    long = {**spec("ann", terminal.home / "storage"), "folder": f"{terminal.home}"}
+    long |= {"fidelity": {"max": 1000}, "scheduler": "fifo"}  # without a rung
+    low = terminal.run(long, "low")
+    until(lambda: len(running(terminal, "low")) > 1, "a full machine")
+    high = {**long, "fidelity": {"max": 3}, "trials": {"max": 1}, "queue": {"priority": 5}}
+    code, said = terminal.run(high, "high").end()
+    assert code == 0, said
+    assert "waiting for 1 CPU since" in said
+    assert low.process.poll() is None
+    until(lambda: parked_orders(terminal, "low", PRIORITY) > 0, "the interrupted trial")
+    low.kill()
+
+
+def running(terminal: Terminal, sweep: str) -> set[str]:
+    """Return the trials that have reported."""
+    events = (event for _, event in terminal.journal.read(sweep))
+    return {event.trial for event in events if isinstance(event, Reported)}
+
+
+def parked_orders(terminal: Terminal, sweep: str, why: str = QUEUE) -> int:
     """Check that orders which gave their slot back were gone on with at the next step."""
     at: dict[str, int] = {}
     parked: dict[str, int] = {}
@@ -146,7 +168,7 @@ def parked_orders(terminal: Terminal, sweep: str) -> int:
     for _, event in terminal.journal.read(sweep):
         if isinstance(event, Reported):
             at[event.trial] = max(event.step, at.get(event.trial, 0))
-        elif isinstance(event, Decided) and event.verdict == "park" and event.reason == QUEUE:
+        elif isinstance(event, Decided) and event.verdict == "park" and event.reason == why:
             parked[event.trial] = event.step
         elif isinstance(event, Ordered) and event.order.trial in parked:
             assert event.order.first == at[event.order.trial] + 1
