@@ -22,6 +22,7 @@ from hposvc.queue.gangs import Nodes, Room
 from hposvc.queue.rules import Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares, total_of
 from hposvc.spec import SweepSpec
+from hposvc.state.remaining import remaining
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
@@ -265,8 +266,13 @@ class Sharing:
         lasting = (_lasting(claim), share)
         if lasting == self._lasting and now - self._written_at < WRITE_S:
             return
-        spent = {"money": state.money, "currency": state.spec.price.currency}
-        claims.write(self.lease, self._cluster, claim, {**share, **spent})
+        rest = remaining(state)
+        told = {
+            "money": state.money,
+            "currency": state.spec.price.currency,
+            "ends_at": None if rest is None else now + rest.expected_s,
+        }
+        claims.write(self.lease, self._cluster, claim, {**share, **told})
         self._written, self._written_at, self._lasting = claim, now, lasting
 
 

@@ -1,7 +1,7 @@
 """What a sweep waits for before it can run: a driver, or its first slot."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,8 +51,10 @@ def find_waiting(store: Store, sweep: str) -> SweepWait | None:
     if mine is not None and mine.driver.state != "alive":
         before = asked[: asked.index(mine)]
         working = [each.sweep for each in asked if each.driver.state == "alive"]
-        ahead = dict.fromkeys([*working, *(each.sweep for each in before)])
-        return SweepWait(DRIVER, mine.since, tuple(ahead))
+        waiting = [each.sweep for each in before if each.sweep not in working]
+        ends = sorted(_ends(store, working))
+        until = ends[len(waiting)] if len(waiting) < len(ends) else None
+        return SweepWait(DRIVER, mine.since, (*working, *waiting), until)
     with store.reading() as connection:
         cluster = connection.execute(
             select(CLAIMS.c.cluster).where(CLAIMS.c.sweep == sweep)
@@ -60,6 +62,13 @@ def find_waiting(store: Store, sweep: str) -> SweepWait | None:
     rows = [] if cluster is None else claims.read(store, cluster)
     row = next((row for row in rows if row.sweep == sweep), None)
     return None if row is None or row.claim["held"] else waiting_for_slot(row)
+
+
+def _ends(store: Store, sweeps: Sequence[str]) -> list[float]:
+    """Return when those of these sweeps will end whose drivers know it."""
+    rows = (row for row in claims.read(store) if row.live and row.sweep in sweeps)
+    ends = (row.share.get("ends_at") for row in rows)
+    return [end for end in ends if end is not None]
 
 
 def waiting_for_slot(row: ClaimRow) -> SweepWait | None:

@@ -124,6 +124,8 @@ def status_view(
         waiting: what the sweep waits for.
     """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
+    if waiting is not None and not state.driven:
+        seconds = time.time() - waiting.since
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
     learned = learned_from(state)
     learns = f"learns from {learned}" if learned else ""

@@ -42,7 +42,7 @@ def train(params, worker):
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
 USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
 RULES = "queue: {turn: 8s, half_life: 30d}\n"
-KILLED_AT, ENOUGH = 120.0, 360.0  # CPU-seconds of all together, before the kill and after it
+KILLED_AT, ENOUGH = 80.0, 280.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hposvc.journal import claims
+from hposvc.journal import claims, supervision
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
@@ -82,6 +82,17 @@ def test_a_wait_for_a_slot_is_told_while_a_driver_waits(store):
     claims.write(lease, "c", {"held": []}, {"wait": wait.data()})
     lease.release()
     assert find_waiting(store, "a") is None, "its driver is gone"
+
+
+def test_the_wait_for_a_driver_ends_with_a_sweep_that_has_one(store):
+    with store.writing() as connection:
+        for sweep in ("a", "b", "c", "d", "e"):
+            supervision.ask(connection, sweep)
+    for sweep, end in (("a", 50.0), ("b", 20.0)):
+        claims.write(take(store, sweep), "c", {}, {"ends_at": end})
+    waits = {sweep: find_waiting(store, sweep) for sweep in ("c", "d", "e")}
+    assert [wait.until for wait in waits.values()] == [20.0, 50.0, None]
+    assert waits["d"].ahead == ("a", "b", "c")
 
 
 def test_a_wait_in_words():
