@@ -28,6 +28,7 @@ from hposvc.state.trial import TrialState
 
 LOOK_S = 0.5  # between two looks at the claims, at least
 BUSY = 0.05  # share of its time that a driver looks at them, at most
+TELL_S = 10.0  # between two texts about the same wait
 WRITE_S = 5.0  # at most, between two writes of the own claim
 RULES_S = 10.0  # between two looks at the operator's rules
 KEPT = 20  # half-lives after which the account of a sweep that has ended is deleted
@@ -56,7 +57,8 @@ class Sharing:
     _written_at: float = 0.0
     _rules_at: float = 0.0
     _since: float = field(default_factory=time.time)
-    _waits_since: float | None = None  # None: the sweep has all that it is due
+    _told: SweepWait | None = None  # what the sweep waits for, as it was last said; None: nothing
+    _told_at: float = 0.0
     _account: Account = field(default_factory=Account)
     _outside: deque[dict[str, dict[str, float]]] = field(
         default_factory=lambda: deque(maxlen=LOOKS)
@@ -104,9 +106,11 @@ class Sharing:
         orders = {each.slot: numbers for each, numbers in held}
         self.lost = frozenset(order for slot in self.share.lost for order in orders[slot])
         self.interrupted = self._victims(state, held)
-        wait = None if self.share.wait is None else self._waiting(self.share.wait, now)
+        self._tell(self.share.wait, now)
         crowded = any(other.wanted > len(other.held) for other in others)
-        self.backend.apply_share(self.share, crowded, "" if wait is None else wait.describe())
+        self.backend.apply_share(
+            self.share, crowded, "" if self._told is None else self._told.describe()
+        )
         self._write(mine, state, now)
         self._pause_s = max(LOOK_S, (time.time() - now) / BUSY)
         return self.share.slots * at_once
@@ -245,23 +249,23 @@ class Sharing:
             victims.update(order for _, orders in there[:count] for order in orders)
         return frozenset(victims)
 
-    def _waiting(self, wait: Shortage, now: float) -> SweepWait:
-        """Return what the sweep waits for, for all that show it."""
-        if self._waits_since is None:
-            self._waits_since = now
+    def _tell(self, wait: Shortage | None, now: float) -> None:
+        """Say what the sweep waits for: at once if it begins to wait, and later now and then."""
+        if wait is None or (self._told is not None and now - self._told_at < TELL_S):
+            self._told = None if wait is None else self._told
+            return
+        since = now if self._told is None else self._told.since
+        until = wait.until if wait.until is not None and wait.until > now + 1 else None
         what = self.backend.new_slot().text
-        return SweepWait(what, self._waits_since, wait.behind, wait.until, wait.reason)
+        self._told, self._told_at = SweepWait(what, since, wait.behind, until, wait.reason), now
 
     def _write(self, mine: Claim, state: SweepState, now: float) -> None:
         """Write the claim if it has changed, or has not been written for a while."""
-        wait = self.share.wait
-        if wait is None:
-            self._waits_since = None
         claim = mine.data()
         share = {
             "due": round(self.share.due, 3),
             "slots": self.share.slots,
-            "wait": None if wait is None else self._waiting(wait, now).data(),
+            "wait": None if self._told is None else self._told.data(),
         }
         lasting = (_lasting(claim), share)
         if lasting == self._lasting and now - self._written_at < WRITE_S:
