@@ -33,6 +33,7 @@ WRITE_S = 5.0  # at most, between two writes of the own claim
 RULES_S = 10.0  # between two looks at the operator's rules
 KEPT = 20  # half-lives after which the account of a sweep that has ended is deleted
 LOOKS = 6  # in all of which something outside the sweeps must hold a resource, to count
+LONGEST_S = 10.0  # between two looks, for which a sweep is charged: a clock may jump
 AWAY_S = 600.0  # without a driver, for which at most a sweep is made up
 RECENT = 20  # trials from which the pace of new ones is known
 
@@ -221,7 +222,7 @@ class Sharing:
         """Add to the account what the sweep had, and what was due to it, since the last look."""
         account = self._account.at_time(now, self.rules.half_life)
         if self._looked_at is not None:
-            passed_s = min(max(0.0, now - self._looked_at), KEPT * LOOK_S)
+            passed_s = min(max(0.0, now - self._looked_at), LONGEST_S)
             total = total_of(nodes)
             had = sum(size(mine.needs, held.ranks, total) for held in mine.held)
             due = self.share.due

@@ -136,6 +136,17 @@ def test_the_account_is_what_slots_took_and_goes_on_with_the_next_driver(store, 
     assert claim_of(store, "a").account.used == pytest.approx(20.0, rel=1e-3)
 
 
+def test_what_is_charged_does_not_depend_on_when_it_is_looked_at(store, clock):
+    """Kueue's sampling raced with the settlement of usage (kueue#12946, #15000)."""
+    backend = OneNode({"a/1": []}, free=1.0)
+    sharing, desk = begin(store, "a", backend)
+    sharing.look(desk.state, 9)
+    for passed_s in (0.1, 0.7, 3.2, -50.0, 50.0, 0.5, 5.5):  # the clock is set back, and forward
+        clock.now += passed_s
+        sharing.look(desk.state, 9)
+    assert sharing._account.used == pytest.approx(10.0 + module.LONGEST_S, rel=1e-3)
+
+
 def test_what_others_than_sweeps_hold_is_not_dealt_out(store, clock):
     backend = OneNode(free=1.0)
     sharing, desk = begin(store, "a", backend)
