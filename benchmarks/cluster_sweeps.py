@@ -83,7 +83,7 @@ def _draw_sweep(
 ) -> Sweep:
     ranks = int(rng.choice([*RANKS], p=[*RANKS.values()]))
     number = int(np.clip(rng.lognormal(np.log(64), 1.0), 4, 1500))
-    step_s = rng.lognormal(0.0, 1.0)
+    step_s = float(np.exp(np.clip(rng.normal(), -2.0, 2.0)))
     paces = step_s * rng.lognormal(0.0, 0.25, number)
     ends = np.minimum(rng.geometric(1 - CONTINUES, number), len(RUNGS))
     return Sweep(
@@ -92,7 +92,7 @@ def _draw_sweep(
         int(rng.choice([*PRIORITIES], p=[*PRIORITIES.values()])),
         arrives_at,
         ranks,
-        max(1, min(number // 4, gpus // (4 * ranks))),
+        max(1, min(number // 2, gpus // (4 * ranks))),
         bool(rng.random() < SAVES_EACH_STEP),
         tuple(
             Trial(float(pace), RUNGS[:end]) for pace, end in zip(paces, ends.tolist(), strict=True)

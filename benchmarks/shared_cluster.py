@@ -30,7 +30,7 @@ class Size:
     sweeps: int = 1000
     users: int = 40
     window_s: float = 24 * HOUR_S  # in which the sweeps come
-    load: float = 1.2  # GPU-seconds of all trials by those of the window
+    load: float = 1.5  # GPU-seconds of all trials by those of the window
     look_s: float = 60.0
     seed: int = 0
 
