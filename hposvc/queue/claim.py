@@ -7,6 +7,7 @@ shares, and none that can be lost.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 Amounts = Mapping[str, float]  # by resource, in Ray's units: CPU, GPU, memory in bytes
@@ -46,7 +47,7 @@ class Held:
     # loss. None: unknown; in the past: it is idle, or late.
     free_at: float | None = None
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """How many ranks it has."""
         return sum(self.nodes.values())

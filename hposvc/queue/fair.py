@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeVar
 
-from hposvc.queue.claim import Amounts, Claim
+from hposvc.queue.claim import Amounts, Claim, Held
 from hposvc.queue.rules import Rules
 
 Key = TypeVar("Key", bound=Hashable)
@@ -167,37 +167,36 @@ class Branch:
     behind: float  # GPU-seconds that it will be behind its due after a turn without any slot
     turn_s: float
     place: tuple[float, str]  # breaks ties: time of arrival, and name
-    seat: "Seat | None" = None  # of a sweep
+    seat: "Seat | None" = None  # of the sweep whose turn it is; None: none of its sweeps wants more
     parts: list[tuple[tuple[object, ...], int, "Branch"]] = field(default_factory=list)  # a heap
     granted: float = 0.0  # GPUs
 
     def key(self) -> tuple[object, ...]:
         """Return its place among its like: the least comes first."""
-        seat = self.first()
+        seat = self.seat
         assert seat is not None  # a branch without any leaves its heap
-        hold = HOLD * seat.next_size() if seat.next_is_held() else 0.0
-        ahead = (self.granted - hold) * self.turn_s - self.behind
+        ahead = (self.granted - HOLD * seat.next_held_size()) * self.turn_s - self.behind
         # Rounded, so that what is equal but for the order of its sums is a tie.
         return (self.weight <= 0, round(ahead / (self.weight or 1.0), 6), *self.place)
-
-    def first(self) -> "Seat | None":
-        """Return the sweep whose turn it is; None: none of its sweeps wants more."""
-        if self.seat is not None:
-            return self.seat if self.seat.wants else None
-        return self.parts[0][2].first() if self.parts else None
 
     def add(self, part: "Branch") -> None:
         """Add a branch that has a sweep which wants something."""
         heapq.heappush(self.parts, (part.key(), id(part), part))
+        self.seat = self.parts[0][2].seat
 
     def settle(self, amount: float) -> None:
         """Record what the sweep whose turn it was got, and find whose turn is next."""
         self.granted += amount
-        if self.seat is None:
-            _, _, part = heapq.heappop(self.parts)
+        if self.parts:
+            part = self.parts[0][2]
             part.settle(amount)
-            if part.first() is not None:
-                self.add(part)
+            if part.seat is None:
+                heapq.heappop(self.parts)
+            else:
+                heapq.heapreplace(self.parts, (part.key(), id(part), part))
+            self.seat = self.parts[0][2].seat if self.parts else None
+        elif self.seat is not None and not self.seat.wants:
+            self.seat = None
 
 
 @dataclass(eq=False)
@@ -205,7 +204,8 @@ class Seat:
     """A sweep while slots are dealt out."""
 
     claim: Claim
-    sizes: Sequence[float]  # of the slots that it holds, in the order in which it keeps them
+    held: Sequence[Held]  # in the order in which it keeps them
+    sizes: Sequence[float]  # of these
     new_size: float  # of each further slot
     taken: int = 0  # slots that were dealt with so far
     closed: bool = False  # nothing more is for it
@@ -213,15 +213,15 @@ class Seat:
     @property
     def wants(self) -> bool:
         """Whether another slot may be for it."""
-        return not self.closed and self.taken < max(self.claim.wanted, 0)
+        return not self.closed and self.taken < self.claim.wanted
 
     def next_is_held(self) -> bool:
         """Whether its next slot is one that it holds."""
         return self.taken < len(self.sizes)
 
-    def next_size(self) -> float:
-        """Return the size of its next slot."""
-        return self.sizes[self.taken] if self.next_is_held() else self.new_size
+    def next_held_size(self) -> float:
+        """Return the size of its next slot if it holds that one, otherwise 0."""
+        return self.sizes[self.taken] if self.taken < len(self.sizes) else 0.0
 
 
 def tree(

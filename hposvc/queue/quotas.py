@@ -16,11 +16,12 @@ class Quotas:
 
     rules: Rules
     _granted: dict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))
+    _limits: dict[str, list[tuple[str, str, dict[str, float]]]] = field(default_factory=dict)
 
     def refusal(self, claim: Claim, ranks: int) -> str:
         """Return the quota that a slot would exceed, for people; empty: none."""
-        for kind, name, quota in quotas_of(claim, self.rules):
-            for resource, most in quota.amounts.items():
+        for kind, name, limits in self._limits_of(claim):
+            for resource, most in limits.items():
                 asked = claim.needs.get(resource, 0.0) * ranks
                 if asked and self._granted[kind, name, resource] + asked > most + ROUNDING:
                     return f"the quota of {kind} {name}, {most:g} {resource}"
@@ -28,9 +29,19 @@ class Quotas:
 
     def take(self, claim: Claim, ranks: int) -> None:
         """Count a slot that is granted."""
-        for kind, name, quota in quotas_of(claim, self.rules):
-            for resource in quota.amounts:
+        for kind, name, limits in self._limits_of(claim):
+            for resource in limits:
                 self._granted[kind, name, resource] += claim.needs.get(resource, 0.0) * ranks
+
+    def _limits_of(self, claim: Claim) -> list[tuple[str, str, dict[str, float]]]:
+        """Return the limits that hold for a sweep: of what kind, whose, and the most amounts."""
+        if claim.sweep not in self._limits:
+            self._limits[claim.sweep] = [
+                (kind, name, quota.amounts)
+                for kind, name, quota in quotas_of(claim, self.rules)
+                if quota.amounts
+            ]
+        return self._limits[claim.sweep]
 
 
 def quotas_of(claim: Claim, rules: Rules) -> Iterator[tuple[str, str, Quota]]:

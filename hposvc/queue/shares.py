@@ -88,15 +88,16 @@ class Table:
                 )
 
     def _deal_level(self, root: Branch) -> None:
-        while (seat := root.first()) is not None:
+        while (seat := root.seat) is not None:
             before = self.granted[seat.claim.sweep]
             self._deal_to(seat)
             root.settle(self.granted[seat.claim.sweep] - before)
 
     def _deal_to(self, seat: Seat) -> None:
         """Deal the next slot of a sweep to it, if it may have it and there is room."""
-        claim, slot_size = seat.claim, seat.next_size()
-        held = _keep_order(claim)[seat.taken] if seat.next_is_held() else None
+        claim = seat.claim
+        held = seat.held[seat.taken] if seat.next_is_held() else None
+        slot_size = seat.new_size if held is None else seat.next_held_size()
         ranks = claim.ranks if held is None else held.ranks
         seat.taken += 1
         if refusal := self.quotas.refusal(claim, ranks):
@@ -148,8 +149,12 @@ class Table:
         return entitlements(finite, wanted, capacity, self.rules)
 
     def _seat(self, claim: Claim) -> Seat:
-        sizes = [size(claim.needs, held.ranks, self.total) for held in _keep_order(claim)]
-        return Seat(claim, sizes, size(claim.needs, claim.ranks, self.total))
+        held = _keep_order(claim)
+        sizes = {
+            ranks: size(claim.needs, ranks, self.total)
+            for ranks in {claim.ranks, *(each.ranks for each in held)}
+        }
+        return Seat(claim, held, [sizes[each.ranks] for each in held], sizes[claim.ranks])
 
     def _by_victims(self, live: Sequence[Claim]) -> list[str]:
         """Return the nodes, those first whose slots are the first to be given back."""
