@@ -197,6 +197,10 @@ class SlotNeeds:
 class OnSharedCluster(Protocol):
     """A backend whose slots are on a cluster that other sweeps use too."""
 
+    @property
+    def answers(self) -> bool:
+        """Whether the cluster can be asked for something now."""
+
     def cluster(self) -> str:
         """Return the cluster's id, the same for all sweeps on it."""
 
@@ -209,11 +213,10 @@ class OnSharedCluster(Protocol):
     def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
         """Return the slots that hold resources, each with the numbers of its orders."""
 
-    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
+    def apply_share(self, share: SlotShare, waiting: str) -> None:
         """Follow the sweep's share.
 
         Args:
-            crowded: whether other sweeps want more than they hold.
             waiting: what the sweep waits for, to be shown while it has no slot; empty: nothing.
         """
 

@@ -29,6 +29,7 @@ from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.events import ENDS, RENEWALS, Requested
 from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
+from hposvc.journal.claims import journal_id
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import Due, Journal, SweepRow
@@ -254,7 +255,7 @@ class Driver:
             self.address,
             clock,
             mailbox=self._mailbox,
-            journal=self.journal.store.name,
+            journal=self._query(partial(journal_id, self.journal.store)),
             say=self._say,
         )
         if self.delivered is not None:

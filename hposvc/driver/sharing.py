@@ -5,6 +5,8 @@ the claim of one sweep is made from its state and its slots, and its account is 
 writes either.
 """
 
+import logging
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -12,19 +14,24 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hposvc.backends.backend import OnSharedCluster
+from hposvc.errors import SpecError
 from hposvc.journal import claims
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.lease import Lease
 from hposvc.journal.waiting import SweepWait
-from hposvc.queue.claim import Account, Claim, Held
+from hposvc.queue.claim import IDLE, Account, Claim, Held
+from hposvc.queue.dealing import total_of
 from hposvc.queue.fair import size
 from hposvc.queue.gangs import Nodes, Room
+from hposvc.queue.quotas import quotas_of
 from hposvc.queue.rules import Rules
-from hposvc.queue.shares import Shortage, SlotShare, shares, total_of
+from hposvc.queue.shares import Shortage, SlotShare, shares
 from hposvc.spec import SweepSpec
 from hposvc.state.remaining import remaining
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+
+log = logging.getLogger("hposvc")
 
 LOOK_S = 0.5  # between two looks at the claims, at least
 BUSY = 0.05  # share of its time that a driver looks at them, at most
@@ -51,7 +58,7 @@ class Sharing:
     lost: frozenset[int] = frozenset()  # orders whose slots are to be given back
     interrupted: frozenset[int] = frozenset()  # of these, those that are not to wait for a rung
     _cluster: str = ""
-    _pause_s: float = LOOK_S  # before the next look
+    _next_look: float = 0.0  # monotonic seconds
     _looked_at: float | None = None  # in seconds of the epoch; None: not yet
     _written: dict[str, Any] | None = None  # the claim; None: not yet
     _lasting: object = None  # what of it is written at once when it changes
@@ -73,11 +80,10 @@ class Sharing:
         """
         now, store = time.time(), self.lease.store
         self._read_rules(now)
-        cluster = self._cluster = self.backend.cluster()
-        claims.drop_before(store, cluster, now - KEPT * self.rules.half_life)
-        mine = [row for row in claims.read(store, cluster) if row.sweep == self.lease.sweep]
-        for row in mine:
-            before = Claim.of(row.claim)
+        self._cluster = self.backend.cluster()
+        claims.drop_before(store, now - KEPT * self.rules.half_life)
+        mine = [row for row in claims.read(store) if row.sweep == self.lease.sweep]
+        for row, before in ((row, before) for row in mine if (before := _read(row)) is not None):
             self._account = before.account.at_time(now, self.rules.half_life)
             if before.wanted:
                 away_s = min(max(0.0, now - row.written), AWAY_S)
@@ -90,35 +96,41 @@ class Sharing:
         Args:
             needed: orders that the sweep could run at once.
         """
-        now, at_once = time.time(), self.spec.training.trials_per_process
-        if self._looked_at is not None and 0.0 <= now - self._looked_at < self._pause_s:
+        began, at_once = time.monotonic(), self.spec.training.trials_per_process
+        if began < self._next_look or not self.backend.answers:
             return self.share.slots * at_once
+        now = time.time()
         wanted = -(-needed // at_once)
         self._read_rules(now)
         held = self.backend.held()
         mine = self._make_claim(state, wanted, held, now)
         rows = claims.read(self.lease.store, self._cluster)
-        others = [_claim(row) for row in rows if row.sweep != self.lease.sweep]
+        others = [
+            claim
+            for row in rows
+            if row.sweep != self.lease.sweep and (claim := _present(row)) is not None
+        ]
         nodes = self._nodes([mine, *others])
-        self._charge(mine, others, nodes, now)
+        self._charge(mine, nodes, now)
         mine = replace(mine, account=self._account)
-        answer = shares([mine, *others], nodes, self.rules, now)
+        answer = shares([mine, *others], nodes, self.rules, now, self.backend.room()[0])
         self.share = answer.get(self.lease.sweep, SlotShare())
+        if any(quota.amounts for _, _, quota in quotas_of(mine, self.rules)):
+            self.share = replace(self.share, crowded=True)  # wider slots might exceed it
         orders = {each.slot: numbers for each, numbers in held}
         self.lost = frozenset(order for slot in self.share.lost for order in orders[slot])
         self.interrupted = self._victims(state, held)
         self._tell(self.share.wait, now)
-        crowded = any(other.wanted > len(other.held) for other in others)
-        self.backend.apply_share(
-            self.share, crowded, "" if self._told is None else self._told.describe()
-        )
+        told = "" if self._told is None else self._told.describe()
+        self.backend.apply_share(self.share, told)
         self._write(mine, state, now)
-        self._pause_s = max(LOOK_S, (time.time() - now) / BUSY)
+        pause_s = (time.monotonic() - began) / BUSY
+        self._next_look = began + min(max(LOOK_S, pause_s), LONGEST_S)
         return self.share.slots * at_once
 
     def late(self, state: SweepState, now: float) -> frozenset[int]:
         """Return the lost orders whose next rung is too far, and that lose nothing at any step."""
-        pace = _pace(state)
+        pace = _pace(state) if self.lost else None
         trials = [trial for order in self.lost if (trial := state.by_order(order)) is not None]
         return frozenset(
             trial.order.id
@@ -140,7 +152,11 @@ class Sharing:
 
     def _read_rules(self, now: float) -> None:
         if not 0.0 <= now - self._rules_at < RULES_S:
-            self.rules, self._rules_at = Rules.of(claims.read_rules(self.lease.store)), now
+            self._rules_at = now
+            try:
+                self.rules = Rules.of(claims.read_rules(self.lease.store))
+            except SpecError as error:  # of a server of another version
+                log.warning("the operator's rules of the queue can't be read: %s", error)
 
     def _make_claim(
         self, state: SweepState, wanted: int, held: Sequence[tuple[Held, Sequence[int]]], now: float
@@ -151,13 +167,14 @@ class Sharing:
             wanted = min(wanted, queue.max_parallel)
         if state.spec.trials.max is not None:
             live = len(state.running()) + len(state.trials.waiting) + len(state.trials.backing_off)
-            at_most = live + state.spec.trials.max - len(state.trials)
-            wanted = wanted if state.closed else min(wanted, max(1, at_most))
+            most = live + state.spec.trials.max - len(state.trials)
+            slots_of_all = -(-most // self.spec.training.trials_per_process)
+            wanted = wanted if state.closed else min(wanted, max(1, slots_of_all))
         slots = []
         for each, orders in held:
             trials = [trial for order in orders if (trial := state.by_order(order)) is not None]
             times = [self._free_at(state, trial, pace, now) for trial in trials]
-            at = max((at for at in times if at is not None), default=now)
+            at = max((at for at in times if at is not None), default=IDLE)
             slots.append(replace(each, free_at=None if None in times else at))
         return Claim(
             sweep=self.lease.sweep,
@@ -219,7 +236,8 @@ class Sharing:
                 room.take(held.nodes, claim.needs)
         outside = {
             node: {
-                name: max(0.0, left - free.get(node, {}).get(name, left))
+                # Ray leaves out what is used up on a node.
+                name: max(0.0, left - free[node].get(name, 0.0)) if node in free else 0.0
                 for name, left in amounts.items()
             }
             for node, amounts in room.nodes.items()
@@ -234,17 +252,17 @@ class Sharing:
             for node, amounts in nodes.items()
         }
 
-    def _charge(self, mine: Claim, others: Sequence[Claim], nodes: Nodes, now: float) -> None:
+    def _charge(self, mine: Claim, nodes: Nodes, now: float) -> None:
         """Add to the account what the sweep had, and what was due to it, since the last look."""
         account = self._account.at_time(now, self.rules.half_life)
         if self._looked_at is not None:
             passed_s = min(max(0.0, now - self._looked_at), LONGEST_S)
             total = total_of(nodes)
             had = sum(size(mine.needs, held.ranks, total) for held in mine.held)
-            due = self.share.due
-            if not any(other.wanted > len(other.held) for other in others):
-                due = max(due, had)  # nobody else wants it
-            account = account.charge(had * passed_s, due * passed_s)
+            # What nobody else could have had was due to it.
+            due = self.share.due if self.share.contested else max(self.share.due, had)
+            if math.isfinite(had):  # a node of its slots has gone
+                account = account.charge(had * passed_s, due * passed_s)
         self._account, self._looked_at = account, now
 
     def _victims(
@@ -297,10 +315,19 @@ class Sharing:
         self._written, self._written_at, self._lasting = claim, now, lasting
 
 
-def _claim(row: ClaimRow) -> Claim:
+def _read(row: ClaimRow) -> Claim | None:
+    """Return a row's claim as it was written; None: another version wrote it."""
+    try:
+        return Claim.of(row.claim)
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("%s: its claim can't be read, and counts as none: %r", row.sweep, error)
+        return None
+
+
+def _present(row: ClaimRow) -> Claim | None:
     """Return a row's claim; a sweep without a driver holds and wants nothing."""
-    claim = Claim.of(row.claim)
-    return claim if row.live else replace(claim, wanted=0, held=())
+    claim = _read(row)
+    return claim if claim is None or row.live else replace(claim, wanted=0, held=())
 
 
 def _lasting(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,14 @@ driver has the sweep's lease. What is in it is hposvc/queue's.
 
 import json
 import time
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from hposvc.journal.database import CLAIMS, LEASES, QUEUE_RULES, Store
 from hposvc.journal.lease import Lease, holder_of
@@ -35,6 +38,7 @@ def write(
     mine = LEASES.c.sweep == lease.sweep
     values = {
         "cluster": cluster,
+        "driver": lease.driver,
         "claim": json.dumps(claim),
         "share": json.dumps(share),
         "written": time.time(),
@@ -48,17 +52,17 @@ def write(
             connection.execute(insert(CLAIMS).values(sweep=lease.sweep, **values))
 
 
-def drop_before(store: Store, cluster: str, written: float) -> None:
-    """Delete the rows of a cluster that nobody has written since a time."""
-    old = (CLAIMS.c.cluster == cluster) & (CLAIMS.c.written < written)
+def drop_before(store: Store, written: float) -> None:
+    """Delete the rows that nobody has written since a time."""
     with store.writing() as connection:
-        connection.execute(delete(CLAIMS).where(old))
+        connection.execute(delete(CLAIMS).where(CLAIMS.c.written < written))
 
 
 def read(store: Store, cluster: str | None = None) -> list[ClaimRow]:
     """Return the rows of a cluster; None: of all clusters."""
-    leases = [column for column in LEASES.c if column.name != "sweep"]
-    joined = CLAIMS.outerjoin(LEASES, LEASES.c.sweep == CLAIMS.c.sweep)
+    leases = [column for column in LEASES.c if column.name not in ("sweep", "driver")]
+    same = (LEASES.c.sweep == CLAIMS.c.sweep) & (LEASES.c.driver == CLAIMS.c.driver)
+    joined = CLAIMS.outerjoin(LEASES, same)
     query = select(CLAIMS, *leases).select_from(joined).order_by(CLAIMS.c.sweep)
     if cluster is not None:
         query = query.where(CLAIMS.c.cluster == cluster)
@@ -71,18 +75,29 @@ def read(store: Store, cluster: str | None = None) -> list[ClaimRow]:
             json.loads(row.claim),
             json.loads(row.share),
             row.written,
-            live=row.driver is not None and holder_of(row).state == "alive",
+            live=row.host is not None and holder_of(row).state == "alive",
         )
         for row in rows
     ]
 
 
+def journal_id(store: Store) -> str:
+    """Return what tells this journal from all others, wherever it is opened."""
+    query = select(QUEUE_RULES.c.journal)
+    with store.reading() as connection:
+        known = connection.execute(query).scalar()
+    if known is not None:
+        return str(known)
+    with suppress(IntegrityError), store.writing() as connection:  # another process came first
+        connection.execute(insert(QUEUE_RULES).values(id=1, journal=uuid.uuid4().hex))
+    return journal_id(store)
+
+
 def publish_rules(store: Store, rules: Mapping[str, object]) -> None:
     """Record the operator's rules, which all drivers follow from then on."""
-    body = json.dumps(rules)
+    journal_id(store)  # makes the row
     with store.writing() as connection:
-        if not connection.execute(update(QUEUE_RULES).values(body=body)).rowcount:
-            connection.execute(insert(QUEUE_RULES).values(id=1, body=body))
+        connection.execute(update(QUEUE_RULES).values(body=json.dumps(rules)))
 
 
 def read_rules(store: Store) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import sqlite3
 import tempfile
 import time
@@ -154,15 +153,17 @@ CLAIMS = Table(
     _SCHEMA,
     Column("sweep", String(200), primary_key=True),
     Column("cluster", String(200), nullable=False, index=True),
+    Column("driver", String(40), nullable=False),  # that wrote it
     Column("claim", Text, nullable=False),  # what the sweep holds and wants, JSON
     Column("share", Text, nullable=False),  # what its driver computed from all claims, JSON
     Column("written", Float(53), nullable=False),
 )
 QUEUE_RULES = Table(
-    "queue_rules",  # the operator's: one row
+    "queue_rules",  # one row
     _SCHEMA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("body", Text, nullable=False),  # JSON
+    Column("journal", String(40), nullable=False),  # tells this database from all others
+    Column("body", Text),  # the operator's rules, JSON; null: there are none
 )
 SUPERVISED = Table(
     "supervised",  # sweeps that a server is to find drivers for
@@ -378,11 +379,6 @@ class Store:
     def __str__(self) -> str:
         # The query options are left out, since they may contain a password too.
         return make_url(self.url).set(query={}).render_as_string(hide_password=True)
-
-    @property
-    def name(self) -> str:
-        """What tells the database from others, wherever it is opened."""
-        return f"{self}" if self._file is None else f"{socket.gethostname()}:{self._file}"
 
     def close(self) -> None:
         """Close all connections."""

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from hposvc.journal import claims
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.database import CLAIMS, Store
-from hposvc.journal.supervision import supervised
+from hposvc.journal.supervision import Supervised, supervised
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"
@@ -44,9 +44,15 @@ class SweepWait:
         return f"waiting for {self.what} since {_clock(self.since)}{behind}{until}{why}"
 
 
-def find_waiting(store: Store, sweep: str) -> SweepWait | None:
-    """Return what a sweep waits for; None: it has slots, or is to have no driver."""
-    asked = supervised(store)
+def find_waiting(
+    store: Store, sweep: str, supervised_sweeps: Sequence[Supervised] | None = None
+) -> SweepWait | None:
+    """Return what a sweep waits for; None: it has slots, or is to have no driver.
+
+    Args:
+        supervised_sweeps: those of the journal; None: they are read.
+    """
+    asked = supervised(store) if supervised_sweeps is None else supervised_sweeps
     mine = next((each for each in asked if each.sweep == sweep), None)
     if mine is not None and mine.driver.state != "alive":
         before = asked[: asked.index(mine)]

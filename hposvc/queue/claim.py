@@ -5,11 +5,13 @@ shares of all sweeps from them (`hposvc/queue/shares.py`), so there is no proces
 shares, and none that can be lost.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+IDLE = 0.0  # as the time when a slot is free
 Amounts = Mapping[str, float]  # by resource, in Ray's units: CPU, GPU, memory in bytes
 Placement = Literal["pack", "strict_pack", "spread"]
 
@@ -44,7 +46,7 @@ class Held:
     slot: str  # its name, unique in the cluster
     nodes: Mapping[str, int]  # its ranks, by node
     # When its order comes to its next rung or its end, where the slot can be given back without a
-    # loss. None: unknown; in the past: it is idle, or late.
+    # loss. None: unknown; 0: it is idle.
     free_at: float | None = None
 
     @cached_property
@@ -81,8 +83,14 @@ class Claim:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Claim":
         """Return the claim that `data` wrote; what a later version added is left out."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        known["held"] = tuple(Held(**held) for held in known["held"])
-        known["account"] = Account(**known["account"])
+        known = _known(cls, data)
+        known["held"] = tuple(Held(**_known(Held, held)) for held in known["held"])
+        account = Account(**_known(Account, known["account"]))
+        known["account"] = account if math.isfinite(account.balance) else Account()
         nodes = known.get("nodes")
         return cls(**{**known, "nodes": None if nodes is None else tuple(nodes)})
+
+
+def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a dataclass's fields."""
+    return {name: data[name] for name in kind.__dataclass_fields__ if name in data}

@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from hposvc.queue.claim import Amounts, Claim, Held
-from hposvc.queue.rules import Rules
+from hposvc.queue.rules import Member, Rules
 
 Key = TypeVar("Key", bound=Hashable)
 # A slot that is held counts as this much of a turn longer behind its due: without that, two sweeps
@@ -63,38 +63,25 @@ def entitlements(
     return due
 
 
-def weight_of_queue(name: str, claims: Iterable[Claim], rules: Rules) -> float:
-    """Return the weight of a queue beside the other queues."""
-    member = rules.queues.get(name)
-    own = None if member is None else member.weight
-    return _heaviest(claims) if own is None else own
-
-
-def weight_of_user(name: str, claims: Iterable[Claim], rules: Rules) -> float:
-    """Return the weight of a user beside the other users of a queue."""
-    member = rules.users.get(name)
-    own = None if member is None else member.weight
-    return _heaviest(claims) if own is None else own
-
-
-def weight_of_sweep(name: str, claims: Iterable[Claim], rules: Rules) -> float:
-    """Return the weight of a sweep beside the other sweeps of its user."""
-    return _heaviest(claims)
-
-
 def _heaviest(claims: Iterable[Claim]) -> float:
     """Return the largest weight of those that want slots; of all, if none does."""
     listed = list(claims)
     return max(claim.weight for claim in [claim for claim in listed if claim.wanted] or listed)
 
 
-Weight = Callable[[str, Iterable[Claim], Rules], float]
-# From the outside in: how sweeps are grouped, and the weight of a group.
-_LEVELS: tuple[tuple[Callable[[Claim], str], Weight], ...] = (
-    (lambda claim: claim.queue, weight_of_queue),
-    (lambda claim: claim.user, weight_of_user),
-    (lambda claim: claim.sweep, weight_of_sweep),
+Level = tuple[Callable[[Claim], str], Callable[[Rules], Mapping[str, Member]]]
+# From the outside in: how sweeps are grouped, and what the operator says of the groups.
+_LEVELS: tuple[Level, ...] = (
+    (lambda claim: claim.queue, lambda rules: rules.queues),
+    (lambda claim: claim.user, lambda rules: rules.users),
+    (lambda claim: claim.sweep, lambda rules: {}),
 )
+
+
+def _weight(member: Member | None, claims: Iterable[Claim]) -> float:
+    """Return the weight of a group of sweeps beside its like."""
+    own = None if member is None else member.weight
+    return _heaviest(claims) if own is None else own
 
 
 def _divide(
@@ -102,20 +89,20 @@ def _divide(
     wanted: Mapping[str, float],
     capacity: float,
     rules: Rules,
-    levels: Sequence[tuple[Callable[[Claim], str], Weight]],
+    levels: Sequence[Level],
 ) -> dict[str, float]:
     """Divide an amount between groups by weight, and the part of each within it."""
     if not levels:
         return {claims[0].sweep: capacity}
-    (name_of, weight_of), *inner = levels
-    groups = grouped(claims, name_of)
-    parts = fill(
-        {
-            name: (weight_of(name, group, rules), sum(wanted[claim.sweep] for claim in group))
-            for name, group in groups.items()
-        },
-        capacity,
-    )
+    (name_of, members_of), *inner = levels
+    groups, members = grouped(claims, name_of), members_of(rules)
+    pairs = {}
+    for name, group in groups.items():
+        member, most = members.get(name), sum(wanted[claim.sweep] for claim in group)
+        if member is not None and member.gpus is not None:
+            most = min(most, member.gpus)
+        pairs[name] = (_weight(member, group), most)
+    parts = fill(pairs, capacity)
     due: dict[str, float] = {}
     for name, group in groups.items():
         due |= _divide(group, wanted, parts[name], rules, inner)
@@ -247,7 +234,7 @@ def tree(
 
     def grow(
         claims: Sequence[Claim],
-        levels: Sequence[tuple[Callable[[Claim], str], Weight]],
+        levels: Sequence[Level],
         weight: float,
     ) -> Branch:
         place = min((claim.since, claim.sweep) for claim in claims if claim.sweep in by_sweep)
@@ -255,10 +242,11 @@ def tree(
         branch = Branch(weight, sum(map(behind, claims)), rules.turn, place, seat)
         branch.granted = sum(granted.get(claim.sweep, 0.0) for claim in claims)
         if levels:
-            (name_of, weight_of), *inner = levels
+            (name_of, members_of), *inner = levels
+            members = members_of(rules)
             for name, group in grouped(claims, name_of).items():
                 if any(claim.sweep in by_sweep and by_sweep[claim.sweep].wants for claim in group):
-                    branch.add(grow(group, inner, weight_of(name, group, rules)))
+                    branch.add(grow(group, inner, _weight(members.get(name), group)))
         return branch
 
     return grow(accounts, _LEVELS, 1.0)

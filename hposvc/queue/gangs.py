@@ -88,30 +88,23 @@ class Search:
 
 
 def choose(counts: Mapping[str, int], ranks: int, placement: str) -> dict[str, int] | None:
-    """Return the ranks on each node, as Ray would place them; None: they do not fit.
+    """Return the ranks on each node, of a slot that no node holds alone; None: they do not fit.
 
     Args:
         counts: how many ranks have room on each node, the preferred nodes first.
     """
     if sum(counts.values()) < ranks:
         return None
+    places: Counter[str] = Counter()
     if placement == "spread":
-        places: Counter[str] = Counter()
         while places.total() < ranks:
             for node in counts:
                 if places.total() < ranks and places[node] < counts[node]:
                     places[node] += 1
         return dict(places)
-    whole = next((node for node, count in counts.items() if count >= ranks), None)
-    if whole is not None:
-        return {whole: ranks}
-    if placement == "strict_pack":
-        return None
-    places, left = Counter(), ranks
     for node in counts:
-        places[node] = min(left, counts[node])
-        left -= places[node]
-        if not left:
+        places[node] = min(ranks - places.total(), counts[node])
+        if places.total() == ranks:
             break
     return dict(places)
 
@@ -125,3 +118,11 @@ class Reserved:
     free: bool  # whether nobody holds these places now
     starts_at: float | None = None  # when they are expected to be free; None: unknown
     behind: list[str] = field(default_factory=list)  # sweeps that hold them
+
+
+def allowed(claim: Claim, nodes: Iterable[str]) -> Iterable[str]:
+    """Return those of the nodes on which a sweep's ranks may be."""
+    if claim.nodes is None:
+        return nodes
+    own = set(claim.nodes)
+    return [node for node in nodes if node in own]

@@ -70,8 +70,9 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
         )
     rows.sort(key=lambda row: (row["cluster"], row["queue"], row["user"], row["since"]))
     known = {row["sweep"] for row in rows}
-    for each in supervision.supervised(store):
-        waiting = None if each.sweep in known else find_waiting(store, each.sweep)
+    asked = supervision.supervised(store)
+    for each in asked:
+        waiting = None if each.sweep in known else find_waiting(store, each.sweep, asked)
         if waiting is not None:
             rows.append(
                 {

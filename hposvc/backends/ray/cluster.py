@@ -170,7 +170,8 @@ class RayCluster:
         """Return what a slot with the fewest ranks needs."""
         resources, alive = self.resources, _alive_nodes()
         suited = tuple(sorted(node["NodeID"] for node in suitable_nodes(resources, alive)))
-        nodes = None if len(suited) == len(alive) else suited
+        # A node that lacks a resource is known by its resources.
+        nodes = suited if resources.labels else None
         text = describe_needs(resources)
         return SlotNeeds(bundle(resources), resources.ranks, resources.placement, nodes, text)
 
@@ -217,7 +218,8 @@ class RayCluster:
             others_fit = bool(ids - self.avoided)
             return Turn(spared.with_workers(ranks) if self.avoided and others_fit else resources)
         taken = {node for ticket in ahead for node in ticket.nodes}
-        others = excluding_nodes(self._setting.spec.resources, self._excluded | taken)
+        kept = self._excluded | self.avoided
+        others = excluding_nodes(self._setting.spec.resources, kept | taken)
         free_others = [node["Resources"] for node in free if node["NodeID"] in ids - taken]
         fits = (
             count_slots(resources, free_others) > 0

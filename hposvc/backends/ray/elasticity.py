@@ -36,7 +36,9 @@ class ElasticWorkers:
             slots: the present slots.
         """
         fewest, most = self.cluster.resources.ranks, self.cluster.max_workers(wanted)
-        if most == fewest or time.monotonic() < self._narrow_until or self._waits_in_vain(slots):
+        alone = not self.cluster.crowded
+        narrow = time.monotonic() < self._narrow_until
+        if most == fewest or not alone or narrow or self._waits_in_vain(slots):
             self._ranks = fewest
         elif most <= self._ranks or self._has_room(most * wanted, slots):
             self._ranks = most
@@ -60,7 +62,7 @@ class ElasticWorkers:
 
         What is free while other sweeps wait is for them.
         """
-        if self.cluster.crowded or self.cluster.line.others():
+        if self.cluster.line.others():
             return False
         placed = sum(slot.resources.ranks for slot in slots if slot.state != "placing")
         return placed + self.cluster.count_free_ranks() >= ranks

@@ -97,9 +97,14 @@ class RayPool:
 
     def set_slot_limit(self, slots: int) -> int:
         self._limit = min(-(-slots // self._orders_per_slot), self._max_slots)
-        self._ranks = self._elastic.choose(self._limit, self._slots)
+        if self._limit:
+            self._ranks = self._elastic.choose(self._limit, self._slots)
         self._shrink()
         return self._ranks
+
+    @property
+    def answers(self) -> bool:
+        return self._cluster.answers
 
     def cluster(self) -> str:
         return self._cluster.id
@@ -117,9 +122,9 @@ class RayPool:
             if slot.nodes()
         ]
 
-    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
+    def apply_share(self, share: SlotShare, waiting: str) -> None:
         self._lost, self._queued = frozenset(share.lost), waiting
-        self._cluster.avoided, self._cluster.crowded = share.avoid, crowded
+        self._cluster.avoided, self._cluster.crowded = share.avoid, share.crowded
 
     def interrupt(self, order: int) -> None:
         slot = self._slot_of(order)
@@ -235,7 +240,7 @@ class RayPool:
             unfit = slot.name in self._lost or slot.resources.ranks != self._ranks
             if unfit and not slot.orders:
                 slot.close()
-        spare = len(self._open_slots()) - self._limit
+        spare = sum(slot.name not in self._lost for slot in self._open_slots()) - self._limit
         # Slots that are not up yet are closed first: they hold nothing worth keeping.
         idle = [slot for slot in self._open_slots() if not slot.orders]
         for slot in sorted(idle, key=lambda slot: slot.state == "ready")[: max(0, spare)]:
@@ -245,18 +250,22 @@ class RayPool:
     def _grow(self) -> None:
         """Start missing slots, a few at a time, when it is this sweep's turn."""
         placing = [slot for slot in self._slots if slot.state == "placing"]
-        if len(self._slots) >= self._limit and not placing:
+        present = sum(slot.name not in self._lost for slot in self._slots)
+        if present >= self._limit and not placing:
             self._leave_line()
             return
         resources = self._take_turn()
+        # An earlier sweep has come, which Ray would serve last, or other nodes are to be used.
+        outdated = [slot for slot in placing if slot.resources != resources]
+        for slot in outdated:
+            slot.close()
+        self._release_slots()
         if resources is None:
-            for slot in placing:  # an earlier sweep has come: Ray would serve it last
-                slot.close()
-            self._release_slots()
             return
+        present -= len(outdated)
         starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
-        while len(self._slots) < self._limit and starting < self._cluster.max_starting:
-            starting += 1
+        while present < self._limit and starting < self._cluster.max_starting:
+            present, starting = present + 1, starting + 1
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
             config = replace(self._config, world_size=self._ranks)
