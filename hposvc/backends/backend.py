@@ -209,12 +209,13 @@ class OnSharedCluster(Protocol):
     def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
         """Return the slots that hold resources, each with the numbers of its orders."""
 
-    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
+    def apply_share(self, share: SlotShare, crowded: bool, waiting: str, missing: int) -> None:
         """Follow the sweep's share.
 
         Args:
             crowded: whether other sweeps want more than they hold.
             waiting: what the sweep waits for, to be shown while it has no slot; empty: nothing.
+            missing: slots beyond the share for which new nodes are to be asked for.
         """
 
     def interrupt(self, order: int) -> None:

@@ -19,6 +19,7 @@ from hposvc.journal.waiting import SweepWait
 from hposvc.queue.claim import Account, Claim, Held
 from hposvc.queue.fair import size
 from hposvc.queue.gangs import Nodes, Room
+from hposvc.queue.quotas import Quotas
 from hposvc.queue.rules import Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares, total_of
 from hposvc.spec import SweepSpec
@@ -93,7 +94,9 @@ class Sharing:
         self.interrupted = self._victims(state, held)
         wait = None if self.share.wait is None else self._waiting(self.share.wait, now)
         crowded = any(other.wanted > len(other.held) for other in others)
-        self.backend.apply_share(self.share, crowded, "" if wait is None else wait.describe())
+        missing = self._missing(state, [mine, *others])
+        waiting = "" if wait is None else wait.describe()
+        self.backend.apply_share(self.share, crowded, waiting, missing)
         self._write(mine, now)
         return self.share.slots * at_once
 
@@ -212,6 +215,25 @@ class Sharing:
                 due = max(due, had)  # nobody else wants it
             account = account.charge(had * passed_s, due * passed_s)
         self._account, self._looked_at = account, now
+
+    def _missing(self, state: SweepState, all_claims: Sequence[Claim]) -> int:
+        """Return for how many slots new nodes are to be asked for.
+
+        These are the ones that the sweep's quotas permit beyond its share; with `auto`, which means
+        as many as there is room for, one while it has none.
+        """
+        mine, quotas = all_claims[0], Quotas(self.rules)
+        for claim in all_claims:
+            for held in claim.held:
+                quotas.take(claim, held.ranks)
+        most = len(mine.held)
+        while most < mine.wanted and not quotas.refusal(mine, mine.ranks):
+            quotas.take(mine, mine.ranks)
+            most += 1
+        missing = max(0, most - max(self.share.slots, len(mine.held)))
+        if state.spec.trials.parallel == "auto":
+            return 0 if self.share.slots or mine.held else min(1, missing)
+        return missing
 
     def _victims(
         self, state: SweepState, held: Sequence[tuple[Held, Sequence[int]]]

@@ -52,7 +52,11 @@ OF_A_SWEEP: Mapping[
     "slots_wanted": (GaugeMetricFamily, "Slots that the sweep could use now.", IN_QUEUE),
     "slots_held": (GaugeMetricFamily, "Slots that the sweep holds.", IN_QUEUE),
     "slots_allowed": (GaugeMetricFamily, "Slots that the sweep may hold by its share.", IN_QUEUE),
-    "due_gpus": (GaugeMetricFamily, "GPUs due to the sweep by its weight; CPUs, if none.", IN_QUEUE),
+    "due_gpus": (
+        GaugeMetricFamily,
+        "GPUs due to the sweep; CPUs, if there are none.",
+        IN_QUEUE,
+    ),
     "ahead_gpu_seconds": (
         GaugeMetricFamily,
         "GPU-seconds that the sweep had beyond its due; below 0: fewer.",

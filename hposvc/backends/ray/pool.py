@@ -117,8 +117,10 @@ class RayPool:
             if slot.nodes()
         ]
 
-    def apply_share(self, share: SlotShare, crowded: bool, waiting: str) -> None:
-        self._lost, self._queued = frozenset(share.lost), waiting
+    def apply_share(self, share: SlotShare, crowded: bool, waiting: str, missing: int) -> None:
+        asked = self._cluster.ask_for_nodes(missing) if self._cluster.answers else 0
+        nodes = f"; Ray's autoscaler is asked for room for {asked}" if asked else ""
+        self._lost, self._queued = frozenset(share.lost), f"{waiting}{nodes}"
         self._cluster.avoided, self._cluster.crowded = share.avoid, crowded
 
     def interrupt(self, order: int) -> None:
