@@ -53,6 +53,7 @@ class Setting:
     code: Mapping[str, str] = field(default_factory=dict)
     mailbox: "AgentMailbox | None" = None  # the exchange with agents; None: there is none
     journal: str = ""  # tells the sweeps of one journal from those of others
+    owner: str = ""  # who submitted the sweep, or runs it; empty: unknown
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 

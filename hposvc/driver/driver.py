@@ -255,6 +255,7 @@ class Driver:
             clock,
             mailbox=self._mailbox,
             journal=self.journal.store.name,
+            owner=self._query(self._user),
             say=self._say,
         )
         if self.delivered is not None:

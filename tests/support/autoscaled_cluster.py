@@ -29,7 +29,8 @@ LOOK = """
 import json, sys, ray
 ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 from ray.util.placement_group import placement_group_table
-groups = [group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED"]
+table = placement_group_table().values()
+groups = [group["name"] for group in table if group["state"] != "REMOVED"]
 nodes = [node["Alive"] for node in ray.nodes()]
 print(json.dumps([len(nodes), sum(nodes), groups]))
 """

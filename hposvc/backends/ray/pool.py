@@ -282,7 +282,8 @@ class RayPool:
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
         board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env
-        return Slot(name, config, resources, board, self._post, runtime_env)
+        owner = self._setting.owner
+        return Slot(name, config, resources, board, self._post, runtime_env, owner)
 
     def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:
         self._signals.put((slot, signal, payload))
