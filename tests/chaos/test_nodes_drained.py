@@ -45,7 +45,7 @@ SPEC: dict[str, Any] = {
     "resources": {"workers": 1, "cpus_per_worker": 1},
     "tracking": {"send_to": []},
 }
-DRAIN = """
+SOCKET = """
 import sys, ray
 ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 print(*(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == sys.argv[2]))
@@ -60,7 +60,7 @@ def test_a_sweep_outlives_nodes_that_announce_their_end(terminal: Terminal, tmp_
     desk = Terminal(terminal.home, project)
     up = desk.ask("cluster", "up", "--local", "3", "--cpus", "1")
     try:
-        desk.variables |= up["environment"]
+        desk.variables.update(up["environment"])
         run = desk.start("run", "spec.yaml", "--id", "spot", "--address", up["address"])
         for left in (2, 1):
             until(lambda left=left: len(held(desk)) > left, f"more slots; {run.stderr.read_text()}")
@@ -97,10 +97,10 @@ def held(desk: Terminal) -> list[dict[str, int]]:
 
 def process_of(desk: Terminal, up: dict[str, Any], node: str) -> int:
     """Return the process whose children are a node."""
-    socket = desk_python(desk, "-c", DRAIN, up["address"], node).strip().splitlines()[-1]
+    socket = desk_python(desk, "-c", SOCKET, up["address"], node).split()[-1]
     for started in up["started_nodes"]:
         children = psutil.Process(started["pid"]).children(recursive=True)
-        if any(socket in " ".join(child.cmdline()) for child in children):
+        if any(f"--raylet_socket_name={socket}" in child.cmdline() for child in children):
             return int(started["pid"])
     raise AssertionError(f"no process of node {node}")
 
@@ -116,6 +116,5 @@ def desk_python(desk: Terminal, *words: str) -> str:
     except subprocess.TimeoutExpired:
         command.process.kill()
         raise
-    said = command.stdout.read_text() + command.stderr.read_text()
-    assert code == 0, said
-    return said
+    assert code == 0, command.stderr.read_text()
+    return command.stdout.read_text()

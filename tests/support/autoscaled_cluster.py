@@ -53,7 +53,7 @@ class Autoscaled:
             timeout=300,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return done.stdout
 
     def look(self) -> tuple[int, int, list[str]]:
         """Return how many nodes there were, how many live, and the names of placement groups."""
