@@ -53,6 +53,7 @@ class Setting:
     code: Mapping[str, str] = field(default_factory=dict)
     mailbox: "AgentMailbox | None" = None  # the exchange with agents; None: there is none
     journal: str = ""  # tells the sweeps of one journal from those of others
+    owner: str = ""  # who submitted the sweep, or runs it; empty: unknown
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 
@@ -213,11 +214,12 @@ class OnSharedCluster(Protocol):
     def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
         """Return the slots that hold resources, each with the numbers of its orders."""
 
-    def apply_share(self, share: SlotShare, waiting: str) -> None:
+    def apply_share(self, share: SlotShare, waiting: str, missing: int) -> None:
         """Follow the sweep's share.
 
         Args:
             waiting: what the sweep waits for, to be shown while it has no slot; empty: nothing.
+            missing: slots beyond the share for which new nodes are to be asked for.
         """
 
     def interrupt(self, order: int) -> None:

@@ -256,6 +256,7 @@ class Driver:
             clock,
             mailbox=self._mailbox,
             journal=self._query(partial(journal_id, self.journal.store)),
+            owner=self._query(self._user),
             say=self._say,
         )
         if self.delivered is not None:

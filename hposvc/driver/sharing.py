@@ -23,7 +23,7 @@ from hposvc.queue.claim import IDLE, Account, Claim, Held
 from hposvc.queue.dealing import total_of
 from hposvc.queue.fair import size
 from hposvc.queue.gangs import Nodes, Room
-from hposvc.queue.quotas import quotas_of
+from hposvc.queue.quotas import Quotas, quotas_of
 from hposvc.queue.rules import Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
 from hposvc.spec import SweepSpec
@@ -122,7 +122,8 @@ class Sharing:
         self.interrupted = self._victims(state, held)
         self._tell(self.share.wait, now)
         told = "" if self._told is None else self._told.describe()
-        self.backend.apply_share(self.share, told)
+        missing = self._missing(state, [mine, *others])
+        self.backend.apply_share(self.share, told, missing)
         self._write(mine, state, now)
         pause_s = (time.monotonic() - began) / BUSY
         self._next_look = began + min(max(LOOK_S, pause_s), LONGEST_S)
@@ -264,6 +265,25 @@ class Sharing:
             if math.isfinite(had):  # a node of its slots has gone
                 account = account.charge(had * passed_s, due * passed_s)
         self._account, self._looked_at = account, now
+
+    def _missing(self, state: SweepState, all_claims: Sequence[Claim]) -> int:
+        """Return for how many slots new nodes are to be asked for.
+
+        These are the ones that the sweep's quotas permit beyond its share; with `auto`, which means
+        as many as there is room for, one while it has none.
+        """
+        mine, quotas = all_claims[0], Quotas(self.rules)
+        for claim in all_claims:
+            for held in claim.held:
+                quotas.take(claim, held.ranks)
+        most = len(mine.held)
+        while most < mine.wanted and not quotas.refusal(mine, mine.ranks):
+            quotas.take(mine, mine.ranks)
+            most += 1
+        missing = max(0, most - max(self.share.slots, len(mine.held)))
+        if state.spec.trials.parallel == "auto":
+            return 0 if self.share.slots or mine.held else min(1, missing)
+        return missing
 
     def _victims(
         self, state: SweepState, held: Sequence[tuple[Held, Sequence[int]]]

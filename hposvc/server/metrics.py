@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -30,6 +30,7 @@ from hposvc.server.service import Service
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.verbs.ls import ls_rows
+from hposvc.verbs.queue import queue_rows
 
 COUNTED_S = 10.0  # for which a count of all sweeps stands
 RECENT_S = 3600.0  # since a sweep was created or had a driver: it still has series of its own
@@ -37,6 +38,7 @@ MOST_RECENT = 100  # sweeps without a driver that have series of their own
 UNKNOWN = "other"  # the route of a request that no route takes
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 LABELS = ("sweep", "project", "owner")  # of the metrics of one sweep
+IN_QUEUE = ("queue", "user")  # further labels of a sweep that shares a cluster
 # Of each metric of one sweep: its kind, HELP text, and labels beside `LABELS`.
 OF_A_SWEEP: Mapping[
     str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, tuple[str, ...]]
@@ -47,6 +49,24 @@ OF_A_SWEEP: Mapping[
     "rank_seconds": (CounterMetricFamily, "Seconds that ranks were at work.", ()),
     "gpu_seconds": (CounterMetricFamily, "GPU-seconds: GPUs that ranks held, times seconds.", ()),
     "cost": (CounterMetricFamily, "Money spent, by the prices of the spec.", ("currency",)),
+    "slots_wanted": (GaugeMetricFamily, "Slots that the sweep could use now.", IN_QUEUE),
+    "slots_held": (GaugeMetricFamily, "Slots that the sweep holds.", IN_QUEUE),
+    "slots_allowed": (GaugeMetricFamily, "Slots that the sweep may hold by its share.", IN_QUEUE),
+    "due_gpus": (
+        GaugeMetricFamily,
+        "GPUs due to the sweep; CPUs, if there are none.",
+        IN_QUEUE,
+    ),
+    "ahead_gpu_seconds": (
+        GaugeMetricFamily,
+        "GPU-seconds that the sweep had beyond its due; below 0: fewer.",
+        IN_QUEUE,
+    ),
+    "slot_wait_seconds": (
+        GaugeMetricFamily,
+        "How long the sweep, which has no slot, has waited for one; 0: it does not wait.",
+        IN_QUEUE,
+    ),
 }
 
 
@@ -177,7 +197,9 @@ class _SweepCounter:
         listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
         states = {row["sweep"]: row["state"] for row in listed}
         shown = {*driven, *self._recent(rows, driven)}
-        owners = submissions.owners(service.sweeps.journal.store, shown)
+        store = service.sweeps.journal.store
+        owners = submissions.owners(store, shown)
+        queued = {each["sweep"]: each for each in queue_rows(store) if each["wanted"] is not None}
         for row in rows:
             if row.id not in states:  # deleted meanwhile
                 continue
@@ -188,7 +210,7 @@ class _SweepCounter:
                 with suppress(Unreadable), service.folded.open(row) as sweep:
                     state = sweep.look()
                     running = len(state.running()) if row.id in driven else 0
-                    samples = list(_samples(state, driver))
+                    samples = [*_samples(state, driver), *_queue_samples(queued.get(row.id))]
                     counted = _Counted(row, states[row.id], running, labels, samples)
             yield counted
 
@@ -217,6 +239,26 @@ def _samples(
     yield "gpu_seconds", (), state.gpu_hours * 3600
     if state.money is not None:
         yield "cost", (state.spec.price.currency,), state.money
+
+
+def _queue_samples(
+    row: Mapping[str, Any] | None,
+) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Yield name, further labels and value of the metrics of one sweep in the queue.
+
+    Args:
+        row: of `queue_rows`; None: the sweep shares no cluster now.
+    """
+    if row is None:
+        return
+    labels, waiting = (row["queue"], row["user"]), row["waiting"]
+    yield "slots_wanted", labels, row["wanted"]
+    yield "slots_held", labels, row["held"]
+    yield "slots_allowed", labels, row["slots"]
+    yield "due_gpus", labels, row["due"]
+    yield "ahead_gpu_seconds", labels, row["ahead_s"]
+    waited_s = 0.0 if waiting is None else time.time() - waiting["since"]
+    yield "slot_wait_seconds", labels, max(0.0, waited_s)
 
 
 def _of_each_sweep(sweeps: Sequence[_Counted]) -> Iterator[Metric]:

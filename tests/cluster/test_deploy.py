@@ -320,6 +320,7 @@ def on_server(tmp_path_factory):
     sweeps = recorded_home.fill(home)
     with sweeps.journal.store.writing() as connection:
         supervision.ask(connection, "queued")
+    recorded_home.join_queue(sweeps, "cut-off", held=1, waits_since=None)
     with served.client(home) as client:
         client.get("/healthz")
         families = list(text_string_to_metric_families(client.get("/metrics").text))

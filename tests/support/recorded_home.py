@@ -1,6 +1,8 @@
 """A home with sweeps in several states, as a server finds it."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ from sqlalchemy import insert
 
 from hposvc import api
 from hposvc.events import Attached, Ordered, Proposed, Reported, from_json
-from hposvc.journal import compression
+from hposvc.journal import claims, compression
 from hposvc.journal.database import EVENTS
 from hposvc.journal.journal import SweepRow
+from hposvc.journal.lease import Lease
+from hposvc.journal.waiting import SweepWait
+from hposvc.queue.claim import Account, Claim, Held
 from trainables.order import Order
 
 RECORDED = Path(__file__).parents[1] / "hposvc" / "contracts" / "recorded"
@@ -32,6 +37,23 @@ def fill(home: Path) -> api.Sweeps:
     api.create(sweeps, make_spec(project="other"), "queued")
     unreadable(sweeps, "later")
     return sweeps
+
+
+def join_queue(sweeps: api.Sweeps, sweep: str, held: int, waits_since: float | None) -> None:
+    """Give a sweep a driver that shares a cluster, as its claim in the journal says.
+
+    Args:
+        held: slots of two that it wants.
+        waits_since: of its wait for its first slot; None: it has all that it is due.
+    """
+    lease = Lease(sweeps.journal.store, sweep)
+    lease.acquire()
+    slots = tuple(Held(f"{sweep}/slot-{number}", {"node": 1}) for number in range(held))
+    claim = Claim(sweep, "vision", "ann", "default", 1.0, 2, {"GPU": 1.0}, held=slots)
+    claim = replace(claim, account=Account(used=50.0, due=80.0, at=time.time()))
+    wait = None if waits_since is None else SweepWait("1 GPU", waits_since).data()
+    share = {"due": 1.5, "slots": 1, "wait": wait}
+    claims.write(lease, "a-cluster", claim.data(), share)
 
 
 def replay(sweeps: api.Sweeps, recorded: str, sweep: str) -> None:

@@ -63,9 +63,13 @@ GO, STOP, LEAVE, OVER, LOST = "go", "stop", "leave", "over", "lost"
 class Rank:
     """A process of a slot; it carries out one order after the other."""
 
-    def __init__(self, rank: int, config: SlotConfig) -> None:
-        self._rank, self._config = rank, config
+    def __init__(self, rank: int, config: SlotConfig, shown_as: str = "") -> None:
+        self._rank, self._config, self._shown_as = rank, config, shown_as
         sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
+
+    def __repr__(self) -> str:
+        """Return what Ray's dashboard shows of the actor; Ray asks once, when it is created."""
+        return self._shown_as
 
     def serve(self, call: Call) -> None:
         """Carry out the coordinator's orders until it is gone."""

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import ray
 from ray._private.state import available_resources_per_node  # no public name (Ray 2.60)
+from ray._private.state import state as cluster_state
 
 from cluster import quarantine
 from cluster.launch import NAMESPACE, Connection, Unreachable, connect, find_others, running
 from hposvc.backends.backend import Setting, SlotNeeds
+from hposvc.backends.ray.autoscaling import NewNodes, may_grow, starts_nodes
 from hposvc.backends.ray.placement import (
     NODE,
     bundle,
@@ -37,6 +39,7 @@ log = logging.getLogger("hposvc")
 FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the driver gives up
 HEAD = "node:__internal_head__"  # Ray's mark among the resources of a cluster's head
 GONE_S = 20.0  # seconds for killed ranks to be gone
+ANSWER_S = 30.0  # for an autoscaler to begin with a node: it looks every five seconds
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class RayCluster:
         self._board: Switchboard | None = None
         self._full_logged = False  # whether it was logged that no node has room for a slot
         self._excluded: set[str] = set()  # ids of nodes that no slot may use
+        self._new_nodes = NewNodes(setting.sweep)
+        self._grows = False  # whether an autoscaler may add nodes
         self.avoided: frozenset[str] = frozenset()  # ids of nodes that others' shares need whole
         self.crowded = False  # whether other sweeps want more than they hold
         # Of the sweeps that start a Ray together, the first is the one that began first.
@@ -77,11 +82,8 @@ class RayCluster:
         for note in notes(setting):
             log.warning("%s: %s", setting.sweep, note)
         try:
-            self.exclude(*self._held_nodes())
-            cores = int(ray.cluster_resources().get("CPU", 1))
-            # A starting process is busy importing: with two for each core, all would take twice
-            # as long, while the first slot could have been at work long before.
-            self.max_starting = max(1, cores // setting.spec.resources.ranks)
+            self._grows = setting.address is not None and may_grow()
+            self._find_room()
             self._await_earlier_ranks()
             check_shared(setting)
             # Ray on this machine has no other node, so only local processes need to call here.
@@ -118,7 +120,8 @@ class RayCluster:
         return self._connection is None or self._connection.answers
 
     def log_room_changes(self) -> None:
-        """Log when no live node has room for a slot any more, and when a node has room again."""
+        """Count the room for slots, and log when no node has any, and when one has room again."""
+        self._count_room()
         nodes = suitable_nodes(self.resources, _alive_nodes())
         if count_slots(self.resources, [node["Resources"] for node in nodes]) > 0:
             if self._full_logged:
@@ -143,14 +146,30 @@ class RayCluster:
         if self._board is not None:
             self._board.close()
         if self._connection is not None:
+            if self._connection.answers:
+                self.ask_for_nodes(0)
             self._connection.close()
             self._connection = None
 
     def slots(self, parallel: int | Literal["auto"]) -> int:
-        """Return how many slots `parallel` trials need, as far as they fit into the cluster."""
+        """Return how many slots `parallel` trials need, as far as they fit into the cluster.
+
+        A cluster that an autoscaler enlarges has room for all, except with `auto`.
+        """
         if parallel == "auto":
             return self.fitting
-        return min(self.fitting, -(-parallel // self._setting.spec.training.trials_per_process))
+        needed = -(-parallel // self._setting.spec.training.trials_per_process)
+        return needed if self._grows else min(self.fitting, needed)
+
+    def ask_for_nodes(self, slots: int) -> int:
+        """Ask the autoscaler, if there may be one, for nodes for so many slots more.
+
+        Returns:
+            For how many it is asked now.
+        """
+        if (slots and self._grows) or self._new_nodes:
+            self._new_nodes.ask(self.resources, slots)
+        return len(self._new_nodes)
 
     @property
     def id(self) -> str:
@@ -248,14 +267,51 @@ class RayCluster:
         """
         excluded = self._excluded | set(nodes)
         resources = excluding_nodes(self._setting.spec.resources, excluded)
-        amounts = labelled_resources(resources, _alive_nodes())
-        self.fitting = require_fitting(resources, amounts)  # slots that the cluster has room for
+        require_fitting(resources, labelled_resources(resources, _alive_nodes()))
+        self._set_excluded(excluded)
+
+    def _set_excluded(self, excluded: set[str]) -> None:
+        self._excluded = excluded
+        # Of a slot, on the nodes that it may use.
+        self.resources = excluding_nodes(self._setting.spec.resources, excluded)
+        self._count_room()
+
+    def _count_room(self) -> None:
+        """Count the slots that the live nodes have room for; where there is none, one may come."""
+        alive, resources = _alive_nodes(), self.resources
+        amounts = [node["Resources"] for node in suitable_nodes(resources, alive)]
+        self.fitting = max(1, count_slots(resources, amounts))
         self._fitting_by_ranks = {  # by each number of ranks that a trial may have
             ranks: count_slots(resources.with_workers(ranks), amounts)
             for ranks in resources.allowed_workers
         }
-        self.resources = resources  # of a slot, on the nodes that it may use
-        self._excluded = excluded
+        # A starting process is busy importing: with two for each core, all would take twice
+        # as long, while the first slot could have been at work long before.
+        cores = sum(int(node["Resources"].get("CPU", 0)) for node in alive)
+        self.max_starting = max(1, cores // self._setting.spec.resources.ranks)
+
+    def _find_room(self) -> None:
+        """Check that nodes have room for a slot, or that the autoscaler begins to start one.
+
+        Raises:
+            OutOfReach: neither.
+        """
+        held = self._held_nodes()
+        try:
+            self.exclude(*held)
+            return
+        except OutOfReach:
+            if not self._grows:
+                raise
+        self._set_excluded({*held})
+        self._setting.say("asking Ray's autoscaler for a node")
+        deadline = time.monotonic() + ANSWER_S
+        while not starts_nodes():
+            self.ask_for_nodes(1)
+            time.sleep(0.5)
+            if time.monotonic() > deadline or suitable_nodes(self.resources, _alive_nodes()):
+                self.exclude(*held)
+                return
 
     def candidate_nodes(self) -> list[Mapping[str, Any]]:
         """Return the nodes that slots may use, as `ray.nodes` gives them.
@@ -331,7 +387,9 @@ def _list_actors() -> list[str]:
 
 
 def _alive_nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
+    """Return the live nodes but those that Ray drains: it places nothing on them any more."""
+    going = cluster_state.get_draining_nodes()
+    return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in going]
 
 
 def _free_nodes() -> list[Mapping[str, Any]]:

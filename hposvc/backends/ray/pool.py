@@ -122,8 +122,10 @@ class RayPool:
             if slot.nodes()
         ]
 
-    def apply_share(self, share: SlotShare, waiting: str) -> None:
-        self._lost, self._queued = frozenset(share.lost), waiting
+    def apply_share(self, share: SlotShare, waiting: str, missing: int) -> None:
+        asked = self._cluster.ask_for_nodes(missing)
+        nodes = f"; Ray's autoscaler is asked for room for {asked}" if asked else ""
+        self._lost, self._queued = frozenset(share.lost), f"{waiting}{nodes}"
         self._cluster.avoided, self._cluster.crowded = share.avoid, share.crowded
 
     def interrupt(self, order: int) -> None:
@@ -289,7 +291,8 @@ class RayPool:
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
         board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env
-        return Slot(name, config, resources, board, self._post, runtime_env)
+        owner = self._setting.owner
+        return Slot(name, config, resources, board, self._post, runtime_env, owner)
 
     def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:
         self._signals.put((slot, signal, payload))

@@ -54,6 +54,7 @@ class Slot:
     switchboard: Switchboard
     post: Post
     runtime_env: Mapping[str, object] = field(default_factory=dict)  # of the ranks, from Ray
+    owner: str = ""  # of the sweep; empty: unknown
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     orders: dict[int, Order] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)  # orders that have sent a report
@@ -106,7 +107,7 @@ class Slot:
                     max_restarts=0,
                     **options,
                 )
-                .remote(rank, self.config)
+                .remote(rank, self.config, f"{name} of {self.owner}" if self.owner else name)
             )
             self._ranks.append(actor)
             self.present += 1

@@ -29,6 +29,7 @@ class OneNode:
     share: SlotShare = field(default_factory=SlotShare)
     waiting: str = ""
     answers: bool = True
+    missing: int = 0  # slots for which nodes are asked for
 
     def cluster(self):
         return "c"
@@ -42,8 +43,8 @@ class OneNode:
     def held(self):
         return [(Held(name, {"n1": 1}), orders) for name, orders in self.slots.items()]
 
-    def apply_share(self, share, waiting):
-        self.share, self.waiting = share, waiting
+    def apply_share(self, share, waiting, missing):
+        self.share, self.waiting, self.missing = share, waiting, missing
 
     def interrupt(self, order):
         raise AssertionError("the driver's loop does that")

@@ -1,6 +1,7 @@
 """Health of the server, and its metrics."""
 
 import threading
+import time
 from importlib.metadata import version
 
 import guarded
@@ -154,6 +155,25 @@ def test_a_sweep_has_series_of_its_own(tmp_path, server):
     assert of_sweep("trials", "cut-off", "INTERRUPTED") == 0
     # Created in 2023, and without a driver since.
     assert not any("longer" in labels for labels in seen)
+
+
+def test_a_sweep_that_shares_a_cluster_has_series_of_its_place_in_the_queue(tmp_path, server):
+    sweeps = recorded_home.fill(tmp_path)
+    recorded_home.join_queue(sweeps, "cut-off", held=1, waits_since=None)
+    recorded_home.join_queue(sweeps, "queued", held=0, waits_since=time.time() - 1000)
+    seen = samples(server)
+
+    def of_sweep(name, sweep, project):
+        labels = (sweep, "", project, "vision", "ann")
+        return seen[(f"hposvc_sweep_{name}", *sorted(labels))]
+
+    names = ("slots_wanted", "slots_held", "slots_allowed", "due_gpus", "slot_wait_seconds")
+    assert [of_sweep(name, "cut-off", "default") for name in names] == [2, 1, 1, 1.5, 0]
+    assert [of_sweep(name, "queued", "other") for name in names[:2]] == [2, 0]
+    assert 1000 <= of_sweep("slot_wait_seconds", "queued", "other") < 1100
+    assert of_sweep("ahead_gpu_seconds", "cut-off", "default") == pytest.approx(-30, abs=0.1)
+    # It ended before, so it is in no queue.
+    assert not any("slots" in name and "ended" in labels for name, *labels in seen)
 
 
 def test_a_sweep_keeps_its_series_for_a_while_after_its_driver(tmp_path, server, monkeypatch):
