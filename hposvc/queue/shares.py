@@ -157,7 +157,12 @@ class Table:
         return Seat(claim, held, [sizes[each.ranks] for each in held], sizes[claim.ranks])
 
     def _by_victims(self, live: Sequence[Claim]) -> list[str]:
-        """Return the nodes, those first whose slots are the first to be given back."""
+        """Return the nodes, those first whose slots are the first to be given back.
+
+        Of nodes with slots of equal priority the emptiest comes first. A node that is being
+        cleared for a gang becomes emptier, so at the next look it is the same node again; looks
+        that chose another one would keep the room of both.
+        """
         first: dict[str, tuple[float, float, float]] = {}
         for claim in live:
             if not claim.preemptible:
@@ -171,8 +176,13 @@ class Table:
                 for node in held.nodes:
                     key = (claim.priority, -ahead, at)
                     first[node] = min(key, first.get(node, key))
-        last = (math.inf, math.inf, math.inf)
-        return sorted(self.nodes, key=lambda node: first.get(node, last))
+        unit = "GPU" if self.total.get("GPU") else "CPU"
+
+        def rank(node: str) -> tuple[float, ...]:
+            priority, *others = first.get(node, (-math.inf, 0.0, 0.0))
+            return priority, -self.idle.nodes[node].get(unit, 0.0), *others
+
+        return sorted(self.nodes, key=rank)
 
 
 def shares(claims: Sequence[Claim], nodes: Nodes, rules: Rules, now: float) -> dict[str, SlotShare]:
