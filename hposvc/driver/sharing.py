@@ -141,7 +141,6 @@ class Sharing:
             times = [self._free_at(state, trial, pace, now) for trial in trials]
             at = max((at for at in times if at is not None), default=now)
             slots.append(replace(each, free_at=None if None in times else at))
-        rung = state.spec.first_step if state.spec.stops_early else state.spec.last_step
         return Claim(
             sweep=self.lease.sweep,
             queue=queue.name,
@@ -157,9 +156,26 @@ class Sharing:
             weight=queue.weight,
             preemptible=queue.preemptible,
             held=tuple(slots),
-            order_s=None if pace is None or rung is None else pace * rung,
+            order_s=self._order_s(state, pace),
             account=self._account,
         )
+
+    def _order_s(self, state: SweepState, pace: float | None) -> float | None:
+        """Return how long a new order keeps its slot, until it can be given back; None: unknown.
+
+        Never less than it may take: slots that stayed longer than they said, in room that is kept
+        for a gang, would put off its start again and again.
+        """
+        spec = state.spec
+        rung = spec.first_step if spec.stops_early else spec.last_step
+        if pace is None or rung is None:
+            return None
+        again = [trial for name in state.trials.waiting if (trial := state.trials[name]).step]
+        if not again:
+            return pace * rung
+        # Later rungs are further apart, but a slot that is lost is given back at a step.
+        saved = all(saves_each_step(state, trial) for trial in again)
+        return max(pace * rung, self.rules.turn) if saved else None
 
     def _free_at(
         self, state: SweepState, trial: TrialState, pace: float | None, now: float
