@@ -1,4 +1,4 @@
-"""Who gets the slots of a simulated cluster: ours, first come first served, and a policy like Kueue's.
+"""Who gets the slots of a simulated cluster: our shares, first come first served, Kueue's rules.
 
 Kueue is modelled after its documentation (kueue.sigs.k8s.io/docs/concepts: cluster_queue,
 workload, fair_sharing, preemption): a workload is admitted with all of its pods or not at all;
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cluster_model import SAVE_S, Cluster, Live, Slot
-from cluster_sweeps import ON_A_NODE
+from cluster_sweeps import ON_A_NODE, START_S
 
 from hposvc.queue.claim import Account, Claim, Held
 from hposvc.queue.gangs import Nodes
@@ -52,9 +52,9 @@ class Ours:
         claims = [self._claim(live, cluster.now) for live in cluster.live.values()]
         for live in cluster.ended[len(self._gone) :]:
             self._gone[live.sweep.name] = self._claim(live, cluster.now)
-        began = time.perf_counter()
+        began = time.process_time()
         self.shares = shares([*claims, *self._gone.values()], self._nodes, self.rules, cluster.now)
-        self.seconds.append(time.perf_counter() - began)
+        self.seconds.append(time.process_time() - began)
         self.slots.append(sum(len(claim.held) for claim in claims))
         for live in [*cluster.live.values()]:
             self._give_back(cluster, live, self.shares[live.sweep.name])
@@ -78,21 +78,19 @@ class Ours:
                     cluster.give_back_early(live, slot, slot.step_at(cluster.now))
 
     def _saves(self, live: Live, slot: Slot) -> bool:
-        """Whether an order that ends at any step goes on from there; the first has no checkpoint."""
+        """Whether an order that ends at a step goes on from there: not before its first rung."""
         assert slot.order is not None
         return live.sweep.saves_each_step and slot.order.rung > 0
 
     def _charge(self, cluster: Cluster) -> None:
         """Add what sweeps had, and what was due to them, since the last look."""
         passed_s = 0.0 if self._looked_at is None else cluster.now - self._looked_at
-        short = [each.sweep.name for each in cluster.live.values() if each.wanted > len(each.slots)]
         for name, live in cluster.live.items():
             account = self._accounts.get(name, Account(at=cluster.now))
             account = account.at_time(cluster.now, self.rules.half_life)
             had = float(len(live.slots) * live.sweep.ranks)
-            due = self.shares[name].due if name in self.shares else 0.0
-            if not short or short == [name]:
-                due = max(due, had)  # nobody else wants it
+            share = self.shares.get(name, SlotShare())
+            due = share.due if share.contested else max(share.due, had)
             self._accounts[name] = account.charge(had * passed_s, due * passed_s)
         self._looked_at = cluster.now
 
@@ -114,9 +112,17 @@ class Ours:
                 Held(slot.name, slot.nodes, self._free_at(live, slot, now))
                 for slot in live.slots.values()
             ),
-            order_s=live.step_s,  # the first rung is at step 1
+            order_s=self._order_s(live),
             account=self._accounts.get(sweep.name, Account(at=now)),
         )
+
+    def _order_s(self, live: Live) -> float | None:
+        if live.step_s is None:
+            return None
+        first_rung_s = START_S + live.step_s  # the first rung is at step 1
+        if not live.suspended:
+            return first_rung_s
+        return max(first_rung_s, self.rules.turn) if live.sweep.saves_each_step else None
 
     def _free_at(self, live: Live, slot: Slot, now: float) -> float | None:
         order = slot.order
@@ -187,7 +193,10 @@ class Kueue:
 
     def _victims(self, cluster: Cluster, head: Live) -> list[Live] | None:
         """Return the sweeps to evict for another; None: it has to wait."""
-        asks = _asks(head)
+        asks, user = _asks(head), head.sweep.user
+        most = max((self._share(other) for other in self._used if other != user), default=0.0)
+        if most <= self._share(user, asks) and not self._lower(cluster, head):
+            return None  # both strategies refuse all
         for allows in (self._less_than_final, self._less_than_initial):
             victims: list[Live] = []
             used = dict(self._used)
@@ -213,14 +222,7 @@ class Kueue:
 
     def _candidates(self, cluster: Cluster, head: Live) -> Iterator[Live]:
         """Yield sweeps, from the queue with the highest share at each moment."""
-        own = [
-            live
-            for live in cluster.live.values()
-            if live.slots
-            and live.sweep.user == head.sweep.user
-            and live.sweep.priority < head.sweep.priority
-        ]
-        yield from sorted(own, key=_victims_first)
+        yield from sorted(self._lower(cluster, head), key=_victims_first)
         queues: dict[str, list[Live]] = {}
         for live in cluster.live.values():
             if live.slots and live.sweep.user != head.sweep.user:
@@ -232,6 +234,16 @@ class Kueue:
             yield queues[user].pop()
             if not queues[user]:
                 del queues[user]
+
+    def _lower(self, cluster: Cluster, head: Live) -> list[Live]:
+        """Return the sweeps of the same queue with a lower priority."""
+        return [
+            live
+            for live in cluster.live.values()
+            if live.slots
+            and live.sweep.user == head.sweep.user
+            and live.sweep.priority < head.sweep.priority
+        ]
 
     def _less_than_final(self, head: Live, victim: Live, asks: int) -> bool:
         if victim.sweep.user == head.sweep.user:

@@ -92,7 +92,7 @@ def _draw_sweep(
         int(rng.choice([*PRIORITIES], p=[*PRIORITIES.values()])),
         arrives_at,
         ranks,
-        max(1, min(number // 2, gpus // (4 * ranks))),
+        max(1, min(number // 8, gpus // (4 * ranks))),
         bool(rng.random() < SAVES_EACH_STEP),
         tuple(
             Trial(float(pace), RUNGS[:end]) for pace, end in zip(paces, ends.tolist(), strict=True)

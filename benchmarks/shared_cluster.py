@@ -78,7 +78,7 @@ class Record:
         self.fitting_gpu_s += fits * cluster.room.idle * self.look_s
 
     def deviation(self) -> float:
-        """Return how far users are from their entitlements in crowded hours, as a share of these."""
+        """Return how far users are from what is due to them in crowded hours, as a share of it."""
         pairs = [*zip(self.had_U, self.due_U, self.crowded, strict=True)]
         apart = sum(np.abs(had - due).sum() for had, due, crowded in pairs if crowded)
         total = sum(due.sum() for _, due, crowded in pairs if crowded)
@@ -139,9 +139,7 @@ def simulate(name: str, size: Size, sweeps: Sequence[Sweep]) -> Outcome:
 
 def draw(size: Size) -> list[Sweep]:
     """Return the sweeps of a simulation."""
-    return draw_sweeps(
-        size.sweeps, size.gpus, size.users, size.window_s, size.load, seed=size.seed
-    )
+    return draw_sweeps(size.sweeps, size.gpus, size.users, size.window_s, size.load, seed=size.seed)
 
 
 def waiting_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:

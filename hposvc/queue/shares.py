@@ -40,7 +40,7 @@ class SlotShare:
     interrupted: tuple[str, ...] = ()  # of these, those that are not to wait for a rung
     avoid: frozenset[str] = frozenset()  # nodes that are kept for larger slots of others
     crowded: bool = False  # whether some other sweep waits that could have slots
-    contested: bool = False  # whether one of these could use what this sweep holds
+    contested: bool = False  # whether one of these could use what this sweep has
     wait: Shortage | None = None  # None: it has all that it wants, or gets a slot now
 
 
@@ -89,7 +89,7 @@ class Answers:
         self._waiters = [
             claim
             for claim in claims
-            if self._slots(claim) < claim.wanted
+            if self._late(claim)
             and claim.sweep not in table.refused
             and self._fits_into(table.nodes, claim)
         ]
@@ -98,7 +98,6 @@ class Answers:
         """Return the share of a sweep."""
         table, own = self.table, self.table.reserved[claim.sweep]
         slots, lost = self._slots(claim), [held.slot for held in self._lost[claim.sweep]]
-        late = slots < claim.wanted or any(not each.free for each in own)
         starts = any(each.free for each in own)  # a slot that nobody else holds
         others = [other for other in self._waiters if other.sweep != claim.sweep]
         held_outside = (
@@ -114,12 +113,19 @@ class Answers:
             avoid=frozenset(kept_for_others if own and claim.sweep not in self._extra else ()),
             crowded=bool(others),
             contested=any(self._could_use(other, claim) for other in others),
-            wait=self._wait(claim) if late and not starts and not held_outside else None,
+            wait=self._wait(claim)
+            if self._late(claim) and not starts and not held_outside
+            else None,
         )
 
     def _slots(self, claim: Claim) -> int:
         kept, reserved = self.table.kept[claim.sweep], self.table.reserved[claim.sweep]
         return len(kept) + len(reserved) + self._extra.get(claim.sweep, 0)
+
+    def _late(self, claim: Claim) -> bool:
+        """Whether a sweep wants more than it can have now."""
+        waits = any(not each.free for each in self.table.reserved[claim.sweep])
+        return waits or self._slots(claim) < claim.wanted
 
     def _forecast(self) -> None:
         """Find out which sweeps hold the places of each slot that waits, and until when."""
@@ -187,13 +193,14 @@ class Answers:
         return self._fits[key]
 
     def _could_use(self, other: Claim, claim: Claim) -> bool:
-        """Whether a sweep that waits lacks, on a node, something that this sweep holds there."""
+        """Whether a sweep that waits lacks, on a node, something that this sweep has there."""
         common = [name for name, amount in other.needs.items() if amount and claim.needs.get(name)]
-        free = self.table.idle.nodes
+        waits = [each for each in self.table.reserved[other.sweep] if not each.free]
+        places, left = _nodes(waits), self.table.left.nodes
+        own = _nodes(self.table.reserved[claim.sweep]).union(*(held.nodes for held in claim.held))
         return any(
-            free.get(node, {}).get(name, 0.0) < other.needs[name]
-            for held in claim.held
-            for node in allowed(other, held.nodes)
+            node in places or left.get(node, {}).get(name, 0.0) < other.needs[name] * other.ranks
+            for node in allowed(other, own)
             for name in common
         )
 

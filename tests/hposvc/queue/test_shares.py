@@ -311,6 +311,20 @@ def test_kept_places_are_used_by_orders_that_end_in_time() -> None:
     assert (answer["short"].slots, answer["long"].slots) == (2, 0)
 
 
+def test_the_node_that_is_being_cleared_for_a_gang_stays_the_same() -> None:
+    """The one of whoever was furthest ahead was chosen anew at each look, and both stood idle."""
+    nodes = {"n1": {"GPU": 8.0}, "n2": {"GPU": 8.0}}
+    gang = claim("gang", 1, ranks=8, account=Account(due=1e5, at=NOW))
+    for ahead, behind in (("a", "b"), ("b", "a")):
+        used = {ahead: Account(used=1e3, at=NOW), behind: Account()}
+        pair = [
+            claim("a", 16, held=8, node="n1", account=used["a"]),
+            claim("b", 16, held=5, node="n2", account=used["b"]),
+        ]
+        answer = shares([gang, *pair], nodes, RULES, NOW)
+        assert len(answer["b"].lost) == 5
+
+
 def test_a_slot_in_kept_places_works_until_its_order_ends_and_no_longer() -> None:
     """Else a slot is started and closed again at every look."""
     gang = claim("gang", 1, ranks=4, account=Account(due=1e4, at=NOW), since=0.0)
