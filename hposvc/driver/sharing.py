@@ -58,6 +58,7 @@ class Sharing:
     lost: frozenset[int] = frozenset()  # orders whose slots are to be given back
     interrupted: frozenset[int] = frozenset()  # of these, those that are not to wait for a rung
     _cluster: str = ""
+    _unread: set[str] = field(default_factory=set)  # sweeps whose claims can't be read
     _next_look: float = 0.0  # monotonic seconds
     _looked_at: float | None = None  # in seconds of the epoch; None: not yet
     _written: dict[str, Any] | None = None  # the claim; None: not yet
@@ -83,7 +84,7 @@ class Sharing:
         self._cluster = self.backend.cluster()
         claims.drop_before(store, now - KEPT * self.rules.half_life)
         mine = [row for row in claims.read(store) if row.sweep == self.lease.sweep]
-        for row, before in ((row, before) for row in mine if (before := _read(row)) is not None):
+        for row, before in ((row, before) for row in mine if (before := Claim.read(row.claim))):
             self._account = before.account.at_time(now, self.rules.half_life)
             if before.wanted:
                 away_s = min(max(0.0, now - row.written), AWAY_S)
@@ -105,11 +106,12 @@ class Sharing:
         held = self.backend.held()
         mine = self._make_claim(state, wanted, held, now)
         rows = claims.read(self.lease.store, self._cluster)
-        others = [
-            claim
-            for row in rows
-            if row.sweep != self.lease.sweep and (claim := _present(row)) is not None
-        ]
+        claims_of = {row.sweep: _present(row) for row in rows if row.sweep != self.lease.sweep}
+        others = [claim for claim in claims_of.values() if claim is not None]
+        for sweep in claims_of.keys() - self._unread:
+            if claims_of[sweep] is None:
+                self._unread.add(sweep)
+                log.warning("%s: its claim is of another version, and counts as none", sweep)
         nodes = self._nodes([mine, *others])
         self._charge(mine, nodes, now)
         mine = replace(mine, account=self._account)
@@ -335,18 +337,9 @@ class Sharing:
         self._written, self._written_at, self._lasting = claim, now, lasting
 
 
-def _read(row: ClaimRow) -> Claim | None:
-    """Return a row's claim as it was written; None: another version wrote it."""
-    try:
-        return Claim.of(row.claim)
-    except (KeyError, TypeError, ValueError) as error:
-        log.warning("%s: its claim can't be read, and counts as none: %r", row.sweep, error)
-        return None
-
-
 def _present(row: ClaimRow) -> Claim | None:
     """Return a row's claim; a sweep without a driver holds and wants nothing."""
-    claim = _read(row)
+    claim = Claim.read(row.claim)
     return claim if claim is None or row.live else replace(claim, wanted=0, held=())
 
 

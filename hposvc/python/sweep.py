@@ -78,6 +78,7 @@ class Sweep:
         limits: Sequence[str] | None = None,
         initial: Sequence[Mapping[str, object]] | None = None,
         warm_start: Section | str = None,
+        queue: Section = None,
         engine: Section | Engine | str = None,
         training: Section | Training = None,
         budget: Section = None,

@@ -81,6 +81,14 @@ class Claim:
         return asdict(self)
 
     @classmethod
+    def read(cls, data: Mapping[str, Any]) -> "Claim | None":
+        """Return the claim that `data` wrote; None: a version that this one can't read wrote it."""
+        try:
+            return cls.of(data)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Claim":
         """Return the claim that `data` wrote; what a later version added is left out."""
         known = _known(cls, data)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from hposvc.errors import SpecError
 from hposvc.journal import claims, supervision
 from hposvc.journal.database import Store
 from hposvc.journal.waiting import SweepWait, find_waiting, waiting_for_slot
@@ -46,11 +47,16 @@ def queue(place: Place) -> list[dict[str, Any]]:
 
 def queue_rows(store: Store) -> list[dict[str, Any]]:
     """Return the rows of the queue from the journal."""
-    rules, now = Rules.of(claims.read_rules(store)), time.time()
-    at_work = [row for row in claims.read(store) if row.live and row.claim["wanted"]]
-    rows = []
-    for row in at_work:
-        claim, waiting = Claim.of(row.claim), waiting_for_slot(row)
+    try:
+        rules = Rules.of(claims.read_rules(store))
+    except SpecError:  # of a server of another version
+        rules = Rules()
+    now, rows = time.time(), []
+    for row in claims.read(store):
+        claim = Claim.read(row.claim) if row.live else None
+        if claim is None or not claim.wanted:
+            continue
+        waiting = waiting_for_slot(row)
         account = claim.account.at_time(now, rules.half_life)
         rows.append(
             {
@@ -59,10 +65,10 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
                 **{name: getattr(claim, name) for name in ("queue", "user", "priority", "weight")},
                 "wanted": claim.wanted,
                 "held": len(claim.held),
-                "slots": row.share["slots"],
-                "due": row.share["due"],
-                "money": row.share["money"],
-                "currency": row.share["currency"],
+                "slots": row.share.get("slots"),
+                "due": row.share.get("due"),
+                "money": row.share.get("money"),
+                "currency": row.share.get("currency"),
                 "ahead_s": round(account.balance, 3),
                 "since": claim.since,
                 "waiting": None if waiting is None or claim.held else waiting.data(),

@@ -52,7 +52,7 @@ def join_queue(sweeps: api.Sweeps, sweep: str, held: int, waits_since: float | N
     claim = Claim(sweep, "vision", "ann", "default", 1.0, 2, {"GPU": 1.0}, held=slots)
     claim = replace(claim, account=Account(used=50.0, due=80.0, at=time.time()))
     wait = None if waits_since is None else SweepWait("1 GPU", waits_since).data()
-    share = {"due": 1.5, "slots": 1, "wait": wait}
+    share = {"due": 1.5, "slots": 1, "wait": wait, "money": None, "currency": ""}
     claims.write(lease, "a-cluster", claim.data(), share)
 
 

@@ -100,7 +100,7 @@ def test_a_trial_does_not_wait_for_room_that_another_sweep_holds(sweeps):
 def test_who_was_too_slow_for_the_room_goes_on_with_the_fewest_workers():
     """Another sweep took the resources between check and request, and may run for days."""
     resources = Resources(workers=Span(1, 4))
-    cluster = SimpleNamespace(resources=resources, max_workers=lambda slots: 4)
+    cluster = SimpleNamespace(resources=resources, max_workers=lambda slots: 4, crowded=False)
     elastic = ElasticWorkers(cluster)
     requested_at = time.monotonic() - PATIENCE_S - 1
     wide = SimpleNamespace(
