@@ -83,13 +83,15 @@ class Sharing:
         self._read_rules(now)
         self._cluster = self.backend.cluster()
         claims.drop_before(store, now - KEPT * self.rules.half_life)
-        mine = [row for row in claims.read(store) if row.sweep == self.lease.sweep]
-        for row, before in ((row, before) for row in mine if (before := Claim.read(row.claim))):
-            self._account = before.account.at_time(now, self.rules.half_life)
-            if before.wanted:
-                away_s = min(max(0.0, now - row.written), AWAY_S)
-                self._account = self._account.charge(0.0, row.share["due"] * away_s)
-                self._since = before.since
+        row = next((row for row in claims.read(store) if row.sweep == self.lease.sweep), None)
+        before = None if row is None else Claim.read(row.claim)
+        if row is None or before is None:
+            return
+        self._account = before.account.at_time(now, self.rules.half_life)
+        if before.wanted:
+            away_s = min(max(0.0, now - row.written), AWAY_S)
+            self._account = self._account.charge(0.0, row.share.get("due", 0.0) * away_s)
+            self._since = before.since
 
     def look(self, state: SweepState, needed: int) -> int:
         """Look at the claims as they are now, and return how many orders may run by the share.
@@ -98,6 +100,7 @@ class Sharing:
             needed: orders that the sweep could run at once.
         """
         began, at_once = time.monotonic(), self.spec.training.trials_per_process
+        worked_s = time.thread_time()  # a busy machine makes a look longer, but not dearer
         if began < self._next_look or not self.backend.answers:
             return self.share.slots * at_once
         now = time.time()
@@ -127,7 +130,7 @@ class Sharing:
         missing = self._missing(state, [mine, *others])
         self.backend.apply_share(self.share, told, missing)
         self._write(mine, state, now)
-        pause_s = (time.monotonic() - began) / BUSY
+        pause_s = (time.thread_time() - worked_s) / BUSY
         self._next_look = began + min(max(LOOK_S, pause_s), LONGEST_S)
         return self.share.slots * at_once
 

@@ -415,6 +415,7 @@ class Stack:
             "ray-worker": ["--num-cpus=1", *self._node("ray-worker", others[3])],
         }
         self.databases = databases
+        self.processes = {}  # by service
         for name in ("home", "mlflow", "sweeps"):
             (folder / name).mkdir()
         operator = yaml.safe_load(COMPOSE.read_text())["configs"]["operator"]["content"]
@@ -462,45 +463,56 @@ class Stack:
     def running(self):
         """Run all services, each after those that it waits for."""
         with ExitStack() as running:
-
-            def start(*names):
-                return {name: running.enter_context(self.service(name)) for name in names}
-
             for names in (("mlflow", "ray-head"), ("ray-worker", "server")):
-                for name, process in start(*names).items():
+                for name in names:
+                    running.enter_context(self.service(name))
+                for name in names:
                     if "healthcheck" in self.services[name]:
-                        self.wait(name, process)
+                        self.wait(name)
             yield
 
     @contextmanager
     def service(self, name):
         """Run a service until the block ends."""
+        self.start(name)
+        try:
+            yield
+        finally:
+            end(self.processes[name])
+
+    def start(self, name):
+        """Start the process of a service."""
         words = [self.here(name, word) for word in self.services[name]["command"]]
         words += self.more.get(name, [])
         log = self.folder / f"{name}.log"
         with log.open("w") as out:
-            process = subprocess.Popen(
+            self.processes[name] = subprocess.Popen(
                 words, stdout=out, stderr=out, env=self.environment(name), cwd="/"
             )
-        try:
-            yield process
-        finally:
-            end(process)
 
-    def wait(self, name, process):
-        """Wait until the health check of a service passes."""
+    def wait(self, name):
+        """Wait until the health check of a service passes; one that ends is started again.
+
+        That is what Compose does, and on a busy machine Ray gives its own start up.
+        """
+        starts = 3 if self.services[name].get("restart") else 1
         kind, *words = self.services[name]["healthcheck"]["test"]
         assert kind == "CMD"
         deadline = time.monotonic() + PATIENCE_S
         while (done := self.run(name, words)).returncode != 0:
             said = (self.folder / f"{name}.log").read_text()[-3000:]
-            assert process.poll() is None, said
+            if self.processes[name].poll() is not None:
+                starts -= 1
+                assert starts, said
+                self.start(name)
             assert time.monotonic() < deadline, f"{done.stderr}\n{said}"
             time.sleep(0.5)
 
 
 def end(process):
     """End a service as Compose does, and kill what is left of it."""
+    if process.poll() is not None:  # it ended by itself, and whoever waits for it says why
+        return
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):

@@ -87,12 +87,14 @@ def most_at_once(events):
 @pytest.mark.ray
 @pytest.mark.long
 def test_trials_at_once_come_to_what_they_come_to_alone(home):
-    together = run(home, given(trials={"max": 7, "parallel": 6}))
+    # So many that some are left when the second slot is up, on a busy machine too.
+    together = run(home, given(trials={"max": 60, "parallel": 6}))
     single = {"trials": {"max": 7, "parallel": 1}, "training": {"precision": "64-true"}}
     alone = run(home, given(**single))
     assert 4 < most_at_once(together) <= 6
     actual, expected = curves(together), curves(alone)
-    assert len(actual) == len(expected) == 7
+    assert len(expected) == 7
+    actual = {trial: actual[trial] for trial in expected}
     for trial, curve in expected.items():
         assert actual[trial] == pytest.approx(curve, rel=1e-12)
 

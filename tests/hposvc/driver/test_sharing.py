@@ -63,6 +63,9 @@ class Clock:
     def monotonic(self):
         return self.now
 
+    def thread_time(self):
+        return 0.0
+
 
 @pytest.fixture
 def clock(monkeypatch):
