@@ -39,7 +39,7 @@ class SweepWait:
         """Return in words since when the sweep waits, behind which, and until when."""
         more = f" and {len(self.ahead) - NAMED} more" if len(self.ahead) > NAMED else ""
         behind = f", behind {', '.join(self.ahead[:NAMED])}{more}" if self.ahead else ""
-        until = "" if self.until is None else f", until about {_clock(self.until)}"
+        until = "" if self.until is None else f", until about {_clock(self.until, '%H:%M')}"
         why = f": {self.reason}" if self.reason else ""
         return f"waiting for {self.what} since {_clock(self.since)}{behind}{until}{why}"
 
@@ -82,5 +82,5 @@ def waiting_for_slot(row: ClaimRow) -> SweepWait | None:
     return SweepWait.of(row.share.get("wait")) if row.live else None
 
 
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
+def _clock(at: float, form: str = "%H:%M:%S") -> str:
+    return time.strftime(form, time.localtime(at))
