@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hposvc import spec as specs
-from hposvc.backends.backend import Backend, OnSharedCluster, Setting
+from hposvc.backends.backend import Backend, Setting
 from hposvc.backends.null import NullBackend
 from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
@@ -167,11 +167,7 @@ class Driver:
                 environment=recorder.environment,
                 earlier=earlier,
                 seq=seq,
-                sharing=(
-                    Sharing(lease, spec, self._query(self._user), backend)
-                    if isinstance(backend, OnSharedCluster)
-                    else None
-                ),
+                sharing=Sharing.of(lease, spec, setting.owner, backend),
                 disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,
                 # Not before: until then an earlier, unseen driver may still write.
                 attached=lambda: (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from hposvc.backends.backend import OnSharedCluster
+from hposvc.backends.backend import Backend, OnSharedCluster, SlotNeeds
 from hposvc.errors import SpecError
 from hposvc.journal import claims
 from hposvc.journal.claims import ClaimRow
@@ -73,6 +73,11 @@ class Sharing:
         default_factory=lambda: deque(maxlen=LOOKS)
     )
 
+    @classmethod
+    def of(cls, lease: Lease, spec: SweepSpec, user: str, backend: Backend) -> "Sharing | None":
+        """Return the part of a sweep in the queue; None: its backend is its own."""
+        return cls(lease, spec, user, backend) if isinstance(backend, OnSharedCluster) else None
+
     def begin(self) -> None:
         """Go on with the sweep's account.
 
@@ -83,7 +88,7 @@ class Sharing:
         self._read_rules(now)
         self._cluster = self.backend.cluster()
         claims.drop_before(store, now - KEPT * self.rules.half_life)
-        row = next((row for row in claims.read(store) if row.sweep == self.lease.sweep), None)
+        row = claims.find(store, self.lease.sweep)
         before = None if row is None else Claim.read(row.claim)
         if row is None or before is None:
             return
@@ -106,8 +111,12 @@ class Sharing:
         now = time.time()
         wanted = -(-needed // at_once)
         self._read_rules(now)
-        held = self.backend.held()
-        mine = self._make_claim(state, wanted, held, now)
+        held, slot, (whole, free) = (
+            self.backend.held(),
+            self.backend.new_slot(),
+            self.backend.room(),
+        )
+        mine = self._make_claim(state, wanted, held, slot, now)
         rows = claims.read(self.lease.store, self._cluster)
         claims_of = {row.sweep: _present(row) for row in rows if row.sweep != self.lease.sweep}
         others = [claim for claim in claims_of.values() if claim is not None]
@@ -115,17 +124,17 @@ class Sharing:
             if claims_of[sweep] is None:
                 self._unread.add(sweep)
                 log.warning("%s: its claim is of another version, and counts as none", sweep)
-        nodes = self._nodes([mine, *others])
+        nodes = self._nodes([mine, *others], whole, free)
         self._charge(mine, nodes, now)
         mine = replace(mine, account=self._account)
-        answer = shares([mine, *others], nodes, self.rules, now, self.backend.room()[0])
+        answer = shares([mine, *others], nodes, self.rules, now, whole)
         self.share = answer.get(self.lease.sweep, SlotShare())
         if any(quota.amounts for _, _, quota in quotas_of(mine, self.rules)):
             self.share = replace(self.share, crowded=True)  # wider slots might exceed it
         orders = {each.slot: numbers for each, numbers in held}
         self.lost = frozenset(order for slot in self.share.lost for order in orders[slot])
         self.interrupted = self._victims(state, held)
-        self._tell(self.share.wait, now)
+        self._tell(self.share.wait, slot.text, now)
         told = "" if self._told is None else self._told.describe()
         missing = self._missing(state, [mine, *others])
         self.backend.apply_share(self.share, told, missing)
@@ -137,13 +146,19 @@ class Sharing:
     def late(self, state: SweepState, now: float) -> frozenset[int]:
         """Return the lost orders whose next rung is too far, and that lose nothing at any step."""
         pace = _pace(state) if self.lost else None
-        trials = [trial for order in self.lost if (trial := state.by_order(order)) is not None]
+        trials = ((order, state.by_order(order)) for order in self.lost)
         return frozenset(
-            trial.order.id
-            for trial in trials
-            if trial.order is not None and saves_each_step(state, trial)
-            if (at := _next_rung(trial, pace)) is None or at > now + self.rules.turn
+            order
+            for order, trial in trials
+            if trial is not None and self._is_late(state, trial, _next_rung(trial, pace), now)
         )
+
+    def _is_late(
+        self, state: SweepState, trial: TrialState, rung_at: float | None, now: float
+    ) -> bool:
+        """Whether a slot is given back at the next step, and not at its next rung."""
+        too_far = rung_at is None or rung_at > now + self.rules.turn
+        return too_far and saves_each_step(state, trial)
 
     def end(self) -> None:
         """Give up the sweep's claim; its account stays."""
@@ -165,10 +180,14 @@ class Sharing:
                 log.warning("the operator's rules of the queue can't be read: %s", error)
 
     def _make_claim(
-        self, state: SweepState, wanted: int, held: Sequence[tuple[Held, Sequence[int]]], now: float
+        self,
+        state: SweepState,
+        wanted: int,
+        held: Sequence[tuple[Held, Sequence[int]]],
+        slot: SlotNeeds,
+        now: float,
     ) -> Claim:
-        queue, slot = state.spec.queue, self.backend.new_slot()
-        pace = _pace(state)
+        queue, pace = state.spec.queue, _pace(state)
         if queue.max_parallel is not None:
             wanted = min(wanted, queue.max_parallel)
         if state.spec.trials.max is not None:
@@ -224,18 +243,13 @@ class Sharing:
         """Return when a trial's slot can be given back without a loss; None: unknown."""
         if trial.intent is not None or trial.awaiting is not None:
             return now
-        free_at = _next_rung(trial, pace)
-        if (
-            free_at is not None
-            and free_at > now + self.rules.turn
-            and saves_each_step(state, trial)
-        ):
-            return now + (pace or 0.0)
-        return free_at
+        rung_at = _next_rung(trial, pace)
+        if pace is not None and self._is_late(state, trial, rung_at, now):
+            return now + pace
+        return rung_at
 
-    def _nodes(self, all_claims: Sequence[Claim]) -> Nodes:
+    def _nodes(self, all_claims: Sequence[Claim], nodes: Nodes, free: Nodes) -> Nodes:
         """Return the resources of each node, without what others than the sweeps hold."""
-        nodes, free = self.backend.room()
         room = Room.of(nodes)
         for claim in all_claims:
             for held in claim.held:
@@ -309,14 +323,13 @@ class Sharing:
             victims.update(order for _, orders in there[:count] for order in orders)
         return frozenset(victims)
 
-    def _tell(self, wait: Shortage | None, now: float) -> None:
+    def _tell(self, wait: Shortage | None, what: str, now: float) -> None:
         """Say what the sweep waits for: at once if it begins to wait, and later now and then."""
         if wait is None or (self._told is not None and now - self._told_at < TELL_S):
             self._told = None if wait is None else self._told
             return
         since = now if self._told is None else self._told.since
         until = wait.until if wait.until is not None and wait.until > now + 1 else None
-        what = self.backend.new_slot().text
         self._told, self._told_at = SweepWait(what, since, wait.behind, until, wait.reason), now
 
     def _write(self, mine: Claim, state: SweepState, now: float) -> None:

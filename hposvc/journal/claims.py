@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from hposvc.journal.database import CLAIMS, LEASES, QUEUE_RULES, Store
@@ -58,14 +58,21 @@ def drop_before(store: Store, written: float) -> None:
         connection.execute(delete(CLAIMS).where(CLAIMS.c.written < written))
 
 
+def find(store: Store, sweep: str) -> ClaimRow | None:
+    """Return the row of a sweep; None: it has none."""
+    return next(iter(_read(store, CLAIMS.c.sweep == sweep)), None)
+
+
 def read(store: Store, cluster: str | None = None) -> list[ClaimRow]:
     """Return the rows of a cluster; None: of all clusters."""
+    return _read(store, true() if cluster is None else CLAIMS.c.cluster == cluster)
+
+
+def _read(store: Store, which: ColumnElement[bool]) -> list[ClaimRow]:
     leases = [column for column in LEASES.c if column.name not in ("sweep", "driver")]
     same = (LEASES.c.sweep == CLAIMS.c.sweep) & (LEASES.c.driver == CLAIMS.c.driver)
     joined = CLAIMS.outerjoin(LEASES, same)
-    query = select(CLAIMS, *leases).select_from(joined).order_by(CLAIMS.c.sweep)
-    if cluster is not None:
-        query = query.where(CLAIMS.c.cluster == cluster)
+    query = select(CLAIMS, *leases).select_from(joined).where(which).order_by(CLAIMS.c.sweep)
     with store.reading() as connection:
         rows = connection.execute(query).all()
     return [

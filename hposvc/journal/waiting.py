@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import select
-
-from hposvc.journal import claims
+from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
-from hposvc.journal.database import CLAIMS, Store
-from hposvc.journal.supervision import Supervised, supervised
+from hposvc.journal.database import Store
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"
@@ -44,30 +41,26 @@ class SweepWait:
         return f"waiting for {self.what} since {_clock(self.since)}{behind}{until}{why}"
 
 
-def find_waiting(
-    store: Store, sweep: str, supervised_sweeps: Sequence[Supervised] | None = None
-) -> SweepWait | None:
-    """Return what a sweep waits for; None: it has slots, or is to have no driver.
+def find_waiting(store: Store, sweep: str) -> SweepWait | None:
+    """Return what a sweep waits for; None: it has slots, or is to have no driver."""
+    asked = supervision.find(store, sweep)
+    if asked is not None and asked.driver.state != "alive":
+        return driver_waits(store).get(sweep)
+    row = claims.find(store, sweep)
+    return None if row is None else slot_wait(row)
 
-    Args:
-        supervised_sweeps: those of the journal; None: they are read.
-    """
-    asked = supervised(store) if supervised_sweeps is None else supervised_sweeps
-    mine = next((each for each in asked if each.sweep == sweep), None)
-    if mine is not None and mine.driver.state != "alive":
-        before = asked[: asked.index(mine)]
-        working = [each.sweep for each in asked if each.driver.state == "alive"]
-        waiting = [each.sweep for each in before if each.sweep not in working]
-        ends = sorted(_ends(store, working))
-        until = ends[len(waiting)] if len(waiting) < len(ends) else None
-        return SweepWait(DRIVER, mine.since, (*working, *waiting), until)
-    with store.reading() as connection:
-        cluster = connection.execute(
-            select(CLAIMS.c.cluster).where(CLAIMS.c.sweep == sweep)
-        ).scalar()
-    rows = [] if cluster is None else claims.read(store, cluster)
-    row = next((row for row in rows if row.sweep == sweep), None)
-    return None if row is None or row.claim["held"] else waiting_for_slot(row)
+
+def driver_waits(store: Store) -> dict[str, SweepWait]:
+    """Return the waits of all sweeps that wait for a driver, the first in line first."""
+    asked = supervision.supervised(store)
+    working = [each.sweep for each in asked if each.driver.state == "alive"]
+    waits: dict[str, SweepWait] = {}
+    ends = sorted(_ends(store, working))
+    for each in asked:
+        if each.driver.state != "alive":
+            until = ends[len(waits)] if len(waits) < len(ends) else None
+            waits[each.sweep] = SweepWait(DRIVER, each.since, (*working, *waits), until)
+    return waits
 
 
 def _ends(store: Store, sweeps: Sequence[str]) -> list[float]:
@@ -77,9 +70,9 @@ def _ends(store: Store, sweeps: Sequence[str]) -> list[float]:
     return [end for end in ends if end is not None]
 
 
-def waiting_for_slot(row: ClaimRow) -> SweepWait | None:
-    """Return what a sweep with a driver waits for on its cluster; None: nothing."""
-    return SweepWait.of(row.share.get("wait")) if row.live else None
+def slot_wait(row: ClaimRow) -> SweepWait | None:
+    """Return what a sweep with a driver waits for on its cluster; None: it has a slot."""
+    return SweepWait.of(row.share.get("wait")) if row.live and not row.claim.get("held") else None
 
 
 def _clock(at: float, form: str = "%H:%M:%S") -> str:

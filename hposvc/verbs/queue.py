@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 
 from hposvc.errors import SpecError
-from hposvc.journal import claims, supervision
+from hposvc.journal import claims
 from hposvc.journal.database import Store
-from hposvc.journal.waiting import SweepWait, find_waiting, waiting_for_slot
+from hposvc.journal.waiting import SweepWait, driver_waits, slot_wait
 from hposvc.queue.claim import Claim
 from hposvc.queue.rules import Rules
 from hposvc.remote.place import Place
@@ -56,7 +56,7 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
         claim = Claim.read(row.claim) if row.live else None
         if claim is None or not claim.wanted:
             continue
-        waiting = waiting_for_slot(row)
+        waiting = slot_wait(row)
         account = claim.account.at_time(now, rules.half_life)
         rows.append(
             {
@@ -71,24 +71,17 @@ def queue_rows(store: Store) -> list[dict[str, Any]]:
                 "currency": row.share.get("currency"),
                 "ahead_s": round(account.balance, 3),
                 "since": claim.since,
-                "waiting": None if waiting is None or claim.held else waiting.data(),
+                "waiting": None if waiting is None else waiting.data(),
             }
         )
     rows.sort(key=lambda row: (row["cluster"], row["queue"], row["user"], row["since"]))
     known = {row["sweep"] for row in rows}
-    asked = supervision.supervised(store)
-    for each in asked:
-        waiting = None if each.sweep in known else find_waiting(store, each.sweep, asked)
-        if waiting is not None:
-            rows.append(
-                {
-                    "sweep": each.sweep,
-                    **dict.fromkeys(NO_CLAIM),
-                    "since": each.since,
-                    "waiting": waiting.data(),
-                }
-            )
-    return rows
+    no_claim = dict.fromkeys(NO_CLAIM)
+    return rows + [
+        {"sweep": sweep, **no_claim, "since": waiting.since, "waiting": waiting.data()}
+        for sweep, waiting in driver_waits(store).items()
+        if sweep not in known
+    ]
 
 
 def table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:

@@ -60,10 +60,11 @@ def test_each_sweep_has_a_row_with_what_it_holds_wants_and_waits_for(shared):
 
 
 def test_a_sweep_without_a_driver_that_nobody_is_to_start_is_not_listed(shared):
-    claims.write(
-        lease := Lease(shared.journal.store, "gone"), "c", claim("gone", wanted=1).data(), {}
-    )
-    assert lease.renewed == 0.0
+    lease = Lease(shared.journal.store, "gone")
+    lease.acquire()
+    claims.write(lease, "c", claim("gone", wanted=1).data(), {})
+    assert "gone" in [row["sweep"] for row in queue(shared)]
+    lease.release()
     assert "gone" not in [row["sweep"] for row in queue(shared)]
 
 
