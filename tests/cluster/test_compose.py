@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,11 +16,10 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import postgres_server
-import psutil
 import psycopg
 import pytest
 import yaml
@@ -30,6 +28,7 @@ from dockerfile_parse import DockerfileParser
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
+from remote_cluster import end
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 
@@ -507,21 +506,6 @@ class Stack:
                 self.start(name)
             assert time.monotonic() < deadline, f"{done.stderr}\n{said}"
             time.sleep(0.5)
-
-
-def end(process):
-    """End a service as Compose does, and kill what is left of it."""
-    if process.poll() is not None:  # it ended by itself, and whoever waits for it says why
-        return
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(20)
-    for child in children:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    process.kill()
-    process.wait(20)
 
 
 def get(address, path, token=None):

@@ -119,7 +119,7 @@ def start() -> Iterator[Remote]:
         yield remote
     finally:
         for process in reversed(nodes):
-            _end(process)
+            end(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -152,7 +152,8 @@ def _alive(remote: Remote) -> int:
     return sum(node["state"] == "ALIVE" for node in answer["data"]["result"]["result"])
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process as Docker does, and kill what is left of it and its children."""
     if process.poll() is not None:
         return
     children = psutil.Process(process.pid).children(recursive=True)
