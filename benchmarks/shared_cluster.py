@@ -182,6 +182,27 @@ def sharing_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     return rows
 
 
+def kind_table(outcomes: Sequence[Outcome]) -> str:
+    """Return the table of waiting times by the GPUs of a trial, and of a raised priority."""
+    ended = outcomes[0].cluster.ended
+    kinds = sorted({live.sweep.ranks for live in ended})
+    rows = []
+    for each in outcomes:
+        of_kinds = [
+            *([live for live in each.cluster.ended if live.sweep.ranks == kind] for kind in kinds),
+            [live for live in each.cluster.ended if live.sweep.priority > 0],
+        ]
+        waits = [each.waits(listed) for listed in of_kinds]
+        texts = [
+            [figure(float(np.percentile(w, at)), 1) for at in (90, 99)] for w in waits if w.size
+        ]
+        rows.append([each.name, *(" / ".join(pair) for pair in texts)])
+    columns = [f"{kind} GPU{'s' * (kind > 1)}" for kind in kinds]
+    if any(live.sweep.priority > 0 for live in ended):
+        columns.append("a higher priority")
+    return table(["wait, min: 90 % / 99 %", *columns], rows)
+
+
 def computing(ours: Outcome) -> str:
     """Return what a look costs the driver of a sweep."""
     assert isinstance(ours.policy, Ours)
@@ -205,6 +226,7 @@ def show(size: Size, outcomes: Sequence[Outcome]) -> None:
     print(table([*head, "slowdown", "of small", "all done, h"], waiting_rows(outcomes)))
     head = ["policy", "% from weights, hour by hour", "all hours", "idle, %", "though one fits, %"]
     print(table([*head, "trained twice, %", "starts, %", "moved"], sharing_rows(outcomes)))
+    print(kind_table(outcomes))
     print(computing(outcomes[0]))
     for each in outcomes:
         if isinstance(each.policy, Kueue):

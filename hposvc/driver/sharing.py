@@ -66,6 +66,7 @@ class Sharing:
     _written_at: float = 0.0
     _rules_at: float = 0.0
     _since: float = field(default_factory=time.time)
+    _idle_since: float = field(default_factory=time.time)  # when it last had a slot, or began
     _told: SweepWait | None = None  # what the sweep waits for, as it was last said; None: nothing
     _told_at: float = 0.0
     _account: Account = field(default_factory=Account)
@@ -134,6 +135,7 @@ class Sharing:
         orders = {each.slot: numbers for each, numbers in held}
         self.lost = frozenset(order for slot in self.share.lost for order in orders[slot])
         self.interrupted = self._victims(state, held)
+        self._idle_since = now if held else self._idle_since
         self._tell(self.share.wait, slot.text, now)
         told = "" if self._told is None else self._told.describe()
         missing = self._missing(state, [mine, *others])
@@ -328,9 +330,11 @@ class Sharing:
         if wait is None or (self._told is not None and now - self._told_at < TELL_S):
             self._told = None if wait is None else self._told
             return
-        since = now if self._told is None else self._told.since
         until = wait.until if wait.until is not None and wait.until > now + 1 else None
-        self._told, self._told_at = SweepWait(what, since, wait.behind, until, wait.reason), now
+        self._told, self._told_at = (
+            SweepWait(what, self._idle_since, wait.behind, until, wait.reason),
+            now,
+        )
 
     def _write(self, mine: Claim, state: SweepState, now: float) -> None:
         """Write the claim if it has changed, or has not been written for a while."""

@@ -88,5 +88,5 @@ def test_the_quick_run_prints_tables_and_draws(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["shared_cluster.py", "--quick", "--plot", str(picture)])
     main()
     printed = capsys.readouterr().out
-    assert all(printed.count(f"| {name} |") == 2 for name in POLICIES)
+    assert all(printed.count(f"| {name} |") == 3 for name in POLICIES)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -253,6 +253,28 @@ def test_a_row_of_another_version_stops_nobody(store, clock, caplog):
     assert "rules of the queue can't be read" in caplog.text
 
 
+def test_a_wait_is_told_from_its_begin_though_a_slot_was_in_sight(store, clock):
+    first, one = begin(store, "first", OneNode({"first/1": [], "first/2": []}, free=0.0))
+    first.look(one.state, 9)
+    second, other = begin(store, "second", OneNode(free=0.0))
+    second.look(other.state, 9)
+    began = second.backend.waiting
+    assert began.startswith("waiting for 1 CPU since ")
+    first.backend.slots, first.backend.free = {}, 2.0
+    clock.now += 60.0
+    first.look(one.state, 1)
+    second.backend.free = 2.0
+    second.look(other.state, 9)
+    assert second.backend.waiting == ""
+    first.backend.slots, first.backend.free = {"first/1": [], "first/2": []}, 0.0
+    one.state.spec = replace(one.state.spec, queue=Queue(priority=5))
+    clock.now += 60.0
+    first.look(one.state, 9)
+    second.backend.free = 0.0
+    second.look(other.state, 9)
+    assert second.backend.waiting.partition(", ")[0] == began.partition(", ")[0]
+
+
 def test_a_driver_that_died_holds_nothing(store, clock):
     first, one = begin(store, "first", OneNode({"first/1": [], "first/2": []}, free=0.0))
     first.look(one.state, 9)
