@@ -79,6 +79,7 @@ def _environment() -> Environment:
         value=value,
         duration=duration,
         ago=ago,
+        left=left,
         iso=iso,
         clock=clock,
         count=count,
@@ -106,6 +107,11 @@ def ago(seconds: float) -> str:
     if passed_s > 30 * 86400:
         return iso(seconds)[:10]
     return "just now" if passed_s < 10 else f"{duration(passed_s).split(' ')[0]} ago"
+
+
+def left(seconds: float) -> str:
+    """Return how long it is until a second of the epoch."""
+    return duration(max(0.0, seconds - time.time())).split(" ")[0]
 
 
 def iso(seconds: float) -> str:

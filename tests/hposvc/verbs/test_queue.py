@@ -86,7 +86,11 @@ def test_a_server_shows_only_what_its_caller_sees(shared, capsys):
     with TestClient(create_app(service), "http://127.0.0.1:8900/api/v1/") as client:
         token = client.post("tokens", json={"owner": "ann", "scopes": ["read"]}).json()["token"]
         everything = client.get("queue").json()["sweeps"]
+        page = client.get("http://127.0.0.1:8900/sweeps/idle").text
         seen = client.get("queue", headers={"Authorization": f"Bearer {token}"}).json()["sweeps"]
     assert everything == rows
+    assert "It waits for 1 GPU, behind <a" in page
+    assert "It began to wait <time" in page
+    assert "; that may take 0s more." in page
     assert [row["sweep"] for row in seen] == ["busy", "idle", "late"]
     assert seen[1]["waiting"]["ahead"] == ["busy"]
