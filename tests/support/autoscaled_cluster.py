@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from remote_cluster import _end
+from remote_cluster import end
 from waiting import until
 
 from cluster.local import free_ports
@@ -105,7 +105,7 @@ def start(version: int) -> Iterator[Autoscaled]:
         )
         yield Autoscaled(address, environment)
     finally:
-        _end(process)
+        end(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -46,6 +46,7 @@ def warnings(caplog):
 
 
 def test_a_searcher_that_does_not_return_is_named_once_with_its_line(blocked, caplog):
+    before = {*threading.enumerate()}
     searcher = Thinking(blocked)
     slow = SlowPlugIns("s", {"search.method mine:Thinking": searcher})
     proposer = BackgroundProposer(make_spec(), searcher)
@@ -59,6 +60,10 @@ def test_a_searcher_that_does_not_return_is_named_once_with_its_line(blocked, ca
     place = re.escape(__file__)
     assert re.match(rf"s: search\.method mine:Thinking has not returned .* \({place}:\d+\)", said)
     proposer.close()
+    blocked.may_go.set()
+    for thread in {*threading.enumerate()} - before:
+        thread.join(20)  # or the next test still finds its call
+        assert not thread.is_alive()
 
 
 def test_calls_that_return_and_other_code_of_its_file_are_not_named(blocked, caplog):
