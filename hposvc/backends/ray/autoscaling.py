@@ -70,16 +70,19 @@ class NewNodes:
         return group
 
 
-def may_grow() -> bool:
-    """Return whether the cluster may have an autoscaler that starts nodes.
+def may_grow() -> bool | None:
+    """Return whether the cluster may have an autoscaler that starts nodes; None: not known yet.
 
-    Ray runs its monitor, which is the autoscaler, on each cluster. Version 1 reports node types of
-    its own making where it has no configuration; version 2 does not say whether it has one.
+    Ray runs its monitor, which is the autoscaler, on each cluster; it first reports seconds after
+    the head has started. Version 1 reports node types of its own making where it has no
+    configuration; version 2 does not say whether it has one.
     """
     if is_autoscaler_v2():
         return True
     report = _report()
-    return bool(report) and not any(name.startswith(READ_ONLY) for name in report["active_nodes"])
+    return (
+        not any(name.startswith(READ_ONLY) for name in report["active_nodes"]) if report else None
+    )
 
 
 def starts_nodes() -> bool:

@@ -65,7 +65,7 @@ class RayCluster:
         self._full_logged = False  # whether it was logged that no node has room for a slot
         self._excluded: set[str] = set()  # ids of nodes that no slot may use
         self._new_nodes = NewNodes(setting.sweep)
-        self._grows = False  # whether an autoscaler may add nodes
+        self._grows: bool | None = False  # whether an autoscaler may add nodes; None: not known yet
         self.avoided: frozenset[str] = frozenset()  # ids of nodes that others' shares need whole
         self.crowded = False  # whether other sweeps want more than they hold
         # Of the sweeps that start a Ray together, the first is the one that began first.
@@ -82,7 +82,7 @@ class RayCluster:
         for note in notes(setting):
             log.warning("%s: %s", setting.sweep, note)
         try:
-            self._grows = setting.address is not None and may_grow()
+            self._grows = None if setting.address else False
             self._find_room()
             self._await_earlier_ranks()
             check_shared(setting)
@@ -159,7 +159,7 @@ class RayCluster:
         if parallel == "auto":
             return self.fitting
         needed = -(-parallel // self._setting.spec.training.trials_per_process)
-        return needed if self._grows else min(self.fitting, needed)
+        return needed if self._may_grow() else min(self.fitting, needed)
 
     def ask_for_nodes(self, slots: int) -> int:
         """Ask the autoscaler, if there may be one, for nodes for so many slots more.
@@ -167,9 +167,16 @@ class RayCluster:
         Returns:
             For how many it is asked now.
         """
-        if (slots and self._grows) or self._new_nodes:
+        slots = slots if self._may_grow() else 0
+        if slots or self._new_nodes:
             self._new_nodes.ask(self.resources, slots)
         return len(self._new_nodes)
+
+    def _may_grow(self) -> bool:
+        """Return whether an autoscaler may add nodes; one that has not reported yet may."""
+        if self._grows is None:
+            self._grows = may_grow()
+        return self._grows is not False
 
     @property
     def id(self) -> str:
@@ -301,7 +308,7 @@ class RayCluster:
             self.exclude(*held)
             return
         except OutOfReach:
-            if not self._grows:
+            if not self._may_grow():
                 raise
         self._set_excluded({*held})
         self._setting.say("asking Ray's autoscaler for a node")
@@ -309,7 +316,8 @@ class RayCluster:
         while not starts_nodes():
             self.ask_for_nodes(1)
             time.sleep(0.5)
-            if time.monotonic() > deadline or suitable_nodes(self.resources, _alive_nodes()):
+            came = suitable_nodes(self.resources, _alive_nodes())
+            if came or not self._may_grow() or time.monotonic() > deadline:
                 self.exclude(*held)
                 return
 
