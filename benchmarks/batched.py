@@ -102,7 +102,7 @@ class Trials:
 
     def _one(self) -> None:
         self._step += 1
-        losses = self._session.train_epoch(self._step)
+        losses = self._session.train_steps(self._step, self._step)
         self._session.report(self._step, {"train/loss": losses, **self._session.evaluate()})
 
 

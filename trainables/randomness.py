@@ -1,7 +1,8 @@
 """Seeding of random generators: each is derived from one seed by name, so none disturbs another.
 
-At the start of a step a rank's generators depend on (seed, rank, step) alone. So a checkpoint
-need not hold their state, and a resumed trial draws the numbers of an uninterrupted one.
+At the start of an epoch a rank's generators depend on (seed, rank, epoch) alone. So a checkpoint
+of whole epochs need not hold their state, and a resumed trial draws the numbers of an uninterrupted
+one.
 """
 
 import hashlib

@@ -87,6 +87,8 @@ class Worker:
     shrink: int = 0  # how often this trial's micro-batches were halved before, as they didn't fit
     storage: str | None = None  # URL of the checkpoints; None: the folder `checkpoints`
     sweep_seed: int = 0  # `seed` is another one for each trial, and for each replicate of a trial
+    unit: str = "epoch"  # of steps, as fidelity.unit says; see length.py for a Task's
+    interval: int = 1  # steps from one report of a Task to the next
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
@@ -106,12 +108,16 @@ class Worker:
         seed: int = 0,
         training: Training | None = None,
         gpu: bool = False,
+        unit: str = "epoch",
+        interval: int = 1,
     ) -> "Worker":
         """Return the only rank of a trial in this process, without Ray: for tests and notebooks.
 
         Args:
             gpu: whether to train on this process's first GPU.
             folder: for checkpoints; None: a folder that is removed when this process ends.
+            unit: of `until`: a Task's is epoch, epoch/10, update, sample or token.
+            interval: steps from one report of a Task to the next.
         """
         return cls(
             rank=0,
@@ -131,6 +137,8 @@ class Worker:
             milestones=(),
             link=LocalLink(),
             gpu=gpu,
+            unit=unit,
+            interval=interval,
         )
 
     @property
@@ -170,6 +178,11 @@ class Worker:
         if self.until is None:
             raise self._unknown_length_error("steps()")
         return range(self.first, self.until + 1)
+
+    def next_report(self, step: int) -> int:
+        """Return the step after this one at which a Task evaluates and reports next."""
+        regular = (step // self.interval + 1) * self.interval
+        return min(end for end in (regular, *self.milestones, self.steps()[-1]) if end > step)
 
     @property
     def length(self) -> int:

@@ -9,7 +9,9 @@ from hposvc.analysis.scaling_law import Fit, ScalePoint, TooFew, fit
 from hposvc.errors import fail
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec
+from trainables.length import Length
 from trainables.memory_estimation import meta_model
+from trainables.task import Task
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,17 @@ def _sizes(spec: SweepSpec, names: Names, trial: Mapping[str, Any]) -> tuple[flo
         if weights is None:
             weights = meta_model.count_weights(task)
         if samples is None:
-            of_step = task.load_data().trained_samples(task.batch)
-            samples = of_step * meta_model.losses_per_sample(task) * trial["step"]
+            samples = _trained_elements(spec, task, trial["step"])
     return float(weights), float(samples)
+
+
+def _trained_elements(spec: SweepSpec, task: Task, steps: int) -> float:
+    """Return how many elements of the loss a trial has trained on in so many steps."""
+    unit, data = "step" if spec.fidelity is None else spec.fidelity.unit, task.load_data()
+    length = Length(unit, steps, task.batch, *data.epoch(task.batch))
+    if length.counts_tokens:
+        return steps
+    return length.samples(length.updates(steps)) * meta_model.losses_per_sample(task)
 
 
 def _named_size(trial: Mapping[str, Any], name: str) -> float:

@@ -233,8 +233,8 @@ def _curve(state: SweepState, segments: Sequence[LineageSegment]) -> dict[int, V
     done = 0
     for segment in segments:
         values = _values(state.trials[segment.trial])
-        steps = range(segment.first, segment.last + 1)
-        curve |= {done + step - segment.first + 1: values[step] for step in steps if step in values}
+        steps = [step for step in values if segment.first <= step <= segment.last]
+        curve |= {done + step - segment.first + 1: values[step] for step in steps}
         done += segment.steps
     return curve
 

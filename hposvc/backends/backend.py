@@ -65,6 +65,8 @@ class Setting:
             training=spec.training,
             metrics=tuple(metric.name for metric in spec.objectives),
             total=spec.last_step,
+            unit="epoch" if spec.fidelity is None else spec.fidelity.unit,
+            interval=1 if spec.fidelity is None else spec.fidelity.interval,
             every=spec.checkpoints.interval,
             seed=spec.seed,
             folder=self.folder,

@@ -289,9 +289,12 @@ def batching_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("training", "trials_per_process"), f"{message} at a time", fix)
 
 
-def checkpoint_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that the interval of checkpoints can be measured."""
+def interval_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that the intervals of checkpoints and reports can be measured."""
     interval = spec.checkpoints.interval
+    if spec.command is not None and spec.fidelity is not None and spec.fidelity.every is not None:
+        message = f"is {spec.fidelity.every}, but a command decides itself when it reports"
+        yield Problem(("fidelity", "every"), message, "leave it out")
     if spec.command is not None and isinstance(interval, Period) and interval.updates is not None:
         message = f"is {spec.checkpoints.every}, but nobody counts the updates of a command"
         remedy = "give a time like 10m, or a whole number in units of fidelity"
@@ -444,7 +447,7 @@ CHECKS: tuple[Check, ...] = (
     command_problems,
     elastic_worker_problems,
     limit_problems,
-    checkpoint_problems,
+    interval_problems,
     failure_problems,
     compression_problems,
     training_problems,

@@ -27,10 +27,12 @@ from hposvc.spec.types import (
     Positive,
     Retries,
     Seconds,
+    Steps,
     Word,
     read_interval,
 )
 from searchers.names import nearest
+from trainables.length import COUNTED
 from trainables.storage import stores
 from trainables.storage.checkpoint import Every
 from trainables.worker import Nan
@@ -47,14 +49,22 @@ GATE_KEYS = ("improvement",)
 class Fidelity:
     """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
-    max: Positive  # steps
-    min: Positive = 1  # steps; the first rung
-    unit: Word = "step"  # the name of a step for people: epoch, tokens
+    max: Steps
+    min: Steps = 1  # the first rung; by default `every`
+    unit: Word = "step"  # what a step is: a Task takes epoch, epoch/10, update, sample or token
+    every: Steps | None = None  # steps from one report of a Task to the next
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        if self.min == 1 and self.every is not None:
+            object.__setattr__(self, "min", self.every)
         if self.min > self.max:
             raise ValueError(f"min is {self.min}, max is {self.max}; swap them")
+
+    @property
+    def interval(self) -> int:
+        """The steps from one report of a Task to the next; by default up to the first rung."""
+        return self.every or (self.min if self.unit in COUNTED else 1)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,13 @@ from trainables.storage.checkpoint import Every, Period
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
+STEPS = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMB])", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
 BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
 BYTES |= {f"{letter}B": 1000 ** (place + 1) for place, letter in enumerate("kMGT")}
 MAX_BYTES = 2**60
+THOUSANDS = {letter: 1000 ** (place + 1) for place, letter in enumerate("kMB")}
 # Ray's own grammar of label selectors: a, !a, in(a, b), !in(a, b).
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LABEL_NAME = re.compile(rf"(?:[a-z0-9.-]+/)?{LABEL}", re.ASCII)
@@ -66,6 +68,18 @@ def read_bytes(value: object) -> int:
     if not 1 <= size <= MAX_BYTES:
         raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
     return int(size)
+
+
+def read_steps(value: object) -> int:
+    """Return a number of steps, from a number or a text like `20k`, `1.5M` or `2B` (billions)."""
+    steps: float = 0
+    if isinstance(value, str) and (match := STEPS.fullmatch(value)):
+        steps = float(match[1]) * THOUSANDS[match[2]]
+    elif _is_whole(value):
+        steps = value  # type: ignore[assignment]
+    if steps < 1 or steps != int(steps):
+        raise ValueError(f"is {shown(value)}; give 1 or more, such as 27, 20k, 1.5M or 2B")
+    return int(steps)
 
 
 def read_interval(value: object) -> Every:
@@ -248,6 +262,7 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[
     float, BeforeValidator(read_seconds), number_or_text("number", f"({DURATION.pattern})+", 0)
 ]
+Steps = Annotated[int, BeforeValidator(read_steps), number_or_text("integer", STEPS.pattern, 1)]
 Bytes = Annotated[int, BeforeValidator(read_bytes), number_or_text("integer", SIZE.pattern, 1)]
 Interval = Annotated[int | str, PlainValidator(read_every), number_or_text("integer", _PERIOD, 1)]
 Parallel = Annotated[

@@ -11,7 +11,7 @@ from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import registry
 from searchers.names import nearest
 from searchers.space import Space
-from trainables import load, nesting
+from trainables import length, load, nesting
 from trainables.programs.arguments import names
 from trainables.programs.command import PYTHONS, search_paths
 
@@ -41,13 +41,7 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
     """
     if spec.trainable is not None:
-        trainable, nan = _check_trainable(spec.trainable, spec.space), spec.failure.nan
-        if nan != "stop" and not load.follows_failure_nan(trainable):
-            raise fail(f"is {nan}, but {spec.trainable} {load.ITS_OWN}", "failure", "nan")
-        if spec.fidelity is None and load.is_task(trainable):
-            what = f"{spec.trainable} is a Task, and trains as many epochs as it is told"
-            message = f"is missing; {what}: give fidelity: {{max: N}}"
-            raise fail(message, "fidelity", at_key=True)
+        _check_suits(spec, _check_trainable(spec.trainable, spec.space))
     if spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
@@ -61,6 +55,36 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         if ":" in sink:
             _check_sink(sink, "tracking", "send_to", number)
     return spec
+
+
+def _check_suits(spec: "SweepSpec", trainable: load.Trainable) -> None:
+    """Check that the trainable does what the spec asks of it."""
+    nan, fidelity = spec.failure.nan, spec.fidelity
+    if nan != "stop" and not load.follows_failure_nan(trainable):
+        raise fail(f"is {nan}, but {spec.trainable} {load.ITS_OWN}", "failure", "nan")
+    if load.is_task(trainable):
+        _check_length(spec)
+    elif fidelity is not None and fidelity.every is not None:
+        message = f"is {fidelity.every}, but {spec.trainable} decides itself when it reports"
+        raise fail(message, "fidelity", "every", fix="leave it out")
+
+
+def _check_length(spec: "SweepSpec") -> None:
+    """Check that the length of a trial is one that a Task knows."""
+    if (fidelity := spec.fidelity) is None:
+        what = f"{spec.trainable} is a Task, and trains for as long as it is told"
+        raise fail(f"is missing; {what}: give fidelity: {{max: N}}", "fidelity", at_key=True)
+    try:
+        parts = length.parts_of_epoch(fidelity.unit)
+    except ValueError as error:
+        raise fail(error, "fidelity", "unit") from error
+    if parts is None and fidelity.interval == 1 < fidelity.max:
+        fix = f"give min, or every, such as {max(fidelity.max // 27, 2)}"
+        raise fail(f"reports after each {fidelity.unit}", "fidelity", at_key=True, fix=fix)
+    if parts != 1 and spec.training.trials_at_once() > 1:
+        message = f"is {fidelity.unit}, and trials that train at once are measured in epochs"
+        fix = "write unit: epoch, or leave training.trials_per_process out"
+        raise fail(message, "fidelity", "unit", fix=fix)
 
 
 def _check_rule(reference: str, *path: str | int) -> None:

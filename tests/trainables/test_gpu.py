@@ -110,7 +110,7 @@ def test_the_gpu_learns_what_the_cpu_learns(precision, rel):
 def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
     """A tensor left on the CPU would be copied at every update, or stop the trial."""
     with fit.prepare(FULL, on("cuda", precision="64-true")) as session:
-        session.train_epoch(1)
+        session.train_steps(1, 1)
         slots = [
             value
             for state in session.state.optimizer.state.values()
@@ -190,7 +190,7 @@ def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path)
     worker = on("cuda", until=1, folder=tmp_path)
     FULL.train(worker)
     with fit.prepare(FULL, worker) as fresh:
-        fresh.train_epoch(1)
+        fresh.train_steps(1, 1)
     with fit.prepare(FULL, replace(worker, start=worker.reports[0].checkpoint)) as restored:
         clocks = [
             {state["step"].device for state in session.state.optimizer.state.values()}

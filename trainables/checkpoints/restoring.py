@@ -219,6 +219,8 @@ def _restore_values(values: Mapping[str, object], state: TrainingState) -> None:
         state.spike_detector.load_state_dict(guard)
     state.loop_state.lr_backoff = float(str(values["slower"]))
     state.loop_state.elements_per_sample = float(str(values["each"]))
+    state.loop_state.samples = int(str(values["samples"]))
+    state.loop_state.tokens = float(str(values["tokens"]))
     if state.average is not None:
         state.average.updates = int(str(values.get("average", 0)))
 

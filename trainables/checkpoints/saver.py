@@ -60,7 +60,7 @@ class Saver:
     beginning: CheckpointSnapshot | None = field(
         default=None, init=False
     )  # for rollback without checkpoints
-    # Generators and loss tally of the loaded checkpoint; empty if that is of whole steps only.
+    # Generators and loss tally of the loaded checkpoint; empty if that is of whole epochs only.
     mid_epoch_state: dict[str, Any] = field(default_factory=dict, init=False)
     group: dist.ProcessGroup | None = field(default=None, init=False)  # of ranks writing shards
 
@@ -90,21 +90,23 @@ class Saver:
         elif self._worker.nan == "rollback":
             self.beginning = snapshot.take(state).copied()
 
-    def resume(self, step: int, within: int, state: TrainingState) -> None:
-        """Restore random generators and the loss tally after `within` updates of a step.
+    def resume(self, updates: int, state: TrainingState) -> None:
+        """Restore random generators and the loss tally within an epoch, after so many updates.
 
-        With the same number of ranks, training goes on bit by bit as before; otherwise the
-        generators are seeded anew.
+        With the same number of ranks, training goes on bit by bit as before; otherwise, and in a
+        copy of another trial, the generators are seeded anew.
         """
-        worker, place = self._worker, self.strategy.dp_rank
-        seed_all(derive(worker.seed, "step", step, place, "within", within))
-        if self.mid_epoch_state["ranks_are"] == self._rank_layout:
-            own = self.mid_epoch_state["ranks"][worker.rank]
+        worker, place, saved = self._worker, self.strategy.dp_rank, self.mid_epoch_state
+        seed_all(derive(worker.seed, "updates", updates, place))
+        if not saved or worker.copied:
+            return
+        if saved["ranks_are"] == self._rank_layout:
+            own = saved["ranks"][worker.rank]
             generators.restore(own["generators"], worker.device)
             state.loop_state.losses = own["losses"].to(worker.device)
         else:
             ranks = self.strategy.all_reduce_sum(torch.ones_like(state.loop_state.losses))
-            state.loop_state.losses = self.mid_epoch_state["losses"].to(worker.device) / ranks
+            state.loop_state.losses = saved["losses"].to(worker.device) / ranks
 
     def save(self, step: int, state: TrainingState) -> Path | None:
         """Write the checkpoint for a step's report, and return its folder; None: there is none."""
@@ -112,7 +114,7 @@ class Saver:
         if not worker.due(step):
             return None
         decision_waits = step in worker.milestones or step == worker.until
-        state_snapshot = snapshot.take(state)
+        state_snapshot = self._take(state)
         if not decision_waits and not self._is_small(state_snapshot):
             return None
         self._begin(step, 0)
@@ -126,48 +128,50 @@ class Saver:
         if self._period_is_over() if isinstance(every, Period) else self._worker.due(step):
             self.keep_step(step, state)
 
-    def save_mid_epoch(
-        self, step: int, updates: int, updates_of_step: int, state: TrainingState
-    ) -> None:
-        """Save the state in the middle of a step if due; the last update belongs to the report."""
+    def save_within(self, step: int, updates: int, state: TrainingState, last: bool) -> None:
+        """Save the state after so many updates beyond a step, if due.
+
+        Args:
+            last: whether a report follows, which has its own checkpoint.
+        """
         if not isinstance(self._worker.every, Period):
             return
         self.progress.updates += 1
-        if (
-            updates == updates_of_step
-            or self.progress.position >= (step - 1, updates)
-            or not self._period_is_over()
-        ):
-            return
-        self.keep_mid_epoch(step, updates, state)
+        if not last and self.progress.position < (step, updates) and self._period_is_over():
+            self.keep_within(step, updates, state)
 
     def keep_step(self, step: int, state: TrainingState) -> None:
         """Save the state of a reported step, unless it is saved already."""
         if self.progress.position < (step, 0):
-            self._save(step, 0, snapshot.take(state))
+            self._save(step, 0, self._take(state))
 
-    def keep_mid_epoch(self, step: int, updates: int, state: TrainingState) -> None:
-        """Save the state after so many updates of a step, unless it is saved already."""
-        if self.progress.position >= (step - 1, updates):
+    def keep_within(self, step: int, updates: int, state: TrainingState) -> None:
+        """Save the state after so many updates beyond a step, unless it is saved already."""
+        if self.progress.position >= (step, updates):
             return
         self.strategy.sync_replicas(state)
         if self._is_sharded:
             self.strategy.share_buffers(state.model)  # a shard may hold any rank's; use rank 0's
-        losses = state.loop_state.losses
-        rank_state = {
-            "losses": losses.clone().cpu(),
-            "generators": generators.states(self._worker.device),
-        }
+        self._save(step, updates, self._take(state, amid=True))
+
+    def _take(self, state: TrainingState, amid: bool = False) -> CheckpointSnapshot:
+        """Return a snapshot; amid steps or epochs with each rank's generators and loss tally."""
         state_snapshot = snapshot.take(state)
-        state_snapshot.values["amid"] = {
-            "ranks_are": self._rank_layout,
-            "losses": self.strategy.all_reduce_sum(losses.clone()).cpu(),
-            "ranks": self._gather_on_rank_0(rank_state),
-        }
-        self._save(step - 1, updates, state_snapshot)
+        if amid or state.loop_state.amid:
+            losses = state.loop_state.losses
+            rank_state = {
+                "losses": losses.clone().cpu(),
+                "generators": generators.states(self._worker.device),
+            }
+            state_snapshot.values["amid"] = {
+                "ranks_are": self._rank_layout,
+                "losses": self.strategy.all_reduce_sum(losses.clone()).cpu(),
+                "ranks": self._gather_on_rank_0(rank_state),
+            }
+        return state_snapshot
 
     def rollback(self, state: TrainingState) -> tuple[int, int]:
-        """Restore the last checkpoint, or the order's start; return the step and updates done.
+        """Restore the last checkpoint, or the order's start; return its step and updates beyond.
 
         The learning rate keeps its reductions so far.
         """
@@ -176,10 +180,10 @@ class Saver:
         saved, start = [self._worker.saved], self._worker.start
         if self._worker.world_size > 1:
             dist.broadcast_object_list(saved, src=0)
-        step, within = self._worker.first, self._worker.within
+        step, within = self._worker.first - 1, self._worker.within
         if (last_saved := saved[0]) is not None:
             self._load_saved(last_saved, state)
-            step, within = last_saved.step + 1, last_saved.within
+            step, within = last_saved.step, last_saved.within
         elif start is not None:
             # Another trial's checkpoint may be of another step: the order's own step counts.
             self._load_saved(start, state)

@@ -98,6 +98,8 @@ def take(state: TrainingState) -> CheckpointSnapshot:
         "plateau": None if state.plateau is None else state.plateau.state_dict(),
         "slower": state.loop_state.lr_backoff,
         "each": state.loop_state.elements_per_sample,
+        "samples": state.loop_state.samples,
+        "tokens": state.loop_state.tokens,
         "tied": _tied(state.model),
         "base": fingerprints(state.model),
     }

@@ -148,6 +148,11 @@ class Data:
         # A single batch stays: an epoch trains.
         return samples - samples % batch if self.drop_last and samples > batch else samples
 
+    def epoch(self, batch: int) -> tuple[int, int]:
+        """Return the number of updates and of samples of an epoch, in batches of this size."""
+        samples = self.trained_samples(batch)
+        return -(-samples // batch), samples
+
     def batches(self, order: Tensor, batch: int) -> Sequence[Tensor]:
         """Split the positions of an epoch, along the last dimension, into its batches."""
         batches: Sequence[Tensor] = order[..., : self.trained_samples(batch)].split(batch, dim=-1)

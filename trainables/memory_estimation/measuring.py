@@ -85,7 +85,7 @@ def _train(task: Task, worker: Worker) -> int:
     with preserved(), prepare(truncate(task, UPDATES), worker) as trainer:
         _resident_bytes()
         memory.reset_peak(worker.device)
-        trainer.train_epoch(1)
+        trainer.train_steps(1, 1)
         peak = memory.measure(worker.device).peak
         trainer.passes.data.close()
     if peak is None:

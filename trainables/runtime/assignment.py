@@ -138,6 +138,8 @@ class SlotConfig:
     command: Command | None = None  # a program in place of the trainable
     memory: int | None = None  # bytes of main memory that a rank may use; None: no limit
     nan: Nan = "stop"  # as failure.nan says
+    unit: str = "epoch"  # of steps, as fidelity.unit says
+    interval: int = 1  # steps from one report of a Task to the next
     variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # likewise, but secret
 
@@ -352,6 +354,8 @@ def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Work
         shrink=order.shrink,
         storage=config.storage,
         sweep_seed=config.seed,
+        unit=config.unit,
+        interval=config.interval,
     )
 
 

@@ -1,4 +1,4 @@
-"""The training loop of an order on one rank: epochs, evaluation, checkpoints, reports."""
+"""The training loop of an order on one rank: updates, evaluation, checkpoints, reports."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from trainables.checkpoints.saver import Saver
+from trainables.length import Length
 from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
-from trainables.randomness import derive, permutation, seed_all
+from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.measuring import add_costs
@@ -43,12 +44,22 @@ class Trainer:
     monitor: TrainMonitor
     rates: tuple[float, ...]  # the order's learning rate of each parameter group
     costs: Mapping[str, float]  # the task's measurements before training; on rank 0 only
-    # Samples of the step in updates that a checkpoint holds, whose time is not this order's.
+    length: Length = field(init=False)
+    # Samples since the last report, and those of them in updates that a checkpoint held, whose
+    # time is not this order's.
+    samples: int = field(default=0, init=False)
     skipped: int = field(default=0, init=False)
     preemption_sync: PreemptionSync = field(init=False)  # lets all ranks stop at the same update
+    restored: bool = field(default=True, init=False)  # whether the next update follows a restart
+    # The batches of an epoch, and its number from 1; the epoch and micro-batches that are planned.
+    batches: Sequence[Tensor] = field(default=(), init=False)
+    epoch: int = field(default=0, init=False)
+    planned: tuple[int, int] = field(default=(0, 0), init=False)
 
     def __post_init__(self) -> None:
         self.preemption_sync = PreemptionSync(self.worker)
+        worker, batch = self.worker, self.task.batch
+        self.length = Length(worker.unit, worker.length, batch, *self.passes.data.epoch(batch))
 
     def run(self) -> None:
         """Train the order's steps, and train again the steps that a rollback undoes."""
@@ -56,55 +67,96 @@ class Trainer:
             self._run_steps()
 
     def _run_steps(self) -> None:
-        step, updates_done = self.worker.first, self.worker.within
-        while step in self.worker.steps():
+        step, within = self.worker.first - 1, self.worker.within
+        while step < self.worker.steps().stop - 1:
+            last = self.worker.next_report(step)
             try:
-                tallies = {"train/loss": self.train_epoch(step, updates_done), **self.evaluate()}
+                losses = self.train_steps(step + 1, last, within)
+                # Within an epoch, evaluation draws no numbers from training's generators.
+                with preserved() if self.state.loop_state.amid else nullcontext():
+                    tallies = {"train/loss": losses, **self.evaluate()}
+                    if last >= self.worker.next_step:
+                        self.print_samples(last)
             except Rollback:
-                step, updates_done = self.saver.rollback(self.state)
+                step, within = self.saver.rollback(self.state)
                 self.state.loop_state.lr_backoff *= SLOWER
+                self.restored, self.planned = True, (0, 0)
                 continue
-            if step >= self.worker.next_step:
-                self.print_samples(step)
-                self.report(step, tallies)
-            step, updates_done = step + 1, 0
+            if last >= self.worker.next_step:
+                self.report(last, tallies)
+            step, within = last, 0
 
-    def train_epoch(self, step: int, within: int = 0) -> Tensor:
-        """Train on every sample once (see Data.drop_last); return this rank's tally of losses.
+    def train_steps(self, first: int, last: int, within: int = 0) -> Tensor:
+        """Train the steps `first` to `last`; return this rank's tally of losses.
 
         Args:
-            within: updates of this step that a checkpoint holds already.
+            within: updates beyond step `first` - 1 that a checkpoint holds already.
         """
         self.passes.model.train()
-        loop_state = self.state.loop_state
-        if within == 0:
-            seed_all(derive(self.worker.seed, "step", step, self.strategy.dp_rank))
-            loop_state.losses = empty(self.worker.device)
-        else:
-            self.saver.resume(step, within, self.state)
-        train, parts = self.passes.data.train, 0
-        order = permutation(derive(self.worker.seed, "order", step), len(train))
-        batches = self.passes.data.batches(order.to(train.home), self.task.batch)
-        self.skipped = sum(map(len, batches[:within]))
-        for index in range(within, len(batches)):
-            if parts != self.update.micro_batching.count:  # at first, and after memory ran out
-                parts = self.update.micro_batching.count
-                self._plan_batches(step, batches[index:])
-            self.set_rates((step - 1 + index / len(batches)) / self.worker.length)
+        length, loop_state = self.length, self.state.loop_state
+        done = self._updates_until(first - 1, within)
+        begun = done - within
+        loop_state.amid = length.is_counted or done % length.epoch_updates > 0
+        if self.restored and (loop_state.amid or within):
+            self.saver.resume(done, self.state)
+        self.restored = False
+        while not self._reached(last, done):
+            if done == begun:
+                loop_state.losses = empty(self.worker.device)
+            epoch, index = divmod(done, length.epoch_updates)
+            if index == 0:
+                place = self.strategy.dp_rank
+                seed_all(derive(self.worker.seed, "epoch", epoch + 1, place))
+            at_B = self._batch(epoch + 1, index)
+            self.set_rates(length.progress(done, loop_state.tokens))
             with self.monitor.update():
-                loop_state.losses += self.update.run(batches[index])
-            self.saver.save_mid_epoch(step, index + 1, len(batches), self.state)
-            if index + 1 < len(batches) and self.preemption_sync.should_stop():
-                self.leave(step, index + 1)
+                loop_state.losses += self.update.run(at_B)
+            done += 1
+            loop_state.amid = length.is_counted or done % length.epoch_updates > 0
+            if length.counts_tokens:
+                loop_state.samples += len(at_B)
+                loop_state.tokens += self.update.count_elements()
+            is_last = self._reached(last, done)
+            self.saver.save_within(first - 1, done - begun, self.state, is_last)
+            if not is_last and self.preemption_sync.should_stop():
+                self.leave(first - 1, done - begun)
         self.strategy.sync_replicas(self.state)
-        self.monitor.end_epoch(train.wait_seconds())
+        self.monitor.end_epoch(self.passes.data.train.wait_seconds())
+        self.samples = length.samples(done) - length.samples(begun)
+        self.skipped = length.samples(begun + within) - length.samples(begun)
         return loop_state.losses
 
+    def _updates_until(self, step: int, within: int) -> int:
+        """Return the updates since the trial began, up to so many beyond a step."""
+        if self.length.counts_tokens:
+            return self.length.updates_of(self.state.loop_state.samples)
+        return self.length.updates(step) + within
+
+    def _reached(self, step: int, updates: int) -> bool:
+        """Return whether a step is complete after so many updates."""
+        if self.length.counts_tokens:
+            return self.state.loop_state.tokens >= step
+        return updates >= self.length.updates(step)
+
+    def _batch(self, epoch: int, index: int) -> Tensor:
+        """Return the positions of an update's samples, and have those that follow loaded ahead."""
+        train, parts = self.passes.data.train, self.update.micro_batching.count
+        if epoch != self.epoch:
+            order = permutation(derive(self.worker.seed, "order", epoch), len(train))
+            self.batches = self.passes.data.batches(order.to(train.home), self.task.batch)
+            self.epoch = epoch
+        if self.planned != (epoch, parts):  # at first, and after memory ran out
+            self.planned = epoch, parts
+            batches = self.batches[index:]
+            pieces = (part for at_B in batches for part in split_batch(at_B, self.strategy, parts))
+            train.plan(filter(len, pieces), derive(self.worker.seed, "samples", epoch))
+        return self.batches[index]
+
     def leave(self, step: int, updates: int) -> NoReturn:
-        """Save the state after this many updates of a step, and end the order."""
-        self.saver.keep_mid_epoch(step, updates, self.state)
+        """Save the state after so many updates beyond a step, and end the order."""
+        self.saver.keep_within(step, updates, self.state)
         raise Preempted(
-            f"a rank {SIGTERM_TEXT} after {updates} updates of step {step}, which are kept"
+            f"a rank {SIGTERM_TEXT} after {updates} updates beyond step {step}, which are kept"
         )
 
     def evaluate(self) -> dict[str, Tensor]:
@@ -151,10 +203,11 @@ class Trainer:
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
         metrics |= update.metrics()
-        samples = self.passes.data.trained_samples(self.task.batch)
-        share = 1.0 - self.skipped / samples
-        metrics |= self.monitor.collect(samples - self.skipped, sums[0][1] * share)
+        own = self.samples - self.skipped
+        metrics |= self.monitor.collect(own, sums[0][1] * own / max(self.samples, 1))
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
+        if self.length.counts_tokens:
+            metrics["train/tokens"] = self.state.loop_state.tokens
         try:
             self.worker.report(step, metrics, self.saver.save(step, self.state))
         except Preempted:
@@ -165,13 +218,6 @@ class Trainer:
     def _with_averaged_weights(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, if there are any."""
         return nullcontext() if self.state.average is None else self.state.average.applied()
-
-    def _plan_batches(self, step: int, batches: Sequence[Tensor]) -> None:
-        """Tell the data source which micro-batches of these batches this rank will ask for."""
-        parts = self.update.micro_batching.count
-        pieces = (piece for at_B in batches for piece in split_batch(at_B, self.strategy, parts))
-        seed = derive(self.worker.seed, "samples", step)
-        self.passes.data.train.plan(filter(len, pieces), seed)
 
     def set_rates(self, progress: float) -> None:
         """Set the learning rate of each parameter group, at this share of the complete trial."""

@@ -37,6 +37,7 @@ class OptimizerStep:
     layers: Layers | None
     number: int = 0  # updates that this order has tried
     weights: list[nn.Parameter] = field(init=False)  # the weights that get a gradient
+    elements: Tensor = field(init=False)  # number of losses in the last update
     norms: Tensor = field(init=False)  # tally of finite gradient norms
     clipped: Tensor = field(init=False)  # tally of the clipped share
     seen: dict[str, float] = field(default_factory=dict, init=False)  # the layers' last statistics
@@ -59,6 +60,7 @@ class OptimizerStep:
         tally = self._compute_gradients(at_B, self.strategy.dp_size / expected)
         with self.passes.clock.phase("communication"):
             total = self.strategy.reduce_loss_sum(tally, self.passes.model)
+        self.elements = total[1]
         with self.passes.clock.phase("optimizer"):
             self._divide_by_true_count(len(at_B), expected, total[1])
             updated = self._step(total)
@@ -66,6 +68,12 @@ class OptimizerStep:
         self.number += 1
         self.strategy.worker.beat()
         return tally if updated else torch.zeros_like(tally)  # a skipped update does not count
+
+    def count_elements(self) -> float:
+        """Return the number of losses in the last update; this waits for the device."""
+        if self.strategy.grads_synchronized:
+            return self.elements.item()
+        return self.strategy.all_reduce_sum(self.elements.clone()).item()
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the updates since the last call, and start afresh."""

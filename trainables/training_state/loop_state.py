@@ -1,8 +1,8 @@
 """The state that a Task's training needs to continue.
 
 The order gives the steps, the order and the step give the learning rates, and the generators are
-seeded at each step (randomness.py), so none of these is part of the state; a checkpoint saved
-within a step also holds the generators (checkpoints/saver.py).
+seeded at each epoch (randomness.py), so none of these is part of the state; a checkpoint saved
+within an epoch also holds the generators (checkpoints/saver.py).
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,13 @@ from trainables.training_state.tallies import empty
 class LoopState:
     """Small values that training remembers from update to update."""
 
-    losses: Tensor  # tally of this rank's losses in the current step
+    losses: Tensor  # tally of this rank's losses since the last report
     lr_backoff: float = 1.0  # factor on the learning rate, lowered by rollbacks
     elements_per_sample: float = 1.0  # loss values of a sample, as in the last update
+    amid: bool = False  # whether an epoch is under way, so that its random numbers go on
+    # Trained since the trial began; counted where a step is a token.
+    samples: int = 0
+    tokens: float = 0.0
 
     @classmethod
     def fresh(cls, device: torch.device) -> "LoopState":

@@ -14,11 +14,15 @@ from trainables.storage.checkpoint import Period
 from trainables.trainer.fit import prepare
 from trainables.trainer.loop import Trainer
 from trainables.vmapped.optimizers import Optimizer
+from trainables.vmapped.refusals import Unbatchable
 from trainables.vmapped.shares import SharedTrainMonitor
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.task import Task
+
+
+WHOLE_EPOCHS = ("epoch", "step")
 
 
 @dataclass(eq=False)
@@ -41,11 +45,16 @@ class VmappedTrial:
         """
         with ExitStack() as stack:
             trainer = stack.enter_context(prepare(task, worker))
+            if worker.unit not in WHOLE_EPOCHS:
+                raise Unbatchable(
+                    f"its steps are of the unit {worker.unit}; those of trials that train at once "
+                    "are epochs"
+                )
             stack.enter_context(trainer.saver)
             stack.enter_context(closing(trainer.passes.data))
             step = worker.first
             if worker.within:
-                losses = trainer.train_epoch(step, worker.within)
+                losses = trainer.train_steps(step, step, worker.within)
                 if step >= worker.next_step:
                     trainer.report(step, {"train/loss": losses, **trainer.evaluate()})
                 step += 1
@@ -83,7 +92,7 @@ class VmappedTrial:
         """Return the order of this step's samples, and reseed the dropout generator."""
         seed = self.worker.seed
         place = self.trainer.strategy.dp_rank
-        self.generator.manual_seed(derive(seed, "step", self.step, place))
+        self.generator.manual_seed(derive(seed, "epoch", self.step, place))
         return permutation(derive(seed, "order", self.step), len(self.trainer.passes.data.train))
 
     def coefficients(self, optimizer: Optimizer, of: int) -> list[list[tuple[float, ...]]]:
@@ -118,6 +127,7 @@ class VmappedTrial:
         trainer.state.loop_state.elements_per_sample = elements / samples
         if clip_tallies is not None:
             trainer.update.norms, trainer.update.clipped = clip_tallies.unbind()
+        trainer.samples, trainer.skipped = samples, 0
         if step >= self.worker.next_step:
             trainer.print_samples(step)
             trainer.report(step, tallies)

@@ -311,10 +311,11 @@ class _Sweep:
         """Begin an order in a slot: it may be lost on its way, or fail by its own fault."""
         world, rng = self.world, self.world.rng
         until = order.until or 1
+        stops = [step for step in order.milestones if order.first <= step < until]
         if self.every_step:
-            stops = list(range(order.first, until + 1))
-        else:
-            stops = [step for step in order.milestones if order.first <= step < until] + [until]
+            interval = self.spec.fidelity.interval if self.spec.fidelity else 1
+            stops += range(-(-order.first // interval) * interval, until, interval)
+        stops = sorted({*stops, until})
         self.decided_steps |= {*stops} if not self.every_step else {until, *order.milestones}
         if order.parent is not None:  # it goes on as a copy of another trial, as slow and as good
             self.kinds[order.trial] = self.kinds[order.parent]

@@ -102,7 +102,7 @@ def drawn(rank: int) -> list[Any]:
     """Return the values that this rank's layer kept, and the rank's next random numbers."""
     worker = replace(Worker.alone(training=EXACT), rank=rank, world_size=2)
     with prepare(Twins(), worker) as session:
-        session.train_epoch(1)
+        session.train_steps(1, 1)
         [layer] = [
             module
             for module in session.passes.unwrapped_model.modules()
