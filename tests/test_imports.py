@@ -77,7 +77,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("worker", "nesting"),
     ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
-    ("errors", "report_hints", "listener", "stop_signals", "vmap_options", "drawing"),
+    ("errors", "length", "report_hints", "listener", "stop_signals", "vmap_options", "drawing"),
 )
 
 

@@ -56,6 +56,8 @@ class Fidelity:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        if self.every is not None and self.every > self.max:
+            raise ValueError(f"every is {self.every}, max is {self.max}; give {self.max} or less")
         if self.min == 1 and self.every is not None:
             object.__setattr__(self, "min", self.every)
         if self.min > self.max:

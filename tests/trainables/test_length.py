@@ -1,5 +1,7 @@
 """Steps of a Task in each unit, and the updates that they take."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def test_parts_divide_an_epoch_completely_and_evenly(batch, samples, parts, epoc
     ends = [length.updates(epochs * parts + part) for part in range(parts + 1)]
     assert ends[0] == epochs * updates
     assert ends[-1] == (epochs + 1) * updates
-    sizes = {later - earlier for earlier, later in zip(ends, ends[1:], strict=False)}
+    sizes = {later - earlier for earlier, later in itertools.pairwise(ends)}
     assert max(sizes) - min(sizes) <= 1
 
 

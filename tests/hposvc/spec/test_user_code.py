@@ -115,6 +115,40 @@ def test_only_a_class_with_a_worker_can_do_other_than_stop_at_nan():
     )
 
 
+DIGITS = "trainables.zoo.digits:DigitsCNN"
+COUNTED = {"unit": "token", "min": "20k", "max": "540k"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fidelity": {**COUNTED, "unit": "tokens"}}, "did you mean 'token'?"),
+        ({"fidelity": {"unit": "update", "max": 540}}, "give min, or every, such as 20"),
+        ({"fidelity": COUNTED, "training": {"trials_per_process": 4}}, "write unit: epoch"),
+        ({"trainable": "coded:function", "fidelity": {"max": 9, "every": 3}}, "leave it out"),
+    ],
+)
+@pytest.mark.usefixtures("coded")
+def test_a_length_that_the_trainable_does_not_know_is_refused(changes, message):
+    with pytest.raises(SpecError, match=r"fidelity") as refusal:
+        check(small(**{"trainable": DIGITS, **changes}))
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "interval"),
+    [
+        ({"max": 27}, 1),
+        ({"unit": "epoch/10", "max": 27, "every": 3}, 3),
+        (COUNTED, 20_000),
+        ({**COUNTED, "every": "5k"}, 5_000),
+    ],
+)
+def test_a_task_reports_every_so_many_steps(fidelity, interval):
+    spec = check(small(trainable=DIGITS, fidelity=fidelity))
+    assert spec.fidelity.interval == interval
+
+
 def test_a_process_that_serves_others_imports_no_code_of_users(tmp_path, monkeypatch):
     (tmp_path / "theirs.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -57,7 +57,7 @@ def of_learning(reports: list[Report]) -> dict[int, dict[str, float]]:
 def test_orders_learn_together_what_one_order_learns(tmp_path_factory, unit, data):
     total = TOTALS[unit]
     interval = data.draw(st.sampled_from([4, 7, 30] if total > 20 else [1, 2, 5]))
-    ends = sorted(data.draw(st.sets(st.integers(1, total - 1), max_size=2))) + [total]
+    ends = [*sorted(data.draw(st.sets(st.integers(1, total - 1), max_size=2))), total]
     once = worker(tmp_path_factory.mktemp("once"), unit, interval, milestones=tuple(ends))
     Noisy().train(once)
     folder, start, reports = tmp_path_factory.mktemp("parts"), None, []
