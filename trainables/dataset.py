@@ -13,14 +13,15 @@ class DataSet:
 
     name: str
     context: Literal["training", "validation"]
-    samples: int
+    samples: int | None  # None: nobody knows, as of a stream
     digest: str = ""  # of their contents, 36 characters at most; empty: not computed
     source: str = ""  # a path or a URL; empty: known to the trainable's code only
 
     def __post_init__(self) -> None:
         # Callers often have a Path, or a numpy integer.
         object.__setattr__(self, "source", str(self.source))
-        object.__setattr__(self, "samples", operator.index(self.samples))
+        if self.samples is not None:
+            object.__setattr__(self, "samples", operator.index(self.samples))
         texts = isinstance(self.name, str) and isinstance(self.digest, str)
         if not texts or not 0 < len(self.name) <= 500 or len(self.digest) > 36:
             raise ValueError(

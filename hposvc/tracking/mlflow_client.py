@@ -311,7 +311,7 @@ def _dataset_input(data: DataSet) -> DatasetInput:
         kind, source_fields = "http", {"url": data.source}
     else:
         kind, source_fields = scheme if colon else "local", {"uri": data.source}
-    profile = json.dumps({"num_rows": data.samples})
+    profile = json.dumps({} if data.samples is None else {"num_rows": data.samples})
     dataset = Dataset(data.name, data.digest, kind, json.dumps(source_fields), None, profile)
     return DatasetInput(dataset, [InputTag(CONTEXT, data.context)])
 

@@ -4,6 +4,7 @@ from trainables.data.loaded import MapDataset
 from trainables.data.packing import IGNORED, pack
 from trainables.data.preparing import checksum_of, prepared
 from trainables.data.sources import Batch, Data, Source, Tensors
+from trainables.data.streaming import Stream, StreamShard
 from trainables.data.tokens import TokenFile, Tokens
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Data",
     "MapDataset",
     "Source",
+    "Stream",
+    "StreamShard",
     "Tensors",
     "TokenFile",
     "Tokens",

@@ -6,14 +6,9 @@ its memory is shared; they live from epoch to epoch, and end with the order or t
 Axes: B samples of a batch.
 """
 
-import ctypes
-import os
-import signal
-import sys
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -22,8 +17,11 @@ from torch.utils.data import DataLoader, Sampler
 from trainables.data.samples import Key, Samples
 from trainables.data.sources import Batch, Source
 from trainables.data.waiting import Waiting
-
-PR_SET_PDEATHSIG = 1
+from trainables.data.worker_processes import (
+    ending_with_this_process,
+    kept_sigchld,
+    naming_killed_workers,
+)
 
 
 class PrefetchingSource(Source):
@@ -43,7 +41,7 @@ class PrefetchingSource(Source):
         return self._length
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "PrefetchingSource":
-        samples = Samples(self._samples.pick, dtype)
+        samples = Samples(self._samples.pick, replace(self._samples.collation, dtype=dtype))
         return PrefetchingSource(samples, self._length, self._pool, device)
 
     def batch(self, at_B: Tensor) -> Batch:
@@ -57,13 +55,8 @@ class PrefetchingSource(Source):
     def plan(self, upcoming: Iterable[Tensor], seed: int) -> None:
         self._plan.begin(upcoming, seed)
         loader = self._start_loader() if self._loader is None else self._loader
-        # Torch replaces the handler of SIGCHLD (2.13). Its own raises wherever the main thread is
-        # when a worker dies, even during a report or while other workers are being closed, and
-        # again at the end of each child. Waiting for a batch raises for a dead worker anyway.
-        handler = signal.getsignal(signal.SIGCHLD)
-        self._batches = iter(loader)  # the processes drop their current batches, and live on
-        if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, handler)
+        with kept_sigchld():
+            self._batches = iter(loader)  # the processes drop their current batches, and live on
         self._loader = loader
 
     def wait_seconds(self) -> float:
@@ -78,16 +71,8 @@ class PrefetchingSource(Source):
         self._plan.begin((), 0)
 
     def _next(self) -> Batch:
-        try:
+        with naming_killed_workers("MapDataset"):
             return next(self._batches)
-        except (RuntimeError, OSError, EOFError) as error:
-            if "in DataLoader worker process" in f"{error}":  # raised by the dataset itself
-                raise
-            raise RuntimeError(
-                "MapDataset: a process that loads samples was killed, perhaps as the machine or "
-                "its /dev/shm was full; give fewer workers, prefetch less, or more of either "
-                f"({error})"
-            ) from error
 
     def _start_loader(self) -> DataLoader[Batch]:
         workers, prefetch = self._pool
@@ -101,7 +86,7 @@ class PrefetchingSource(Source):
             persistent_workers=True,
             pin_memory=self._device.type == "cuda",
             multiprocessing_context="fork",
-            worker_init_fn=partial(_end_with_rank, os.getpid()),
+            worker_init_fn=ending_with_this_process(),
             generator=torch.Generator(),  # or it would draw from the generator of training
         )
 
@@ -134,19 +119,3 @@ class FetchPlan(Sampler[Key]):
 
 def _identity(batch: list[Tensor]) -> list[Tensor]:
     return batch
-
-
-def _end_with_rank(parent: int, _: int) -> None:
-    """Make this process end at once when the rank's process does, for whatever reason.
-
-    The process holds copies of the rank's connections and GPU handles: as long as it lives, peers
-    do not notice that the rank is gone.
-
-    Linux sends the signal when the forking thread ends, even if its process lives on. That thread
-    carries the order out, and the processes end with the order at the latest.
-    """
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)

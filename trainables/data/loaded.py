@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.fetching import PrefetchingSource
-from trainables.data.samples import Samples
+from trainables.data.samples import Collation, Samples
 from trainables.data.sources import Batch, Source
 
 
@@ -70,4 +70,4 @@ class MapDataset(Source):
     def _samples(self, dtype: torch.dtype | None) -> Samples:
         dataset = self.dataset
         pick = dataset.__getitem__ if hasattr(dataset, "__getitem__") else dataset
-        return Samples(pick, dtype, self.collate_fn)
+        return Samples(pick, Collation("MapDataset", dtype, self.collate_fn))

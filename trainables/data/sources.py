@@ -51,6 +51,11 @@ class Source(Protocol):
         """
         return
 
+    @property
+    def samples(self) -> int | None:
+        """The number of samples of an epoch; None: unknown, so that there are no epochs."""
+        return len(self)
+
     def wait_seconds(self) -> float:
         """Return the seconds of the device's time spent waiting for batches since the last call."""
         return 0.0
@@ -122,6 +127,11 @@ class Data:
                 raise TypeError(
                     f"Data: {name} is {type(value).__name__}, which is no source; {_way_out(value)}"
                 )
+        if hasattr(self.validation, "shard"):
+            raise TypeError(
+                "Data: validation is a stream, but each evaluation is of the same samples; give "
+                "those that it begins with, Stream(...).first(N)"
+            )
 
     def describe(self, otherwise: str) -> tuple[DataSet, DataSet]:
         """Describe both sources for a trial's record.
@@ -132,11 +142,11 @@ class Data:
         name = self.name or otherwise
         train, validation = self.train, self.validation
         return (
-            DataSet(name, "training", len(train), train.digest, self.source or train.place),
+            DataSet(name, "training", train.samples, train.digest, self.source or train.place),
             DataSet(
                 name,
                 "validation",
-                len(validation),
+                validation.samples,
                 validation.digest,
                 self.source or validation.place,
             ),
@@ -172,7 +182,6 @@ def _way_out(value: object) -> str:
         return "give Tensors(...) of its columns"
     if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
         return "give MapDataset(...) of it"
-    return (
-        "samples are read by position, so give MapDataset(function, length=N) with a function of "
-        "a position, or write what it yields into a file once"
-    )
+    if hasattr(value, "__iter__"):
+        return "give Stream(...) of it to train on, and Stream(...).first(N) to validate on"
+    return "give MapDataset(function, length=N) with a function of a position"

@@ -137,9 +137,10 @@ def _move_data(data: Data, device: torch.device, dtype: torch.dtype) -> Data:
         if not out_of_memory(error):
             raise
         raise DataTooLarge(
-            f"load_data: the samples ({len(data.train)} to learn from, {len(data.validation)} to "
-            f"judge by) do not fit on {device} beside the model; give MapDataset(...) or "
-            "Tokens(...) in place of Tensors(...), which keep them off it and load batches ahead"
+            f"load_data: the samples ({data.train.samples} to learn from, "
+            f"{data.validation.samples} to judge by) do not fit on {device} beside the "
+            "model; give MapDataset(...) or Tokens(...) in place of Tensors(...), which keep them "
+            "off it and load batches ahead"
         ) from None
     return replace(data, train=train, validation=validation)
 
@@ -178,7 +179,7 @@ def _compiler_reset(training: Training) -> Iterator[None]:
 
 def _check_not_empty(data: Data) -> Data:
     for name in ("train", "validation"):
-        if not len(getattr(data, name)):
+        if getattr(data, name).samples == 0:
             raise ValueError(f"load_data: there are no samples in {name}; give one or more")
     return data
 

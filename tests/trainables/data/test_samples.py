@@ -5,7 +5,9 @@ import random
 import pytest
 import torch
 
-from trainables.data.samples import Samples
+from trainables.data.samples import Collation, Samples
+
+UNCONVERTED = Collation("MapDataset", None)
 
 
 def noisy(position):
@@ -17,24 +19,24 @@ def test_batches_made_here_leave_the_generators_as_they_were():
     expected = torch.rand(1)
     torch.manual_seed(1)
     random.seed(1)
-    Samples(noisy, None).load_here(torch.tensor([3, 4]), 5)
+    Samples(noisy, UNCONVERTED).load_here(torch.tensor([3, 4]), 5)
     assert torch.equal(torch.rand(1), expected)
 
 
 def test_floating_point_columns_have_the_chosen_format_and_others_keep_theirs():
-    values, positions = Samples(noisy, torch.float32)[5, [0, 1]]
+    values, positions = Samples(noisy, Collation("MapDataset", torch.float32))[5, [0, 1]]
     assert (values.dtype, positions.dtype) == (torch.float32, torch.int64)
 
 
 @pytest.mark.parametrize("sample", ["text", None, {"x": 1}, (1.0, b"bytes")])
 def test_what_is_no_number_is_refused_with_its_position(sample):
     with pytest.raises(TypeError, match="the sample at 4 holds"):
-        Samples(lambda position: sample, None)[0, [4]]
+        Samples(lambda position: sample, UNCONVERTED)[0, [4]]
 
 
 def test_samples_of_different_shapes_do_not_go_together():
     with pytest.raises(ValueError, match="at 1 to 2 of a batch do not go together"):
-        Samples(lambda position: torch.zeros(position), None)[0, [1, 2]]
+        Samples(lambda position: torch.zeros(position), UNCONVERTED)[0, [1, 2]]
 
 
 def padded(samples):
@@ -42,14 +44,15 @@ def padded(samples):
 
 
 def test_a_collate_fn_makes_a_batch_of_samples_of_any_length_and_kind():
-    (batch,) = Samples(torch.ones, torch.float64, padded)[0, [1, 3]]
+    (batch,) = Samples(torch.ones, Collation("MapDataset", torch.float64, padded))[0, [1, 3]]
     assert batch.tolist() == [[1, 0, 0], [1, 1, 1]]
     assert batch.dtype == torch.float64
-    (lengths,) = Samples(str, None, lambda texts: torch.tensor([*map(len, texts)]))[0, [7, 10]]
+    lengths_of = Collation("MapDataset", None, lambda texts: torch.tensor([*map(len, texts)]))
+    (lengths,) = Samples(str, lengths_of)[0, [7, 10]]
     assert lengths.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("batch", [{"x": torch.zeros(2)}, torch.zeros(3), torch.tensor(1.0)])
 def test_a_collate_fn_that_makes_no_rows_of_tensors_is_refused(batch):
     with pytest.raises(TypeError, match=r"collate_fn returned .* for 2 samples"):
-        Samples(str, None, lambda _: batch)[0, [0, 1]]
+        Samples(str, Collation("MapDataset", None, lambda _: batch))[0, [0, 1]]

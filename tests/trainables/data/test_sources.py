@@ -63,7 +63,7 @@ ROWS = TensorDataset(torch.zeros(3))
     [
         (ROWS, r"TensorDataset, .* give MapDataset\(\.\.\.\) of it"),
         (DataLoader(ROWS), r"DataLoader, .* MapDataset\(\.\.\.\) of the loader's dataset"),
-        (Stream(), r"Stream, .* MapDataset\(function, length=N\)"),
+        (Stream(), r"Stream, .* give Stream\(\.\.\.\) of it to train on"),
         (torch.zeros(3), r"Tensor, .* give Tensors\(\.\.\.\)"),
         ((torch.zeros(3), torch.zeros(3)), r"tuple, .* give Tensors\(\.\.\.\)"),
     ],
