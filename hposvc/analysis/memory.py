@@ -86,7 +86,9 @@ def task_of(spec: SweepSpec, params: Params) -> Task:
     }
     cls = None if spec.trainable is None else load.resolve(spec.trainable)
     if not (isinstance(cls, type) and issubclass(cls, Task)):
-        message = f"is {spec.runnable}; what it costs is known of a Task only (docs/training.md)"
+        message = (
+            f"is {spec.runnable}; model and samples are known of a Task only (docs/training.md)"
+        )
         raise fail(message, "trainable")
     task: Task = nesting.build(cls, nesting.nest(task_params))
     return task

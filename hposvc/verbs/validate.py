@@ -1,10 +1,15 @@
 """`validate`: check a spec without running it, and show what it resolves to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import click
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from hposvc import api
 from hposvc import spec as specs
@@ -20,18 +25,86 @@ from hposvc.views.formatting import configuration, declared
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.values import Value
 
+if TYPE_CHECKING:
+    from hposvc.analysis.data_check import DataCheck
+    from trainables.data.checking import Rows
+
+WRONG = 2  # exit code of a wrong spec, and so of samples that make its metrics wrong
+MOST_SHOWN = 20  # classes in the table
+
 
 @verb
 @spec_file
 @settings
-def validate_command(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
+@click.option("--data", is_flag=True, help="Load the samples of a Task too, and check them.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    help="Check N samples of each source at most, evenly spaced; by default 100,000.",
+)
+def validate_command(
+    shared: Shared, spec: Path, sets: tuple[str, ...], data: bool, rows: int | None
+) -> int:
     """Check a spec without running it."""
+    if rows is not None and not data:
+        raise click.UsageError("--rows is about the samples; give --data too")
     checked = api.validate(spec, read_settings(sets))
-    if not shared.json(_data(checked)):
+    samples = _check_samples(checked, rows) if data else None
+    more = {} if samples is None else {"data": samples.data()}
+    if not shared.json({**_data(checked), **more}):
         show(parameter_table(checked), plan_table(checked))
+        if samples is not None:
+            show(*sample_tables(samples))
     for problem in repeated_points(checked):
         # Standard input can't be read again.
         note(f"{problem if spec == DASH else read_file(spec).place(problem)}")
+    return WRONG if samples is not None and samples.problems else 0
+
+
+def _check_samples(spec: SweepSpec, rows: int | None) -> "DataCheck":
+    from hposvc.analysis.data_check import ROWS, check_data
+
+    return check_data(spec, rows or ROWS)
+
+
+def sample_tables(check: "DataCheck") -> Iterator[RenderableType]:
+    """Yield tables of the columns and the classes of samples, and what was found in sentences."""
+    sources = {"train": check.train, "validation": check.validation}
+    yield make_grid((name, _read_rows(rows)) for name, rows in sources.items())
+    columns = make_table("", "column", "type", "NaN", "infinite", "never change")
+    for name, rows in sources.items():
+        for index, column in enumerate(rows.columns):
+            constant = f"{len(column.constant):,} of {column.values:,}"
+            counts = (f"{column.nan:,}", f"{column.infinite:,}")
+            columns.add_row(name, str(index), column.kind, *counts, constant)
+    yield columns
+    if check.classes is not None:
+        yield _class_table(check.classes)
+    yield from (Text(f"problem: {text}", "bold red") for text in check.problems)
+    yield from (Text(f"remark: {text}") for text in check.remarks)
+    if not check.problems and not check.remarks:
+        yield "samples: nothing to remark"
+
+
+def _read_rows(rows: "Rows") -> str:
+    read = len(rows.number_N)
+    if rows.of is None:
+        return f"the first {read:,} rows of a stream"
+    return f"{read:,} rows" if read == rows.of else f"{read:,} of {rows.of:,} rows"
+
+
+def _class_table(classes: Mapping[int, tuple[int, int]]) -> Table:
+    made = make_table("class", "train", "", "validation", "")
+    totals = [max(1, sum(counts)) for counts in zip(*classes.values(), strict=True)]
+    for name, counts in [*classes.items()][:MOST_SHOWN]:
+        shares = (
+            (f"{count:,}", f"{count / total:.1%}")
+            for count, total in zip(counts, totals, strict=True)
+        )
+        made.add_row(str(name), *chain.from_iterable(shares))
+    if len(classes) > MOST_SHOWN:
+        made.add_row(f"… ({len(classes)})")
+    return made
 
 
 def _data(spec: SweepSpec) -> dict[str, object]:
