@@ -6,7 +6,7 @@ Axes: N rows that were read, B of them at once, D values of a column in a row.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import torch
@@ -96,18 +96,9 @@ def _batches(source: Source, limit: int) -> Iterator[tuple[list[int], Batch]]:
         return
     last = len(source) - 1
     at_N = torch.linspace(0, last, min(limit, last + 1), dtype=torch.float64).round().long()
-    if isinstance(source, MapDataset):
-        yield from (([at], _alone(source, at)) for at in at_N.tolist())
-        return
-    for at_B in at_N.split(AT_ONCE):
+    # Samples of several lengths would be padded to the longest of a batch.
+    for at_B in at_N.split(1 if isinstance(source, MapDataset) else AT_ONCE):
         yield at_B.tolist(), source.batch(at_B.to(source.home))
-
-
-def _alone(source: MapDataset, position: int) -> Batch:
-    """Return a sample as a batch, made with the random numbers of all others: equals stay equal."""
-    pick = source.pick
-    single = replace(source, dataset=lambda _: pick(position), length=1)
-    return single.batch(torch.zeros(1, dtype=torch.int64))
 
 
 def _kind(column: Tensor) -> str:

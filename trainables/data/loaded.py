@@ -63,15 +63,11 @@ class MapDataset(Source):
     def batch(self, at_B: Tensor) -> Batch:
         return self._unconverted.load_here(at_B, 0)
 
-    @property
-    def pick(self) -> Callable[[int], object]:
-        """The function that makes a sample of its position."""
-        dataset = self.dataset
-        return dataset.__getitem__ if hasattr(dataset, "__getitem__") else dataset
-
     @cached_property
     def _unconverted(self) -> Samples:
         return self._samples(None)
 
     def _samples(self, dtype: torch.dtype | None) -> Samples:
-        return Samples(self.pick, Collation("MapDataset", dtype, self.collate_fn))
+        dataset = self.dataset
+        pick = dataset.__getitem__ if hasattr(dataset, "__getitem__") else dataset
+        return Samples(pick, Collation("MapDataset", dtype, self.collate_fn))

@@ -94,9 +94,7 @@ def test_rows_in_both_sources_are_a_problem_with_its_place(hposvc, cells):
 def test_nan_is_a_problem_with_its_place(hposvc, cells):
     code, out, _ = hposvc("validate", cells("nan"), "--data")
     assert code == 2
-    assert "problem: train, column 0: NaN in 1 values, first in row 11" in " ".join(
-        out.split()
-    )
+    assert "problem: train, column 0: NaN in 1 values, first in row 11" in " ".join(out.split())
 
 
 def test_what_may_be_meant_is_a_remark(hposvc, cells):
