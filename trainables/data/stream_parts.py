@@ -4,22 +4,16 @@ Numbers of samples in a pass and of passes count from 0.
 """
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from trainables.data.samples import seed_generators
 from trainables.randomness import derive
-
-
-class Opens(Protocol):
-    """A data set that divides itself."""
-
-    def open(self, part: int, parts: int, /) -> Iterable[object]: ...
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Axes: B samples of a batch.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainables.data.samples import Collation
 from trainables.data.sources import CPU, Batch, Source, Tensors
-from trainables.data.stream_parts import Layout, Opens, Part, divides_itself
+from trainables.data.stream_parts import Layout, Part, divides_itself
 from trainables.data.waiting import Waiting
 from trainables.data.worker_processes import (
     ending_with_this_process,
@@ -35,7 +35,7 @@ class Stream(Source):
 
     # An IterableDataset of `datasets`; what has, or is, a function `open(part, parts)` returning
     # the samples of one of so many parts; or any iterable, of which each process reads all.
-    dataset: Iterable[object] | Opens | Callable[[int, int], Iterable[object]]
+    dataset: object
     workers: int = 2  # processes of a rank; 0: the rank itself reads
     prefetch: int = 2  # batches that each worker loads ahead
     # A batch (a tuple of tensors, whose rows are samples) of a list of samples, of any kind then;
