@@ -23,6 +23,7 @@ from trainables.checkpoints.async_writer import AsyncWriter
 from trainables.checkpoints.restoring import restore
 from trainables.checkpoints.snapshot import CheckpointSnapshot, SnapshotSource
 from trainables.checkpoints.storing import check_complete, read, write, write_shards
+from trainables.data.streaming import StreamShard
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, seed_all
@@ -63,6 +64,7 @@ class Saver:
     # Generators and loss tally of the loaded checkpoint; empty if that is of whole epochs only.
     mid_epoch_state: dict[str, Any] = field(default_factory=dict, init=False)
     group: dist.ProcessGroup | None = field(default=None, init=False)  # of ranks writing shards
+    stream: StreamShard | None = field(default=None, init=False)  # whose position is saved too
 
     def __enter__(self) -> Self:
         return self
@@ -91,13 +93,18 @@ class Saver:
             self.beginning = snapshot.take(state).copied()
 
     def resume(self, updates: int, state: TrainingState) -> None:
-        """Restore random generators and the loss tally within an epoch, after so many updates.
+        """Restore random generators, loss tally and stream within an epoch, after so many updates.
 
         With the same number of ranks, training goes on bit by bit as before; otherwise, and in a
         copy of another trial, the generators are seeded anew.
         """
         worker, place, saved = self._worker, self.strategy.dp_rank, self.mid_epoch_state
         seed_all(derive(worker.seed, "updates", updates, place))
+        if self.stream is not None and saved:
+            number = worker.rank if saved["ranks_are"] == self._rank_layout else 0
+            self.stream.restore(saved["ranks"][number]["stream"])
+        elif self.stream is not None:
+            self.stream.skip(0)  # back at the trial's beginning
         if not saved or worker.copied:
             return
         if saved["ranks_are"] == self._rank_layout:
@@ -162,6 +169,7 @@ class Saver:
             rank_state = {
                 "losses": losses.clone().cpu(),
                 "generators": generators.states(self._worker.device),
+                "stream": None if self.stream is None else self.stream.state(),
             }
             state_snapshot.values["amid"] = {
                 "ranks_are": self._rank_layout,

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from trainables.data.digests import digest_of
 from trainables.dataset import DataSet
+from trainables.length import ENDLESS
 
 Batch = tuple[Tensor, ...]
 
@@ -63,6 +64,11 @@ class Source(Protocol):
     def close(self) -> None:
         """Stop loading ahead; a plan starts it again."""
         return
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether samples come one after the other, and have no positions."""
+        return False
 
     @property
     def digest(self) -> str:
@@ -127,7 +133,7 @@ class Data:
                 raise TypeError(
                     f"Data: {name} is {type(value).__name__}, which is no source; {_way_out(value)}"
                 )
-        if hasattr(self.validation, "shard"):
+        if getattr(self.validation, "is_stream", False):
             raise TypeError(
                 "Data: validation is a stream, but each evaluation is of the same samples; give "
                 "those that it begins with, Stream(...).first(N)"
@@ -154,8 +160,12 @@ class Data:
 
     def trained_samples(self, batch: int) -> int:
         """Return how many samples an epoch trains on, in batches of this size."""
-        samples = len(self.train)
-        # A single batch stays: an epoch trains.
+        samples = self.train.samples
+        if samples is None:
+            return ENDLESS * batch
+        # A single batch stays: an epoch trains. All batches of a stream are full.
+        if self.train.is_stream:
+            return max(samples - samples % batch, batch)
         return samples - samples % batch if self.drop_last and samples > batch else samples
 
     def epoch(self, batch: int) -> tuple[int, int]:

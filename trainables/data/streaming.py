@@ -67,6 +67,10 @@ class Stream(Source):
     def samples(self) -> int | None:
         return self.length
 
+    @property
+    def is_stream(self) -> bool:
+        return True
+
     def __len__(self) -> int:
         if self.length is None:
             raise TypeError(
@@ -132,6 +136,10 @@ class StreamShard(Source):
     @property
     def samples(self) -> int | None:
         return self._stream.length
+
+    @property
+    def is_stream(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         return len(self._stream)

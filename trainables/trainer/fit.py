@@ -10,7 +10,7 @@ from torch import nn
 
 from trainables import combinations
 from trainables.checkpoints.saver import Saver
-from trainables.data import Data
+from trainables.data import Data, Stream, StreamShard
 from trainables.errors import out_of_memory
 from trainables.monitoring.clock import Clock
 from trainables.monitoring.layers import Layers
@@ -66,6 +66,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
             worker.beat()  # from here on only heartbeats count: a hanging collective looks busy
         monitor = TrainMonitor(worker)
         passes = build_passes(task, strategy, state, data, monitor.clock)
+        saver.stream = passes.data.train if isinstance(passes.data.train, StreamShard) else None
         update = OptimizerStep(
             strategy=strategy,
             passes=passes,
@@ -107,12 +108,11 @@ def build_passes(
     task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
 ) -> ForwardBackward:
     """Build the forward and backward passes of a model that has its weights."""
-    worker = strategy.worker
     return ForwardBackward(
         task=task,
         model=strategy.wrap(state.model),
         unwrapped_model=state.model,
-        data=_move_data(data, worker.device, formats.of_samples(worker.training.precision)),
+        data=_open_data(data, task.batch, strategy),
         autocast=strategy.autocast,
         after_forward=strategy.after_forward,
         scaler=state.scaler,
@@ -124,15 +124,20 @@ class DataTooLarge(ValueError):
     """Raised if the samples do not fit beside the model, whatever the size of a batch."""
 
 
-def _move_data(data: Data, device: torch.device, dtype: torch.dtype) -> Data:
-    """Move the samples to the rank's device.
+def _open_data(data: Data, batch: int, strategy: Strategy) -> Data:
+    """Move the samples to the rank's device, and open the rank's part of a stream.
 
     Raises:
         DataTooLarge: in place of an out-of-memory error, which would be blamed on the
             configuration, and the searcher would learn that all configurations fail.
     """
+    worker = strategy.worker
+    device, dtype = worker.device, formats.of_samples(worker.training.precision)
     try:
         train, validation = data.train.to(device, dtype), data.validation.to(device, dtype)
+        if isinstance(train, Stream):
+            seed = derive(worker.seed, "samples")
+            train = train.shard(strategy.dp_rank, strategy.dp_size, batch=batch, seed=seed)
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -93,10 +93,10 @@ class Trainer:
             within: updates beyond step `first` - 1 that a checkpoint holds already.
         """
         self.passes.model.train()
-        length, loop_state = self.length, self.state.loop_state
+        length, loop_state, train = self.length, self.state.loop_state, self.passes.data.train
         done = self._updates_until(first - 1, within)
         begun = done - within
-        loop_state.amid = length.is_counted or done % length.epoch_updates > 0
+        loop_state.amid = self._is_amid(done)
         if self.restored and (loop_state.amid or within):
             self.saver.resume(done, self.state)
         self.restored = False
@@ -107,12 +107,15 @@ class Trainer:
             if index == 0:
                 place = self.strategy.dp_rank
                 seed_all(derive(self.worker.seed, "epoch", epoch + 1, place))
-            at_B = self._batch(epoch + 1, index)
+            if train.is_stream:
+                at_B = torch.arange(done * length.batch, (done + 1) * length.batch)
+            else:
+                at_B = self._batch(epoch + 1, index)
             self.set_rates(length.progress(done, loop_state.tokens))
             with self.monitor.update():
                 loop_state.losses += self.update.run(at_B)
             done += 1
-            loop_state.amid = length.is_counted or done % length.epoch_updates > 0
+            loop_state.amid = self._is_amid(done)
             if length.counts_tokens:
                 loop_state.samples += len(at_B)
                 loop_state.tokens += self.update.count_elements()
@@ -121,7 +124,7 @@ class Trainer:
             if not is_last and self.preemption_sync.should_stop():
                 self.leave(first - 1, done - begun)
         self.strategy.sync_replicas(self.state)
-        self.monitor.end_epoch(self.passes.data.train.wait_seconds())
+        self.monitor.end_epoch(train.wait_seconds())
         self.samples = length.samples(done) - length.samples(begun)
         self.skipped = length.samples(begun + within) - length.samples(begun)
         return loop_state.losses
@@ -131,6 +134,11 @@ class Trainer:
         if self.length.counts_tokens:
             return self.length.updates_of(self.state.loop_state.samples)
         return self.length.updates(step) + within
+
+    def _is_amid(self, updates: int) -> bool:
+        """Return whether what follows depends on more than the number of the next epoch."""
+        length, train = self.length, self.passes.data.train
+        return length.is_counted or train.is_stream or updates % length.epoch_updates > 0
 
     def _reached(self, step: int, updates: int) -> bool:
         """Return whether a step is complete after so many updates."""

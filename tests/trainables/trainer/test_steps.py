@@ -3,6 +3,7 @@
 The task has 23 samples of 1 to 5 tokens (70 in all), in batches of 5: five updates an epoch.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from tasks import Deep, Forgetful
 from torch import Tensor, nn
 
 from trainables import Training, Worker
-from trainables.data import Batch
+from trainables.data import Batch, Data, Stream
 from trainables.storage.checkpoint import Period
 from trainables.worker import LocalLink, Report
 
@@ -118,3 +119,45 @@ class Bad(Deep):
         model.calls = getattr(model, "calls", 0) + model.training
         losses = super().compute_losses(model, batch)
         return losses * float("inf") if model.calls >= self.at and model.training else losses
+
+
+class Lines:
+    """Samples of Deep, one after the other, with noise; the stream of a file, for instance."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        for row in zip(*Deep().load_data().train.columns, strict=True):
+            yield (row[0] + torch.randn(()), *row[1:])
+
+
+@dataclass(frozen=True)
+class Streamed(Noisy):
+    workers: int = 0
+    length: int | None = None
+
+    def load_data(self) -> Data:
+        data = super().load_data()
+        stream = Stream(Lines(), workers=self.workers, length=self.length)
+        return Data(stream, data.validation)
+
+
+@pytest.mark.parametrize(
+    ("unit", "workers", "length"), [("update", 0, None), ("token", 2, None), ("epoch", 0, 12)]
+)
+def test_a_stream_goes_on_from_any_update_as_if_nothing_had_been(tmp_path, unit, workers, length):
+    interval = 30 if TOTALS[unit] > 20 else 2
+    task = Streamed(workers=workers, length=length)
+    every = Period(updates=1 if unit == "update" else 2)
+    once = worker(tmp_path / "once", unit, interval, every=every, link=LocalLink())
+    task.train(once)
+    starts = once.link.kept
+    assert any(start.within for start in starts)
+    for number, start in enumerate(starts):
+        rest = worker(tmp_path / f"{number}", unit, interval, first=start.step + 1, start=start)
+        task.train(rest)
+        later = {step: row for step, row in of_learning(once.reports).items() if step > start.step}
+        assert of_learning(rest.reports) == later
+
+
+def test_a_stream_without_length_has_no_epochs(tmp_path):
+    with pytest.raises(ValueError, match="measure in update, sample or token"):
+        Streamed().train(worker(tmp_path, "epoch"))
