@@ -60,9 +60,7 @@ class Task(ABC):
     def score(self, predictions: Mapping[str, Tensor]) -> Mapping[str, float]:
         """Return metrics of all validation samples together, such as AUC, F1 or BLEU.
 
-        Args:
-            predictions: what `predict` returned, with a row for each validation sample in their
-                order, on the CPU of rank 0; only that rank calls this.
+        Only rank 0 calls this: with all rows of `predict`, on its CPU, in the samples' order.
         """
         return {}
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainables.metrics import checked, describe_left_out
+from trainables.metrics import checked
 from trainables.parallel.gathering import gather_results
 from trainables.randomness import preserved
 from trainables.worker import Diverged, Worker
@@ -20,6 +20,7 @@ from trainables.worker import Diverged, Worker
 if TYPE_CHECKING:
     from trainables.task import Task
 
+IN_16_BITS = (torch.float16, torch.bfloat16)
 Rows = dict[str, Tensor]  # by the task's names, (B, ...), on the CPU
 
 
@@ -60,11 +61,7 @@ class Predictions:
             self.pieces += filter(None, pieces)
 
     def score(self, taken: Set[str]) -> dict[str, float]:
-        """Return on every rank the task's scores, which rank 0 computes.
-
-        Args:
-            taken: names that evaluate has given.
-        """
+        """Return on every rank the task's scores, which rank 0 computes; evaluate's are `taken`."""
         work = partial(self._score, taken) if self.worker.rank == 0 else dict[str, float]
         return work() if self.worker.world_size == 1 else gather_results(work)[0]
 
@@ -72,15 +69,13 @@ class Predictions:
         rows = {}
         for name, value in found.items() if isinstance(found, Mapping) else [("", found)]:
             if not name or not isinstance(value, Tensor) or value.shape[:1] != (samples,):
-                shape = isinstance(value, Tensor) and f" of shape {tuple(value.shape)}"
+                shape = f" {(*value.shape,)}" if isinstance(value, Tensor) else ""
                 raise self._fault(
-                    f"predict returned a {type(value).__name__}{shape or ''} as {name!r} for "
-                    f"{samples} samples; return tensors by name with a row for each sample, not "
-                    f"averaged: {samples} rows"
+                    f"predict returned a {type(value).__name__}{shape} as {name!r} for {samples} "
+                    "samples; return tensors by name, with a row for each sample, not averaged"
                 )
             # numpy has no bfloat16.
-            wide = torch.promote_types(value.dtype, torch.float32)
-            dtype = wide if value.is_floating_point() else value.dtype
+            dtype = torch.float32 if value.dtype in IN_16_BITS else value.dtype
             rows[name] = value.to("cpu", dtype, copy=True)
         return rows
 
@@ -93,9 +88,8 @@ class Predictions:
             if all(bool(column.isfinite().all()) for column in columns.values()):
                 raise
             raise Diverged(f"predictions are not finite: score raised {error!r}") from error
-        values, left_out = checked(found, (), lambda text: self._fault(f"score: {text}"))
-        if left_out:
-            raise self._fault(f"score: {describe_left_out(left_out)}; return numbers by name")
+        names = [*found] if isinstance(found, Mapping) else []  # all of which must be numbers
+        values = checked(found, names, lambda text: self._fault(f"score: {text}")).values
         for name in taken & values.keys():
             raise self._fault(f"score: evaluate returns {name!r} too; choose another name")
         return values

@@ -7,6 +7,7 @@ Axes: N samples, B samples of a batch, T tokens of a sample.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -87,13 +88,14 @@ class Counting(Task):
 
 def pairs_of(tokens: list[int]) -> Counter[tuple[int, int]]:
     """Count the bigrams of a text, as BLEU does."""
-    return Counter(zip(tokens, tokens[1:], strict=False))
+    return Counter(pairwise(tokens))
 
 
 def scores(reports: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return [(report["val/exact_match"], report["val/bigram_precision"]) for report in reports]
 
 
+@pytest.mark.long
 def test_greedy_texts_score_alike_on_one_rank_and_on_two(on_two_ranks: Callable[..., list[Any]]):
     trainings = [Training("ddp", "64-true"), Training("fsdp", "64-true")]
     expected = scores(learned(Counting(), trainings[0], 4))
@@ -103,6 +105,7 @@ def test_greedy_texts_score_alike_on_one_rank_and_on_two(on_two_ranks: Callable[
         assert scores(reports) == expected
 
 
+@pytest.mark.long
 def test_ranks_that_share_a_model_and_do_not_go_on_together_are_refused(
     on_two_ranks: Callable[..., list[list[str]]],
 ):
