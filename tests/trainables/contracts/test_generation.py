@@ -7,6 +7,7 @@ Axes: N samples, B samples of a batch, T tokens of a sample.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +104,14 @@ def test_greedy_texts_score_alike_on_one_rank_and_on_two(on_two_ranks: Callable[
     assert len(set(expected)) > 1
     for reports in on_two_ranks(curves, Counting(), trainings, 2, 4)[0]:
         assert scores(reports) == expected
+
+
+@pytest.mark.full
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs DeepSpeed")
+def test_deepspeed_gathers_weights_for_each_token(on_two_ranks: Callable[..., list[Any]]):
+    training = Training("deepspeed", zero_stage=3, optimizer="adamw")
+    expected = scores(learned(Counting(), training, 2))
+    assert scores(on_two_ranks(curves, Counting(), [training], 2, 2)[0][0]) == expected
 
 
 @pytest.mark.long
