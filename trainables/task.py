@@ -19,7 +19,7 @@ class Task(ABC):
     Methods are verbs, so that `model`, `loss` or `optimizer` stay free as names of fields.
 
     The runtime seeds, shards, synchronizes, scales, clips, saves and restores. It reports
-    `train/loss`, each value of `evaluate` as `val/NAME`, and the values of `measure`.
+    `train/loss`, each value of `evaluate` and `score` as `val/NAME`, and the values of `measure`.
     """
 
     lr: float = 1e-3
@@ -48,6 +48,21 @@ class Task(ABC):
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         """Return values per sample by name, not averaged; means are reported as `val/NAME`."""
         return {"loss": self.compute_losses(model, batch)}
+
+    def predict(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """Return what `score` needs of a batch: tensors by name, with a row for each sample.
+
+        Pad generated texts to one length, the same for all batches. The model is as in `evaluate`:
+        not wrapped, so `model.generate` of transformers can be called; it is not compiled.
+        """
+        return {}
+
+    def score(self, predictions: Mapping[str, Tensor]) -> Mapping[str, float]:
+        """Return metrics of all validation samples together, such as AUC, F1 or BLEU.
+
+        Only rank 0 calls this: with all rows of `predict`, on its CPU, in the samples' order.
+        """
+        return {}
 
     def summarize(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """Return metrics derived from a report's means, such as perplexity from the mean loss."""

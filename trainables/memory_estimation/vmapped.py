@@ -144,6 +144,7 @@ def _build_model(
         data,
         strategy.autocast,
         strategy.after_forward,
+        strategy.eager,
         state.scaler,
         clock,
         looked_at={"compute_losses"},  # a forecast has no values to look at

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from trainables.optim.clipping import By, Clipped, clip, total_norm
 from trainables.parallel.plan import Plan, pairs
+from trainables.parallel.scoring import Predictions, defines
 from trainables.training_state import precision as formats
 from trainables.training_state.tallies import add_up
 from trainables.worker import Worker
@@ -89,6 +90,11 @@ class Strategy:
         """Return the context for forward passes."""
         return formats.autocast(self.worker.training.precision, self.worker.device)
 
+    def eager(self) -> AbstractContextManager[object]:
+        """Return a context without compiled code: generated text has new shapes at each step."""
+        compiled = self.worker.training.compile != "none"
+        return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
     def after_forward(self) -> None:
         """Do the work between a forward pass and its backward pass, or its evaluation."""
 
@@ -117,18 +123,24 @@ class Strategy:
 
     def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the tally of each metric over these samples, with the same names on every rank."""
-        tallies = []
+        tallies, predicts = [], defines(passes.task, "predict")
+        predictions = Predictions(passes.task, self.worker, self.worker.world_size // self.dp_size)
         for part in parts:
-            tallies.append(passes.evaluate(part))
+            tally, found = passes.evaluate(part)
+            tallies.append(tally)
+            if predicts:
+                predictions.gather(part, found)
             self.worker.beat()
-        return add_up(tallies)
+        sums = add_up(tallies)
+        for name, score in (predictions.score(sums.keys()) if predicts else {}).items():
+            # Of one share only: the mean over ranks has the same bits then.
+            counted = [score, 1.0] if self.dp_rank == 0 else [0.0, 0.0]
+            sums[name] = torch.tensor(counted, dtype=torch.float64, device=self.worker.device)
+        return sums
 
     def show(self, passes: "ForwardBackward") -> str:
         """Return the text that the task shows of its model; every rank calls this."""
-        # Not compiled: text generated token by token has another shape at each step.
-        compiled = self.worker.training.compile != "none"
-        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-        with torch.no_grad(), passes.autocast(), eager:
+        with torch.no_grad(), passes.autocast(), self.eager():
             return passes.task.show(passes.unwrapped_model)
 
     def sync_replicas(self, state: "TrainingState") -> None:

@@ -18,6 +18,7 @@ from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.averaging import Ema
 from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.schedules import Plateau, scale_lr
+from trainables.parallel import scoring
 from trainables.parallel.strategies import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
 from trainables.trainer import settings
@@ -52,6 +53,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
     """
     training = worker.training
     combinations.check(training, worker.world_size, worker.nan)
+    scoring.check(task, "strategy: pipeline" if training.strategy == "pipeline" else "")
     with settings.applied(training, worker.device), _compiler_reset(training):
         strategy = choose(worker, task.plan_tensor)
         seed_all(derive(worker.seed, "model"))
@@ -115,6 +117,7 @@ def build_passes(
         data=_open_data(data, task.batch, strategy),
         autocast=strategy.autocast,
         after_forward=strategy.after_forward,
+        eager=strategy.eager,
         scaler=state.scaler,
         clock=clock,
     )

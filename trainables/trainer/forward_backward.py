@@ -32,6 +32,7 @@ class ForwardBackward:
     data: Data
     autocast: Callable[[], AbstractContextManager[None]]
     after_forward: Callable[[], None]  # see Strategy.after_forward
+    eager: Callable[[], AbstractContextManager[object]]  # see Strategy.eager
     scaler: Scaler
     clock: Clock
     looked_at: set[str] = field(default_factory=set)  # see per_element.checked
@@ -70,16 +71,21 @@ class ForwardBackward:
             torch.autograd.backward(roots, gradients)
         return tally
 
-    def evaluate(self, at_B: Tensor) -> dict[str, Tensor]:
-        """Return the tally of each metric; without samples, tallies of 0 under the same names."""
+    def evaluate(self, at_B: Tensor) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
+        """Return the tally of each metric, and the task's predictions, unchecked.
+
+        Without samples: tallies of 0 under the same names, and no predictions.
+        """
         if not len(at_B):
-            names = self.evaluate(at_B.new_zeros(1))
-            return {name: torch.zeros_like(tally) for name, tally in names.items()}
+            names, _ = self.evaluate(at_B.new_zeros(1))
+            return {name: torch.zeros_like(tally) for name, tally in names.items()}, {}
         batch = self.data.validation.batch(at_B)
         with torch.no_grad(), self.autocast():
             values = self.values(self.unwrapped_model, batch)
+            with self.eager():
+                found = self.task.predict(self.unwrapped_model, batch)
         self.after_forward()
-        return {name: tally_of(value) for name, value in values.items()}
+        return {name: tally_of(value) for name, value in values.items()}, found
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the task's losses for a batch, checked."""

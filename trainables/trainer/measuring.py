@@ -4,7 +4,6 @@ Rank 0 measures; the other ranks wait for it, and raise its error if it fails.
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,7 @@ from trainables.data import Batch
 from trainables.metrics import NoNumber, checked
 from trainables.modules import evaluating
 from trainables.parallel.gathering import gather_results
+from trainables.parallel.scoring import defines
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, preserved, seed_all
 from trainables.trainer.forward_backward import ForwardBackward
@@ -35,7 +35,7 @@ def measure_costs(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]
     Raises:
         ValueError: the measurements are no mapping, or have a name of the runtime's.
     """
-    if sum("measure" in vars(kind) for kind in type(passes.task).__mro__) == 1:  # Task's own
+    if not defines(passes.task, "measure"):
         return {}
     worker = strategy.worker
 
@@ -48,9 +48,7 @@ def measure_costs(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]
 def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]:
     task, worker = passes.task, strategy.worker
     # Operations of a compiled model cannot be counted, and compiling twice is not worth it.
-    compiled = worker.training.compile != "none"
-    eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-    with eager, preserved(), torch.no_grad():
+    with strategy.eager(), preserved(), torch.no_grad():
         seed_all(derive(worker.seed, "model"))
         model, sample = _complete_model(passes, strategy)
         with evaluating(model), formats.autocast(worker.training.precision, sample[0].device):

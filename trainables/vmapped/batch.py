@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trainables.errors import text_of
+from trainables.parallel import scoring
 from trainables.randomness import preserved
 from trainables.stop_signals import Preempted, StopTrial
 from trainables.trainer import settings
@@ -78,6 +79,7 @@ class Batch:
             raise ValueError(f"a batch of {self.most} trials is full")
         prototype = self._trials[0] if self._trials else None
         refusals.check_options(worker, None if prototype is None else prototype.worker.training)
+        scoring.check(task, "trials_per_process above 1")
         if prototype is None:
             self._settings.enter_context(settings.applied(worker.training, worker.device))
         else:
