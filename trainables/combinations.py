@@ -193,7 +193,9 @@ RULES = (
     ),
     Rule(
         "optimizer",
-        lambda t, _: t.strategy == "deepspeed" and t.optimizer in ("lars", "lamb", "adafactor"),
+        lambda t, _: (
+            t.strategy == "deepspeed" and t.optimizer in ("lars", "lamb", "adafactor", "muon")
+        ),
         "it looks at whole weights, and deepspeed's are flat parts; choose adamw or sgd, or the "
         "strategy fsdp",
     ),
@@ -214,7 +216,13 @@ RULES = (
     ),
     Rule(
         "optimizer",
-        lambda t, _: t.precision == "16-true" and t.optimizer in ("adamw", "lamb"),
+        lambda t, _: t.strategy in ("fsdp", "tensor", "pipeline") and t.optimizer == "muon",
+        "it needs whole matrices, and must know which layer is the model's last; choose adamw, or "
+        "the strategy ddp or zero1",
+    ),
+    Rule(
+        "optimizer",
+        lambda t, _: t.precision == "16-true" and t.optimizer in ("adamw", "lamb", "muon"),
         "small squares of gradients are 0 in float16, and it divides by them; choose sgd, lars or "
         "adafactor, or precision 16-mixed",
     ),
