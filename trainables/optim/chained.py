@@ -89,8 +89,8 @@ def as_one(built: object, model: nn.Module, method: str) -> Optimizer:
         or not all(isinstance(turn, str) and turn for turn in turns)
     ):
         raise TypeError(
-            f"{method} returned {built!r}; return a torch.optim.Optimizer, a list of them that "
-            "step together, or a dict of them that take turns, by name: several learning rates "
+            f"{method} returned {type(built).__name__}; return a torch.optim.Optimizer, a list of "
+            "them that step together, or a dict from names to them, to take turns: several rates "
             "are groups of one optimizer, and a schedule is scale_lr or training.schedule"
         )
     names = {id(weight): name for name, weight in model.named_parameters()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from several_optimizers import Forging, HalfScheduleFree, Paired, ScheduleFree
-from tasks import Deep, alone, curve, learned, refusals, runs_of, shared
+from tasks import Deep, alone, curve, learned, shared
 from tolerances import CALM
 
 from trainables import Saved, Training, Worker
@@ -107,7 +107,7 @@ def saved_amid(rank: int, runs: list[tuple[Task, Training]], folder: Path) -> li
     results = []
     for number, (task, training) in enumerate(runs):
         lone_worker = Worker.alone(until=STEPS, folder=folder / f"{number}", training=training)
-        worker = replace(lone_worker, rank=rank, world_size=2, every=Period(updates=4))
+        worker = replace(lone_worker, rank=rank, world_size=2, every=Period(updates=3))
         task.train(worker)
         amid = [saved for saved in worker.link.kept if saved.within]
         results.append((amid[-1] if amid else None, by_step(worker)))
@@ -130,8 +130,7 @@ def test_two_ranks_learn_what_one_does_which_can_go_on_from_their_checkpoints(
         rounds = training.optimizer == "muon" or isinstance(task, Paired)
         for found in (reports, again):
             assert [values(m) for m in found] == [
-                pytest.approx(values(m), rel=1e-3 if rounds else 1e-9)
-                for m in whole[-len(found) :]
+                pytest.approx(values(m), rel=1e-3 if rounds else 1e-9) for m in whole[-len(found) :]
             ], (task, training)
 
 
