@@ -25,7 +25,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> list[bool]:
 @pytest.mark.parametrize(("task", "averaged"), [(ScheduleFree(), 10), (HalfScheduleFree(), 2)])
 def test_the_weights_for_evaluation_are_those_of_eval_and_go_without_a_trace(task, averaged):
     with prepare(task, Worker.alone()) as trainer:
-        trainer.train_epoch(1)
+        trainer.train_steps(1, 1)
         optimizer, model = trainer.state.optimizer, trainer.state.model
         before = weights(model)
         with evaluation_weights(optimizer, model):
@@ -57,7 +57,7 @@ def test_the_report_is_of_the_exported_weights(tmp_path):
 
 def test_a_checkpoint_is_of_train_mode():
     with prepare(ScheduleFree(), Worker.alone()) as trainer:
-        trainer.train_epoch(1)
+        trainer.train_steps(1, 1)
         saved = take(trainer.state)
         for name, weight in trainer.state.model.named_parameters():
             assert torch.equal(saved.tensors[f"model.{name}"], weight)

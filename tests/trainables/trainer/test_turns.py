@@ -33,7 +33,7 @@ def by_hand(task: Forging, until: int) -> list[float]:
         optimizers = task.build_optimizer(model)
         for step in range(1, until + 1):
             order.clear()
-            trainer.train_epoch(step)
+            trainer.train_steps(step, step)
             losses: dict[str, list[Tensor]] = {name: [] for name in optimizers}
             for at_B in order:
                 for name, optimizer in optimizers.items():
