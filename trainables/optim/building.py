@@ -6,7 +6,6 @@ Muon: An Optimizer for Hidden Layers in Neural Networks (2024), with the learnin
 al., Muon is Scalable for LLM Training (2025), section 2.2.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,10 +73,12 @@ def _adamw(groups: Groups) -> torch.optim.Optimizer:
 def _muon(groups: Groups, model: nn.Module) -> torch.optim.Optimizer:
     """Return Muon for hidden matrices, with steps as large as AdamW's, and AdamW for the rest."""
     hidden = {id(weight) for weight in hidden_matrices(model)}
-    matrices, others = (
-        _select(groups, hidden.__contains__),
-        _select(groups, lambda key: key not in hidden),
-    )
+    matrices: Groups = []
+    others: Groups = []
+    for group in groups:
+        for chosen, is_hidden in ((matrices, True), (others, False)):
+            if part := [w for w in group["params"] if (id(w) in hidden) is is_hidden]:
+                chosen.append({**group, "params": part})
     if not matrices:
         raise ValueError(
             f"optimizer muon is for hidden matrices, and {type(model).__name__} has none between "
@@ -85,15 +86,6 @@ def _muon(groups: Groups, model: nn.Module) -> torch.optim.Optimizer:
         )
     muon = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw")
     return Chained([muon, _adamw(others)] if others else [muon])
-
-
-def _select(groups: Groups, chosen: Callable[[int], bool]) -> Groups:
-    """Return the groups with those weights whose ids are chosen."""
-    parts = [
-        {**group, "params": [weight for weight in group["params"] if chosen(id(weight))]}
-        for group in groups
-    ]
-    return [part for part in parts if part["params"]]
 
 
 def _adafactor(groups: Groups, weights: list[torch.Tensor]) -> torch.optim.Optimizer:

@@ -54,6 +54,11 @@ def parts_of(optimizer: Optimizer) -> tuple[Optimizer, ...]:
     return optimizer.parts if isinstance(optimizer, Chained) else (optimizer,)
 
 
+def weights_of(optimizer: Optimizer) -> list[Any]:
+    """Return the weights that it updates."""
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
 def turns_of(optimizer: Optimizer) -> tuple[str, ...]:
     """Return the names of optimizers that take turns; empty: all weights are updated together."""
     return optimizer.turns if isinstance(optimizer, Chained) else ()
@@ -96,7 +101,7 @@ def as_one(built: object, model: nn.Module, method: str) -> Optimizer:
     names = {id(weight): name for name, weight in model.named_parameters()}
     updated: set[int] = set()
     for part in parts:
-        own = {id(weight) for group in part.param_groups for weight in group["params"]}
+        own = set(map(id, weights_of(part)))
         for weight in own & updated:
             raise ValueError(
                 f"{method}: two optimizers update {names.get(weight, 'the same tensor')}; give "

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from trainables.modules import reshard, restored
-from trainables.optim.chained import parts_of
+from trainables.optim.chained import parts_of, weights_of
 from trainables.optim.norms import local_part
 
 
@@ -41,8 +41,8 @@ def evaluation_weights(optimizer: Optimizer, model: nn.Module) -> Iterator[None]
     and an evaluation or a checkpoint would change what is learned.
     """
     parts = with_modes(optimizer)
-    groups = [group for part in parts for group in part.param_groups]
-    with restored(local_part(weight.detach()) for group in groups for weight in group["params"]):
+    weights = [local_part(weight.detach()) for part in parts for weight in weights_of(part)]
+    with restored(weights):
         for part in parts:
             part.eval()
         reshard(model)

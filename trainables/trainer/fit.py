@@ -39,21 +39,21 @@ from trainables.worker import Worker
 if TYPE_CHECKING:
     from trainables.task import Task
 
-# The options that optimizers of several parts, or of a kind, work with; all others are free.
-CHAINED: Mapping[str, tuple[object, ...]] = {
-    "strategy": ("single", "ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd"),
-    "trials_per_process": (1, False),
-}
-TAKES_TURNS: Mapping[str, tuple[object, ...]] = {
-    "strategy": ("single", "ddp", "zero1"),
-    "static_graph": (False,),  # each turn has a graph
-    "log_layers_every": (0,),  # that measures one step of all layers
-    "nan": ("stop",),  # the others judge by one loss
-}
-HAS_MODES: Mapping[str, tuple[object, ...]] = {
-    # Under zero1 and deepspeed a rank has the weights for evaluation of its share only.
-    "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
-    "ema": (None,),  # one average is enough
+# The values of options that kinds of optimizers work with, by what such an optimizer does.
+SUITED: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    "is made of several": {
+        "strategy": ("single", "ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd")
+    },
+    "takes turns": {
+        "strategy": ("single", "ddp", "zero1"),
+        "static_graph": (False,),  # each turn has a graph
+        "log_layers_every": (0,),  # it measures one step of all layers
+        "nan": ("stop",),  # the others judge by one loss
+    },
+    "has weights for evaluation": {  # under zero1 a rank has those of its share only
+        "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
+        "ema": (None,),  # one average is enough
+    },
 }
 
 
@@ -134,15 +134,13 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
     """
     alone = {"strategy": "single"} if worker.world_size == 1 else {}
     options = {**vars(worker.training), **alone, "nan": worker.nan}
-    suited = {"takes turns": TAKES_TURNS} if turns_of(optimizer) else {}
-    suited |= {"has weights for evaluation": HAS_MODES} if with_modes(optimizer) else {}
-    suited |= {"is made of several": CHAINED} if isinstance(optimizer, Chained) else {}
+    kinds = (isinstance(optimizer, Chained), turns_of(optimizer), with_modes(optimizer))
     problems = [
         f"{'failure' if name == 'nan' else 'training'}.{name} is {as_text(options[name])}, but the "
         f"task's optimizer ({name_of(optimizer)}) {why}; choose {' or '.join(map(as_text, values))}"
-        for why, allowed in suited.items()
+        for is_kind, (why, allowed) in zip(kinds, SUITED.items(), strict=True)
         for name, values in allowed.items()
-        if options[name] not in values
+        if is_kind and options[name] not in values
     ]
     if problems:
         raise ValueError("\n".join(problems))

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
-from trainables.optim.chained import parts_of, turns_of
+from trainables.optim.chained import parts_of, turns_of, weights_of
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
@@ -213,22 +213,18 @@ class OptimizerStep:
 
 def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:
     """Return an update's turns: by default one, of the whole optimizer."""
-    if not turns_of(optimizer):
+    if not (names := turns_of(optimizer)):
         return [Turn(passes, optimizer, [])]
-    parts = parts_of(optimizer)
+    weights = {
+        name: weights_of(part) for name, part in zip(names, parts_of(optimizer), strict=True)
+    }
     return [
         Turn(
-            passes=replace(passes, turn=name),
-            optimizer=own,
-            others=[
-                weight
-                for part in parts
-                if part is not own
-                for group in part.param_groups
-                for weight in group["params"]
-            ],
+            replace(passes, turn=name),
+            part,
+            [weight for other in names if other != name for weight in weights[other]],
         )
-        for name, own in zip(turns_of(optimizer), parts, strict=True)
+        for name, part in zip(names, parts_of(optimizer), strict=True)
     ]
 
 
