@@ -46,6 +46,7 @@ TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
     "optimizer: adamw": {"optimizer": "adamw", "schedule": "cosine", "warmup": 0.2},
     "optimizer: lamb": {"optimizer": "lamb"},
     "optimizer: adafactor": {"optimizer": "adafactor"},
+    "optimizer: muon": {"optimizer": "muon"},
     "layer_decay": {"optimizer": "adamw", "layer_decay": 0.7},
     "float32_modules": {"float32_modules": ("0",)},
     "log_layers_every": {"log_layers_every": 1},

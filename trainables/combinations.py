@@ -193,7 +193,9 @@ RULES = (
     ),
     Rule(
         "optimizer",
-        lambda t, _: t.strategy == "deepspeed" and t.optimizer in ("lars", "lamb", "adafactor"),
+        lambda t, _: (
+            t.strategy == "deepspeed" and t.optimizer in ("lars", "lamb", "adafactor", "muon")
+        ),
         "it looks at whole weights, and deepspeed's are flat parts; choose adamw or sgd, or the "
         "strategy fsdp",
     ),
@@ -214,7 +216,13 @@ RULES = (
     ),
     Rule(
         "optimizer",
-        lambda t, _: t.precision == "16-true" and t.optimizer in ("adamw", "lamb"),
+        lambda t, _: t.strategy in ("fsdp", "tensor", "pipeline") and t.optimizer == "muon",
+        "its iteration in bfloat16 rounds differently over parts of matrices (losses 1e-4 off), "
+        "and a rank of a pipeline does not know the model's last layer; choose adamw, ddp or zero1",
+    ),
+    Rule(
+        "optimizer",
+        lambda t, _: t.precision == "16-true" and t.optimizer in ("adamw", "lamb", "muon"),
         "small squares of gradients are 0 in float16, and it divides by them; choose sgd, lars or "
         "adafactor, or precision 16-mixed",
     ),

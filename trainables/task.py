@@ -1,11 +1,11 @@
 """Task: a PyTorch trainable that defines what to learn; the runtime (trainer/) does the rest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from trainables.data import Batch, Data
 from trainables.parallel.plan import How, pairs
@@ -20,6 +20,9 @@ class Task(ABC):
 
     The runtime seeds, shards, synchronizes, scales, clips, saves and restores. It reports
     `train/loss`, each value of `evaluate` and `score` as `val/NAME`, and the values of `measure`.
+
+    A task needs `compute_losses`; if its optimizers take turns (a GAN's), it needs `compute_turn`
+    and `evaluate` in its place.
     """
 
     lr: float = 1e-3
@@ -37,13 +40,23 @@ class Task(ABC):
     def load_data(self) -> Data:
         """Return the same samples in the same order on every rank; the runtime shards them."""
 
-    @abstractmethod
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return a loss per element that counts (sample, token): not averaged, in any shape.
 
         Args:
             model: call it, but do not access its attributes: under DDP it is wrapped.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no compute_losses; write it")
+
+    def compute_turn(self, turn: str, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the losses of a turn, as `compute_losses` does, if `build_optimizer` names turns.
+
+        An update has a pass and a step for each turn, in their order, with the same batch. Only
+        the weights of the turn's optimizer are stepped; gradients of others are dropped, so a
+        generator's turn may pass through the discriminator. Each turn's mean loss is reported as
+        `train/loss/TURN`, the mean over all turns' elements as `train/loss`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no compute_turn; write it")
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         """Return values per sample by name, not averaged; means are reported as `val/NAME`."""
@@ -91,10 +104,17 @@ class Task(ABC):
         """
         return ""
 
-    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return the optimizer, with the learning rates at progress 0."""
+    def build_optimizer(
+        self, model: nn.Module
+    ) -> Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer]:
+        """Return the optimizer, with the learning rates at progress 0.
+
+        Optimizers in a list step together, after one pass: such as Muon for hidden matrices and
+        AdamW for the rest. Those in a dict take turns, by name: see `compute_turn`. Each weight
+        has one optimizer; a weight without is frozen.
+        """
         learning = [weight for weight in model.parameters() if weight.requires_grad]
-        return torch.optim.AdamW(learning, lr=self.lr)
+        return AdamW(learning, lr=self.lr)
 
     def plan_tensor(self, model: nn.Module) -> Mapping[str, How]:
         """Return how the ranks of a tensor group split linear layers, by their names in the model.

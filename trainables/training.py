@@ -16,7 +16,7 @@ Compression = Literal["none", "fp16", "bf16", "powersgd"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 Attention = Literal["auto", "flash", "efficient", "math", "cudnn"]
 Compiler = Literal["none", "inductor", "aot_eager"]
-Optimizer = Literal["task", "adamw", "sgd", "lars", "lamb", "adafactor"]
+Optimizer = Literal["task", "adamw", "sgd", "lars", "lamb", "adafactor", "muon"]
 Schedule = Literal[
     "task", "constant", "linear", "cosine", "one_cycle", "polynomial", "wsd", "plateau"
 ]

@@ -19,6 +19,7 @@ from trainables.checkpoints.snapshot import (
 )
 from trainables.modules import reshard
 from trainables.optim.averaging import Ema
+from trainables.optim.chained import name_of
 from trainables.pretrained import fingerprints
 from trainables.training_state.loop_state import TrainingState
 
@@ -84,7 +85,7 @@ def restore(source: SnapshotSource, state: TrainingState, whole: bool = True) ->
 
 
 def _check_optimizer(source: SnapshotSource, optimizer: torch.optim.Optimizer) -> None:
-    expected, saved = type(optimizer).__name__, source.values["optimizer"]
+    expected, saved = name_of(optimizer), source.values["optimizer"]
     if saved != expected:
         raise ValueError(
             f"checkpoint {source.name} holds the state of {saved}, this order trains with "

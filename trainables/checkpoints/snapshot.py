@@ -2,7 +2,7 @@
 
 Names are `model.NAME` for weights and buffers, `optimizer.NAME.KEY` for the optimizer's state of a
 weight, `group.NUMBER.KEY` for options that the optimizer itself changes, and `average.NAME` for
-averages, where NAME is that in the task's own model. Names do not
+averages (an Ema's, or an optimizer's own), where NAME is that in the task's own model. Names do not
 depend on the strategy or the number of ranks, so each strategy can resume from another one's state.
 """
 
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from trainables.optim.averaging import Ema
+from trainables.optim.chained import name_of
+from trainables.optim.evaluation_mode import evaluation_weights, with_modes
 from trainables.pretrained import fingerprints, frozen_base_names
 from trainables.training_state.loop_state import TrainingState
 
@@ -89,10 +91,17 @@ def take(state: TrainingState) -> CheckpointSnapshot:
     if state.average is not None:
         entries |= average_entries(state.average)
         entries["average"] = state.average.updates
+    elif parts := with_modes(optimizer):
+        with evaluation_weights(optimizer, state.model):
+            for name, weight in (
+                pair for part in parts for pair in named_parameters(state.model, part)
+            ):
+                entries[f"average.{name}"] = weight.detach().clone()
+        entries["average"] = 0
     tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
     values: dict[str, object] = {
         **{name: value for name, value in entries.items() if name not in tensors},
-        "optimizer": type(optimizer).__name__,
+        "optimizer": name_of(optimizer),
         "scaler": state.scaler.state_dict(),
         "guard": None if state.spike_detector is None else state.spike_detector.state_dict(),
         "plateau": None if state.plateau is None else state.plateau.state_dict(),

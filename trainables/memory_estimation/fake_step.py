@@ -30,6 +30,7 @@ from trainables.memory_estimation.kernels import device_kernels
 from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryTracker, Moment
 from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.optim.averaging import Ema
+from trainables.optim.chained import turns_of
 from trainables.parallel.averaging import average
 from trainables.parallel.fsdp import Fsdp
 from trainables.parallel.strategies import Strategy, choose
@@ -228,6 +229,8 @@ class FakeStep:
 def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) -> Optimizer:
     """Return the optimizer as torch runs it on the device: `foreach` is the default on GPUs."""
     optimizer = build_optimizer(task, model, training)
+    if turns_of(optimizer):
+        raise CannotForecast("the task's optimizers take turns, each with a pass; measure instead")
     for group in optimizer.param_groups:
         if gpu and "foreach" in group and group["foreach"] is None and not group.get("fused"):
             group["foreach"] = True

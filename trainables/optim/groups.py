@@ -78,6 +78,26 @@ def depths(model: nn.Module) -> dict[str, int]:
     return depth_of
 
 
+def hidden_matrices(model: nn.Module) -> list[Parameter]:
+    """Return the matrices between a model's embeddings and its output layer.
+
+    Embeddings are nn.Embedding's weights. The output layer is the module with a matrix that the
+    model registers last, be its weight tied to an embedding or not.
+    """
+    owners = [
+        (module, weight)
+        for module in model.modules()
+        for weight in module.parameters(recurse=False)
+        if weight.ndim == 2 and not isinstance(module, NORMS)
+    ]
+    outer = {
+        id(weight)
+        for module, weight in owners
+        if module is owners[-1][0] or isinstance(module, nn.Embedding | nn.EmbeddingBag)
+    }
+    return [weight for _, weight in owners if id(weight) not in outer]
+
+
 def _group_name(kind: _Kind, last: int) -> str:
     depth = [f"depth {kind.depth} of {last}"] if last else []
     names = kind.mesh.mesh_dim_names if kind.mesh is not None else None

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.optim import Optimizer
 
+from trainables.optim.chained import parts_of
 from trainables.parallel.ddp import Ddp
 
 STEPS = 8  # of an optimizer on trial; the number of DAdaptAdaGrad still is alike after 4
@@ -36,6 +37,11 @@ class Zero1(Ddp):
         Raises:
             ValueError: what it learns for a weight depends on the others.
         """
+        for part in parts_of(optimizer):
+            self._share_out(part)
+        return optimizer
+
+    def _share_out(self, optimizer: Optimizer) -> None:
         if looks_at_all_weights(optimizer):
             raise ValueError(
                 f"training.strategy is zero1, but a step of {type(optimizer).__name__} computes a "
@@ -67,7 +73,6 @@ class Zero1(Ddp):
         optimizer.register_step_pre_hook(before_step)
         optimizer.register_step_post_hook(after_step)
         optimizer.register_load_state_dict_post_hook(after_load)
-        return optimizer
 
 
 def looks_at_all_weights(optimizer: Optimizer) -> bool:

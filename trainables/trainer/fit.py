@@ -1,6 +1,6 @@
 """Train a Task for one order, with the model, optimizer and strategy that its options ask for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from trainables.monitoring.layers import Layers
 from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.averaging import Ema
 from trainables.optim.building import OptimizerOptions, build
+from trainables.optim.chained import Chained, as_one, name_of, turns_of
+from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.parallel import scoring
 from trainables.parallel.strategies import Strategy, choose
@@ -32,10 +34,28 @@ from trainables.training_state import precision as formats
 from trainables.training_state.divergence import LossSpikeDetector
 from trainables.training_state.loop_state import LoopState, TrainingState
 from trainables.training_state.micro_batch_halving import MicroBatching
+from trainables.vmap_options import as_text
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.task import Task
+
+# The values of options that kinds of optimizers work with, by what such an optimizer does.
+SUITED: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    "is made of several": {
+        "strategy": ("single", "ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd")
+    },
+    "takes turns": {
+        "strategy": ("single", "ddp", "zero1"),
+        "static_graph": (False,),  # each turn has a graph
+        "log_layers_every": (0,),  # it measures one step of all layers
+        "nan": ("stop",),  # the others judge by one loss
+    },
+    "has weights for evaluation": {  # under zero1 a rank has those of its share only
+        "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
+        "ema": (None,),  # one average is enough
+    },
+}
 
 
 def fit(task: "Task", worker: Worker) -> None:
@@ -89,7 +109,10 @@ def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
     model = strategy.shard(build_model(task, training, strategy.init_device))
-    optimizer = strategy.setup_optimizer(build_optimizer(task, model, training))
+    optimizer = build_optimizer(task, model, training)
+    _check_optimizer(optimizer, worker)
+    optimizer = strategy.setup_optimizer(optimizer)
+    start_training(optimizer)
     # The gradients of weights without optimizer would add up and be clipped.
     trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for parameter in model.parameters():
@@ -104,6 +127,26 @@ def build_state(task: "Task", strategy: Strategy) -> TrainingState:
         spike_detector=None if worker.nan == "stop" else LossSpikeDetector(worker.nan),
         loop_state=LoopState.fresh(worker.device),
     )
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
+    """Refuse options that do not suit the task's optimizer.
+
+    Raises:
+        ValueError: there are such options; the message has all of them.
+    """
+    alone = {"strategy": "single"} if worker.world_size == 1 else {}
+    options = {**vars(worker.training), **alone, "nan": worker.nan}
+    kinds = (isinstance(optimizer, Chained), turns_of(optimizer), with_modes(optimizer))
+    problems = [
+        f"{'failure' if name == 'nan' else 'training'}.{name} is {as_text(options[name])}, but the "
+        f"task's optimizer ({name_of(optimizer)}) {why}; choose {' or '.join(map(as_text, values))}"
+        for is_kind, (why, allowed) in zip(kinds, SUITED.items(), strict=True)
+        for name, values in allowed.items()
+        if is_kind and options[name] not in values
+    ]
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def build_passes(
@@ -196,13 +239,8 @@ def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch
     """Build the task's own optimizer, or the one that the options name; scale learning rates."""
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":
-        optimizer = task.build_optimizer(model)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(
-                f"{type(task).__name__}.build_optimizer returned {type(optimizer).__name__}; "
-                "return a single torch.optim.Optimizer: several learning rates are its groups, and "
-                "a schedule is scale_lr or training.schedule"
-            )
+        method = f"{type(task).__name__}.build_optimizer"
+        optimizer = as_one(task.build_optimizer(model), model, method)
         for group in optimizer.param_groups:
             group["lr"] *= scale
         return optimizer

@@ -35,6 +35,7 @@ class ForwardBackward:
     eager: Callable[[], AbstractContextManager[object]]  # see Strategy.eager
     scaler: Scaler
     clock: Clock
+    turn: str = ""  # whose losses these are; empty: the task's optimizers take no turns
     looked_at: set[str] = field(default_factory=set)  # see per_element.checked
 
     def backward(self, at_B: Tensor, scale: float, carrier: Tensor | None = None) -> Tensor:
@@ -89,8 +90,11 @@ class ForwardBackward:
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the task's losses for a batch, checked."""
-        losses = {"": self.task.compute_losses(model, batch)}
-        return checked(self.task, "compute_losses", losses, batch, self.looked_at)[""]
+        if self.turn:
+            method, losses = "compute_turn", self.task.compute_turn(self.turn, model, batch)
+        else:
+            method, losses = "compute_losses", self.task.compute_losses(model, batch)
+        return checked(self.task, method, {"": losses}, batch, self.looked_at)[""]
 
     def values(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         """Return the values of the task's evaluation for a batch, checked."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from trainables.checkpoints.saver import Saver
 from trainables.length import Length
 from trainables.monitoring.train_monitor import TrainMonitor
+from trainables.optim.evaluation_mode import evaluation_weights
 from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
@@ -71,10 +72,10 @@ class Trainer:
         while step < self.worker.steps().stop - 1:
             last = self.worker.next_report(step)
             try:
-                losses = self.train_steps(step + 1, last, within)
+                losses_T2 = self.train_steps(step + 1, last, within)
                 # Within an epoch, evaluation draws no numbers from training's generators.
                 with preserved() if self.state.loop_state.amid else nullcontext():
-                    tallies = {"train/loss": losses, **self.evaluate()}
+                    tallies = {**self.update.named(losses_T2), **self.evaluate()}
                     if last >= self.worker.next_step:
                         self.print_samples(last)
             except Rollback:
@@ -87,7 +88,7 @@ class Trainer:
             step, within = last, 0
 
     def train_steps(self, first: int, last: int, within: int = 0) -> Tensor:
-        """Train the steps `first` to `last`; return this rank's tally of losses.
+        """Train the steps `first` to `last`; return this rank's losses as (T, 2).
 
         Args:
             within: updates beyond step `first` - 1 that a checkpoint holds already.
@@ -102,7 +103,7 @@ class Trainer:
         self.restored = False
         while not self._reached(last, done):
             if done == begun:
-                loop_state.losses = empty(self.worker.device)
+                loop_state.losses = empty(self.worker.device).repeat(len(self.update.turns), 1)
             epoch, index = divmod(done, length.epoch_updates)
             if index == 0:
                 place = self.strategy.dp_rank
@@ -156,7 +157,8 @@ class Trainer:
         if self.planned != (epoch, parts):  # at first, and after memory ran out
             self.planned = epoch, parts
             batches = self.batches[index:]
-            pieces = (part for at_B in batches for part in split_batch(at_B, self.strategy, parts))
+            passes = (at_B for at_B in batches for _ in self.update.turns)
+            pieces = (part for at_B in passes for part in split_batch(at_B, self.strategy, parts))
             train.plan(filter(len, pieces), derive(self.worker.seed, "samples", epoch))
         return self.batches[index]
 
@@ -224,8 +226,10 @@ class Trainer:
         self.saver.save_async(step, self.state)
 
     def _with_averaged_weights(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its averaged weights, if there are any."""
-        return nullcontext() if self.state.average is None else self.state.average.applied()
+        """Return a context in which the model has the weights to evaluate."""
+        if self.state.average is not None:
+            return self.state.average.applied()
+        return evaluation_weights(self.state.optimizer, self.state.model)
 
     def set_rates(self, progress: float) -> None:
         """Set the learning rate of each parameter group, at this share of the complete trial."""

@@ -1,19 +1,21 @@
-"""A step of the optimizer on a global batch.
+"""A step of the optimizer on a global batch, or of each optimizer that takes turns, one by one.
 
 The gradient is exactly that of the mean loss over all elements of the batch: each rank adds up its
 own losses, and one reduction divides by the global count. So neither the number of ranks nor that
 of micro-batches changes what is learned.
 
-Axes: B samples of the global batch.
+Axes: B samples of the global batch, T turns; T is 1 for tasks without turns.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
+from trainables.optim.chained import parts_of, turns_of, weights_of
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
@@ -24,6 +26,15 @@ from trainables.training_state.tallies import empty, tally_of
 SCALE_CHECKS = 50  # updates between checks of float16's loss scale, which wait for the GPU
 FREE = ("cpu",)  # devices whose values can be read without waiting
 CAREFUL = 2  # updates after which an order's memory use is settled: the optimizer's state is there
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A pass and a step of an update."""
+
+    passes: ForwardBackward
+    optimizer: Optimizer
+    others: list[nn.Parameter]  # weights that another turn updates
 
 
 @dataclass
@@ -37,7 +48,8 @@ class OptimizerStep:
     layers: Layers | None
     number: int = 0  # updates that this order has tried
     weights: list[nn.Parameter] = field(init=False)  # the weights that get a gradient
-    elements: Tensor = field(init=False)  # number of losses in the last update
+    elements: Tensor = field(init=False)  # number of losses of the last turn
+    turns: list[Turn] = field(init=False)
     norms: Tensor = field(init=False)  # tally of finite gradient norms
     clipped: Tensor = field(init=False)  # tally of the clipped share
     seen: dict[str, float] = field(default_factory=dict, init=False)  # the layers' last statistics
@@ -45,32 +57,45 @@ class OptimizerStep:
     def __post_init__(self) -> None:
         self.weights = [weight for weight in self.passes.model.parameters() if weight.requires_grad]
         self.norms, self.clipped = empty(self._device), empty(self._device)
+        self.turns = _turns(self.passes, self.state.optimizer)
 
     def run(self, at_B: Tensor) -> Tensor:
-        """Update the weights; return this rank's tally of losses.
+        """Update the weights; return this rank's tallies of losses, (T, 2).
 
         Raises:
             Rollback: the update was bad; the weights are unchanged.
             Diverged: training cannot continue.
             TooLarge: memory ran out, and the other ranks could not be told.
         """
+        tallies = [self._take(turn, at_B) for turn in self.turns]
+        self.strategy.after_update(self.passes.unwrapped_model)
+        self.number += 1
+        self.strategy.worker.beat()
+        return torch.stack(tallies)
+
+    def named(self, losses_T2: Tensor) -> dict[str, Tensor]:
+        """Return the tallies of losses by metric: over all turns, and of each turn."""
+        turns = turns_of(self.state.optimizer)
+        of_turns = {f"train/loss/{turn}": losses_T2[at] for at, turn in enumerate(turns)}
+        return {"train/loss": losses_T2.sum(dim=0), **of_turns}
+
+    def _take(self, turn: Turn, at_B: Tensor) -> Tensor:
+        """Update the weights of a turn; return this rank's tally of its losses."""
         # Dividing by the expected number of elements beforehand keeps float16 gradients in range;
         # `_divide_by_true_count` corrects by the true number.
         expected = max(1, round(len(at_B) * self.state.loop_state.elements_per_sample))
-        tally = self._compute_gradients(at_B, self.strategy.dp_size / expected)
+        tally = self._compute_gradients(turn, at_B, self.strategy.dp_size / expected)
         with self.passes.clock.phase("communication"):
             total = self.strategy.reduce_loss_sum(tally, self.passes.model)
         self.elements = total[1]
         with self.passes.clock.phase("optimizer"):
-            self._divide_by_true_count(len(at_B), expected, total[1])
-            updated = self._step(total)
-        self.strategy.after_update(self.passes.unwrapped_model)
-        self.number += 1
-        self.strategy.worker.beat()
+            _drop(turn.others)
+            self._divide_by_true_count(turn, len(at_B), expected, total[1])
+            updated = self._step(turn, total)
         return tally if updated else torch.zeros_like(tally)  # a skipped update does not count
 
     def count_elements(self) -> float:
-        """Return the number of losses in the last update; this waits for the device."""
+        """Return the number of losses of the last turn; this waits for the device."""
         if self.strategy.grads_synchronized:
             return self.elements.item()
         return self.strategy.all_reduce_sum(self.elements.clone()).item()
@@ -95,12 +120,12 @@ class OptimizerStep:
     def _device(self) -> torch.device:
         return self.strategy.worker.device
 
-    def _compute_gradients(self, at_B: Tensor, scale: float) -> Tensor:
+    def _compute_gradients(self, turn: Turn, at_B: Tensor, scale: float) -> Tensor:
         while True:
-            self._drop_gradients()
+            _drop(self.weights)
             try:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
-                return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
+                return self.strategy.backward(turn.passes, parts, scale, self.number < CAREFUL)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -108,12 +133,8 @@ class OptimizerStep:
             # All ranks shrink alike: a rank that gave up alone would leave the others waiting.
             self._shrink_micro_batches(largest_share(len(at_B), self.strategy), failure)
 
-    def _drop_gradients(self) -> None:
-        for weight in self.weights:
-            weight.grad = None
-
     def _shrink_micro_batches(self, samples: int, failure: Exception) -> None:
-        self._drop_gradients()
+        _drop(self.weights)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         if self.strategy.worker.world_size == 1 or isinstance(failure, AgreedOutOfMemory):
@@ -121,13 +142,16 @@ class OptimizerStep:
         else:
             raise self.micro_batching.refusal(samples, failure) from failure
 
-    def _divide_by_true_count(self, samples: int, expected: int, elements: Tensor) -> None:
+    def _divide_by_true_count(
+        self, turn: Turn, samples: int, expected: int, elements: Tensor
+    ) -> None:
         """Turn the gradients into exact means over the losses' elements."""
-        self.passes.scaler.unscale_(self.state.optimizer)
+        self.passes.scaler.unscale_(turn.optimizer)
         # On a GPU only the first updates read how many values a sample has: they wait anyway.
         if elements.device.type in FREE or self.number < CAREFUL:
             count = elements.item()
-            if self.strategy.grads_synchronized:
+            # A single turn's number, so that a resumed order divides alike from its first update.
+            if self.strategy.grads_synchronized and turn is self.turns[-1]:
                 self.state.loop_state.elements_per_sample = max(count, 1.0) / samples
             if count == expected:
                 return
@@ -135,7 +159,7 @@ class OptimizerStep:
             ratio = expected / elements.clamp(min=1)
             torch._foreach_mul_(gradients, ratio.to(gradients[0].device, gradients[0].dtype))
 
-    def _step(self, total: Tensor) -> bool:
+    def _step(self, turn: Turn, total: Tensor) -> bool:
         """Step the optimizer, unless the update is bad; return whether the weights were updated."""
         training = self.strategy.worker.training
         sampled = self.layers is not None and self.number % training.log_layers_every == 0
@@ -145,13 +169,13 @@ class OptimizerStep:
         if self.state.spike_detector is not None and not self._is_good(total, norm):
             self.passes.scaler.update()  # after unscaling it expects a step or this call
             return False
-        self.passes.scaler.step(self.state.optimizer)
+        self.passes.scaler.step(turn.optimizer)
         self.passes.scaler.update()
         if self.number % SCALE_CHECKS == 0:
             self.passes.scaler.check()
         if self.layers is not None and sampled:
             self.seen = self.layers.after_step()
-        if self.state.average is not None:
+        if self.state.average is not None and turn is self.turns[-1]:
             self.state.average.update()
         return True
 
@@ -185,3 +209,26 @@ class OptimizerStep:
     def _current_gradients(self) -> list[Tensor]:
         carrier = self.strategy.loss_sum_param(self.passes.model)
         return self.strategy.gradients([item for item in self.weights if item is not carrier])
+
+
+def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:
+    """Return an update's turns: by default one, of the whole optimizer."""
+    if not (names := turns_of(optimizer)):
+        return [Turn(passes, optimizer, [])]
+    weights = {
+        name: weights_of(part) for name, part in zip(names, parts_of(optimizer), strict=True)
+    }
+    return [
+        Turn(
+            replace(passes, turn=name),
+            part,
+            [weight for other in names if other != name for weight in weights[other]],
+        )
+        for name, part in zip(names, parts_of(optimizer), strict=True)
+    ]
+
+
+def _drop(weights: list[nn.Parameter]) -> None:
+    """Drop the gradients of these weights."""
+    for weight in weights:
+        weight.grad = None

@@ -23,7 +23,7 @@ from trainables.training_state.tallies import empty
 class LoopState:
     """Small values that training remembers from update to update."""
 
-    losses: Tensor  # tally of this rank's losses since the last report
+    losses: Tensor  # tallies of this rank's losses since the last report, by turn: (T, 2)
     lr_backoff: float = 1.0  # factor on the learning rate, lowered by rollbacks
     elements_per_sample: float = 1.0  # loss values of a sample, as in the last update
     amid: bool = False  # whether an epoch is under way, so that its random numbers go on
@@ -34,7 +34,7 @@ class LoopState:
     @classmethod
     def fresh(cls, device: torch.device) -> "LoopState":
         """Return the state at the beginning of a trial."""
-        return cls(empty(device))
+        return cls(empty(device)[None])
 
 
 @dataclass

@@ -56,7 +56,7 @@ class VmappedTrial:
             if worker.within:
                 losses = trainer.train_steps(step, step, worker.within)
                 if step >= worker.next_step:
-                    trainer.report(step, {"train/loss": losses, **trainer.evaluate()})
+                    trainer.report(step, {**trainer.update.named(losses), **trainer.evaluate()})
                 step += 1
             generator = torch.Generator(worker.device)
             trainer.monitor = monitor = SharedTrainMonitor(worker)

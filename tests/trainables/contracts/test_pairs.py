@@ -41,7 +41,7 @@ VALUES: dict[str, tuple[Any, ...]] = {  # the first is the default
     "activation_checkpointing": (0, 1),
     "attention": ("auto", "math"),
     "compile": ("none", "aot_eager"),
-    "optimizer": ("task", "adamw", "sgd", "lars", "lamb", "adafactor"),
+    "optimizer": ("task", "adamw", "sgd", "lars", "lamb", "adafactor", "muon"),
     "layer_decay": (1.0, 0.7),
     "schedule": ("task", "cosine", "plateau"),
     "warmup": (0.0, 0.1),

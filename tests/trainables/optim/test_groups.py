@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.optim.groups import split
+from trainables.optim.groups import hidden_matrices, split
 
 
 class Tower(nn.Module):
@@ -78,3 +78,19 @@ def test_momenta_fit_groups_with_other_values():
         for lr, decay, layers in ((0.1, 0.0, 0.9), (0.2, 0.5, 0.5))
     ]
     assert layouts[0] == layouts[1]
+
+
+def names_of(model: nn.Module) -> list[str]:
+    hidden = {id(weight) for weight in hidden_matrices(model)}
+    return [name for name, weight in model.named_parameters() if id(weight) in hidden]
+
+
+def test_hidden_matrices_lie_between_embeddings_and_the_output_layer():
+    between = [f"blocks.{block}.0.weight" for block in range(3)]
+    tower = Tower()
+    assert names_of(tower) == between
+    tower.head.weight = tower.embedding.weight
+    assert names_of(tower) == between
+    images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 4), nn.Linear(4, 2))
+    assert names_of(images) == ["2.weight"]
+    assert names_of(nn.Linear(3, 2)) == []

@@ -3,23 +3,12 @@
 from dataclasses import dataclass
 
 import pytest
-import torch
-from tasks import Decoded, Deep
+from tasks import Decoded
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainables import Worker
 from trainables.data import Batch, Data, Tensors
-
-
-def test_several_optimizers_are_refused_with_the_way_out():
-    @dataclass(frozen=True)
-    class Paired(Deep):
-        def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-            return [super().build_optimizer(model)]
-
-    with pytest.raises(TypeError, match=r"Paired\.build_optimizer returned list; return a single"):
-        Paired().train(Worker.alone())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import gc
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,33 @@ def test_targets_are_not_rounded_to_the_format_of_the_weights(precision, target)
     """A search over precisions would prefer the one that rounds the errors away."""
     last = learned(Constant(target=target), precision=precision)[-1]
     assert last["val/loss"] == pytest.approx(target, rel=1e-6)
+
+
+def wsd(folder: Path, *lengths: tuple[int, int]) -> list[dict[str, float]]:
+    """Return the reports of orders in a row, each with its last step and the trial's length."""
+    reports: list[dict[str, float]] = []
+    start, first = None, 1
+    training = Training(schedule="wsd", warmup=0.1)
+    for order, (until, total) in enumerate(lengths, start=1):
+        lone_worker = Worker.alone(until=until, folder=folder, training=training)
+        worker = replace(lone_worker, order=order, first=first, total=total, start=start)
+        Forgetful().train(worker)
+        reports += curve(worker)
+        start, first = worker.reports[-1].checkpoint, until + 1
+    return reports
+
+
+def test_a_wsd_trial_made_longer_before_its_decay_learns_as_one_that_was_long_at_once(tmp_path):
+    # The warm-up of both is over at step 2.
+    longer = wsd(tmp_path / "longer", (2, 20), (7, 10), (20, 20))
+    assert longer == wsd(tmp_path / "long", (20, 20))
+    rates = [metrics["train/lr"] for metrics in longer]
+    assert set(rates[2:16]) == {0.01}
+    assert rates[16:] == sorted(rates[16:], reverse=True)
+    assert rates[-1] < 0.005
+
+
+def test_a_wsd_trial_made_longer_after_its_decay_goes_on_at_the_full_rate(tmp_path):
+    rates = [metrics["train/lr"] for metrics in wsd(tmp_path, (10, 10), (20, 20))]
+    assert rates[9] < 0.005
+    assert set(rates[10:16]) == {0.01}
