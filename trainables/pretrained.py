@@ -1,18 +1,142 @@
-"""Pretrained weights that a task loads, and that training leaves frozen.
+"""Pretrained weights that a task loads, and that training may leave frozen.
 
-Checkpoints do not hold them, only a fingerprint of them. So a model of billions of weights that
+Checkpoints hold no frozen base, only a fingerprint of it. So a model of billions of weights that
 trains a few millions saves only those, and is resumed on no other base model.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import blake2b
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 
 ATTRIBUTE = "brought"  # the attribute that marks a module
 LOOKS = 64  # values of each tensor in the fingerprint; any other training changes them all
+INDEX = "model.safetensors.index.json"  # names the files of a model, as transformers writes it
+SHOWN = 3  # names in a message
+
+
+def load_pretrained(
+    build: Callable[[], nn.Module],
+    files: Path,
+    rename: Callable[[str], str] = str,
+    new: Sequence[str] = (),
+) -> nn.Module:
+    """Return the model that `build` makes, with its weights mapped from safetensors files.
+
+    Mapped weights take no memory of the process: the system reads pages of the files as they are
+    used, and all ranks of a node share these. So a rank of `fsdp` reads and copies its own shards,
+    and a GPU's weights go there without a copy. Weights have the format of the files.
+
+    Args:
+        build: makes the model without loading weights. Its parameters go to the meta device as
+            modules register them, which takes neither memory nor random numbers.
+        files: a file, or the folder of a model; nothing may write to them during training.
+        rename: returns a weight's name in the files, from its name in the model.
+        new: patterns of the weights' names that the files lack, such as `head.*`; their modules
+            initialize them (`reset_parameters`).
+
+    Raises:
+        FileNotFoundError: there are no such files.
+        ValueError: the files lack a weight, or hold one of another shape.
+        ModuleNotFoundError: safetensors is not installed.
+    """
+    tensors = _mapped_tensors(files)
+    with _parameters_on_meta():
+        model = build()
+    names: dict[Parameter, list[str]] = {}  # a shared weight has several
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(weight, []).append(name)
+    lacking = []
+    for weight, aliases in names.items():
+        found = [rename(alias) for alias in aliases if rename(alias) in tensors]
+        if not found:
+            lacking.append(aliases[0])
+            value = torch.empty_like(weight, device=torch.get_default_device())
+        elif (value := tensors[found[0]]).shape != weight.shape:
+            raise ValueError(
+                f"{files}: {found[0]} is {tuple(value.shape)} there, but {aliases[0]} of the model "
+                f"is {tuple(weight.shape)}; build the model by the configuration of the files"
+            )
+        loaded = Parameter(value, weight.requires_grad)
+        for alias in aliases:
+            owner, _, own_name = alias.rpartition(".")
+            model.get_submodule(owner)._parameters[own_name] = loaded
+    _initialize(model, lacking, new, files)
+    for name, buffer in model.named_buffers():
+        if rename(name) in tensors:
+            buffer.copy_(tensors[rename(name)])
+    return model
+
+
+def _mapped_tensors(files: Path) -> dict[str, Tensor]:
+    """Return all tensors of the files by name; their values are read when they are used."""
+    try:
+        from safetensors import safe_open
+    except ModuleNotFoundError as error:
+        message = "safetensors is not installed; pip install 'hposvc[export]'"
+        raise ModuleNotFoundError(message) from error
+    if (index := files / INDEX).exists():
+        weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        paths = [files / name for name in sorted({*weight_map.values()})]
+    else:
+        paths = sorted(files.glob("*.safetensors")) if files.is_dir() else [files]
+    if not paths:
+        raise FileNotFoundError(f"{files} has no *.safetensors; give the folder of the weights")
+    tensors: dict[str, Tensor] = {}
+    for path in paths:
+        with torch.device("cpu"), safe_open(path, "pt") as opened:
+            mapped = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        # A forecast builds models on the meta device.
+        tensors |= {name: value.to(torch.get_default_device()) for name, value in mapped.items()}
+    return tensors
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Put every parameter on the meta device when a module registers it; buffers stay real."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, weight: Parameter | None) -> None:
+        if weight is not None and not weight.is_meta:
+            weight = Parameter(weight.to("meta"), weight.requires_grad)
+        register(module, name, weight)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _initialize(model: nn.Module, lacking: Sequence[str], new: Sequence[str], files: Path) -> None:
+    """Let modules initialize their weights that the files lack.
+
+    Raises:
+        ValueError: `new` does not have such a weight, or its module cannot initialize it alone.
+    """
+    expected = {name for name in lacking if any(fnmatchcase(name, pattern) for pattern in new)}
+    refused = [name for name in lacking if name not in expected]
+    for owner in dict.fromkeys(name.rpartition(".")[0] for name in lacking if name in expected):
+        module = model.get_submodule(owner)
+        own = {f"{owner}.{name}" for name, _ in module.named_parameters(recurse=False)}
+        if own <= expected and hasattr(module, "reset_parameters"):
+            module.reset_parameters()  # type: ignore[operator]  # as torch's layers have it
+        else:
+            refused += sorted(own & expected)
+    if refused:
+        more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        raise ValueError(
+            f"{files} lacks {', '.join(refused[:SHOWN])}{more}; if weights have other names there, "
+            "give `rename`; if their modules can initialize them all (reset_parameters), name them "
+            "in `new`; or add these modules to the model that load_pretrained returns"
+        )
 
 
 @dataclass(frozen=True)

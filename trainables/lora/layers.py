@@ -1,6 +1,7 @@
 """Layers whose frozen weight W gets a trained addition of low rank: W + scaling * B A.
 
-The base's weights keep their names, so a merged model can be loaded like the base.
+The base's weights keep their names, so a merged model can be loaded like the base. Where they are
+in 16 bits, adapters are in 32, and compute in 32 outside autocast; outputs have the base's format.
 
 Source: Hu et al., LoRA (2021), section 4.1. B is initialized to zero, and A as in Kaiming He et al.
 (2015) with a = sqrt(5), as torch initializes a linear layer, and Hu et al.'s code A.
@@ -34,7 +35,8 @@ class Adapted(nn.Module):
         if not self.replaced:
             # A new parameter, since a change in place would also change tied weights elsewhere.
             self.replaced = (self.weight,)
-            self.weight = Parameter(self.weight + self.addition(), requires_grad=False)
+            merged = (self.weight + self.addition()).to(self.weight.dtype)
+            self.weight = Parameter(merged, requires_grad=False)
 
     def unmerge(self) -> None:
         """Restore the base's own weight."""
@@ -51,8 +53,9 @@ class LoraLinear(Adapted, nn.Linear):
         self.in_features, self.out_features = base.in_features, base.out_features
         self.weight, self.bias, self.scaling = base.weight, base.bias, scaling
         self.dropout = nn.Dropout(dropout)
-        self.lora_A = Parameter(base.weight.new_empty(rank, self.in_features))
-        self.lora_B = Parameter(base.weight.new_zeros(self.out_features, rank))
+        exact = torch.promote_types(base.weight.dtype, torch.float32)
+        self.lora_A = Parameter(base.weight.new_empty(rank, self.in_features, dtype=exact))
+        self.lora_B = Parameter(base.weight.new_zeros(self.out_features, rank, dtype=exact))
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
 
     def addition(self) -> Tensor:
@@ -62,7 +65,10 @@ class LoraLinear(Adapted, nn.Linear):
         output = linear(x, self.weight, self.bias)
         if self.replaced:
             return output
-        return output + linear(linear(self.dropout(x), self.lora_A), self.lora_B) * self.scaling
+        if not torch.is_autocast_enabled(x.device.type):
+            x = x.to(self.lora_A.dtype)
+        added = linear(linear(self.dropout(x), self.lora_A), self.lora_B) * self.scaling
+        return output + added.to(output.dtype)
 
 
 class LoraEmbedding(Adapted, nn.Embedding):
@@ -74,8 +80,9 @@ class LoraEmbedding(Adapted, nn.Embedding):
         self.padding_idx, self.max_norm, self.norm_type = base.padding_idx, None, base.norm_type
         self.scale_grad_by_freq, self.sparse = base.scale_grad_by_freq, base.sparse
         self.weight, self.scaling = base.weight, scaling
-        self.lora_A = Parameter(base.weight.new_zeros(rank, self.num_embeddings))
-        self.lora_B = Parameter(base.weight.new_empty(self.embedding_dim, rank))
+        exact = torch.promote_types(base.weight.dtype, torch.float32)
+        self.lora_A = Parameter(base.weight.new_zeros(rank, self.num_embeddings, dtype=exact))
+        self.lora_B = Parameter(base.weight.new_empty(self.embedding_dim, rank, dtype=exact))
         nn.init.normal_(self.lora_B)
 
     def addition(self) -> Tensor:
@@ -85,4 +92,5 @@ class LoraEmbedding(Adapted, nn.Embedding):
         vectors = embedding(at, self.weight, self.padding_idx)
         if self.replaced:
             return vectors
-        return vectors + linear(embedding(at, self.lora_A.T), self.lora_B) * self.scaling
+        added = linear(embedding(at, self.lora_A.T), self.lora_B) * self.scaling
+        return vectors + added.to(vectors.dtype)

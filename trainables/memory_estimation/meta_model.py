@@ -33,7 +33,9 @@ def meta_model(task: "Task", training: Training) -> nn.Module:
     """
     try:
         with META:
-            return build_model(task, training, META)
+            return build_model(
+                task, training, lambda model: formats.convert(model, META, training.precision)
+            )
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
             raise

@@ -26,6 +26,7 @@ from trainables.parallel.partitions import Partitions, copy_without_state, on_ra
 from trainables.parallel.strategies import Group
 from trainables.pretrained import frozen_base_names
 from trainables.training import Training
+from trainables.training_state import precision as formats
 from trainables.worker import Diverged
 
 try:
@@ -80,10 +81,10 @@ class DeepSpeed(Group):
                 f"set the environment variable DS_ACCELERATOR={device}"
             )
 
-    @property
-    def init_device(self) -> torch.device:
-        # The GPU gets shards of the model, which need not fit there as a whole.
-        return torch.device("cpu")
+    def place(self, model: nn.Module) -> nn.Module:
+        # The GPU gets shards of the model, which need not fit there as a whole. DeepSpeed's weights
+        # are all in 32 bits, also frozen ones.
+        return formats.convert(model.float(), torch.device("cpu"), self.worker.training.precision)
 
     def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Return the optimizer, after a check that it can update flat weights.

@@ -29,6 +29,7 @@ from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.parallel.unit_usage import UnitUsage
 from trainables.training import Precision
+from trainables.training_state import precision as formats
 
 if TYPE_CHECKING:
     from trainables.trainer.forward_backward import ForwardBackward
@@ -56,13 +57,13 @@ class Fsdp(Group):
     def dp_size(self) -> int:
         return self.worker.world_size // self.worker.training.tensor_parallel
 
-    @property
-    def init_device(self) -> torch.device:
-        # fully_shard moves one module at a time to the GPU, so the whole model need not fit there.
-        needs_whole_model = (
-            self.worker.training.tensor_parallel > 1 or self.worker.training.sync_batchnorm
-        )
-        return self.worker.device if needs_whole_model else torch.device("cpu")
+    def place(self, model: nn.Module) -> nn.Module:
+        training = self.worker.training
+        if training.tensor_parallel > 1 or training.sync_batchnorm:
+            return super().place(model)
+        # fully_shard moves one module at a time to the GPU, so the whole model need not fit there;
+        # and casting shards takes no second copy of a model whose weights are mapped from files.
+        return model
 
     @cached_property
     def mesh(self) -> DeviceMesh:
@@ -103,6 +104,7 @@ class Fsdp(Group):
             mp_policy=dtypes,
             offload_policy=offload,
         )
+        formats.cast(model, training.precision)
         self.usage.watch(model)
         return model
 

@@ -56,11 +56,6 @@ class Strategy:
         return self.worker.world_size
 
     @property
-    def init_device(self) -> torch.device:
-        """Return the device on which the model is made, before it is sharded."""
-        return self.worker.device
-
-    @property
     def splits_batches(self) -> bool:
         """Return whether the strategy itself splits validation batches into micro-batches."""
         return False
@@ -69,6 +64,10 @@ class Strategy:
     def grads_synchronized(self) -> bool:
         """Return whether all ranks make the same updates."""
         return True
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Return a new model where `shard` takes it, in the precision's formats if it is whole."""
+        return formats.convert(model, self.worker.device, self.worker.training.precision)
 
     def shard(self, model: nn.Module) -> nn.Module:
         """Return the model with this rank's shard of its parameters; there is no optimizer yet."""

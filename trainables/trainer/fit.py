@@ -1,6 +1,6 @@
 """Train a Task for one order, with the model, optimizer and strategy that its options ask for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
 def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
-    model = strategy.shard(build_model(task, training, strategy.init_device))
+    model = strategy.shard(build_model(task, training, strategy.place))
     optimizer = build_optimizer(task, model, training)
     _check_optimizer(optimizer, worker)
     optimizer = strategy.setup_optimizer(optimizer)
@@ -196,9 +196,15 @@ def _open_data(data: Data, batch: int, strategy: Strategy) -> Data:
     return replace(data, train=train, validation=validation)
 
 
-def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:
-    """Build the task's model, with its modules changed as the options want."""
-    model = formats.convert(task.build_model(), device, training.precision)
+def build_model(
+    task: "Task", training: Training, place: Callable[[nn.Module], nn.Module]
+) -> nn.Module:
+    """Build the task's model, with its modules changed as the options want.
+
+    Args:
+        place: see Strategy.place.
+    """
+    model = place(task.build_model())
     stored = formats.stored(training.precision)
     formats.keep_in_float32(model, training.float32_modules, stored)
     if training.activation_checkpointing:

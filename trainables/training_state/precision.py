@@ -42,24 +42,45 @@ def of_samples(precision: Precision) -> torch.dtype:
 
 
 def convert(model: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
-    """Move a model to a device, in the format of a precision; return it.
+    """Move a model to a device, in the format of a precision; return it."""
+    return cast(model.to(device), precision)
 
-    Complex numbers keep their kind. In formats of 16 bits every module casts its inputs to the
-    format of its own weights, since samples are not in 16 bits.
+
+def cast(model: nn.Module, precision: Precision) -> nn.Module:
+    """Cast a model to the format of a precision, in place; return it.
+
+    In a model with weights of 16 bits every module casts its inputs to the format of its own
+    weights, since samples, and outputs of other modules, may be in 32 bits.
     """
     dtype = stored(precision)
-
-    def cast(tensor: Tensor) -> Tensor:
-        if tensor.is_complex():
-            return tensor.to(COMPLEX.get(dtype, tensor.dtype))
-        return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-    model = model.to(device)._apply(cast)
-    if dtype.itemsize == 2:
+    tensors = (*model.parameters(), *model.buffers())
+    if any(tensor.dtype != _cast_dtype(tensor, dtype) for tensor in tensors):
+        model._apply(lambda tensor: tensor.to(_cast_dtype(tensor, dtype)))
+    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters()):
         for module in model.modules():
-            if any(weight.dtype == dtype for weight in module.parameters(recurse=False)):
+            own = {weight.dtype for weight in module.parameters(recurse=False)}
+            # Autocast casts the inputs of modules in 32 bits.
+            by_autocast = precision.endswith("-mixed") and dtype in own
+            is_cast = _cast_inputs in module._forward_pre_hooks.values()
+            if any(kind.is_floating_point for kind in own) and not (by_autocast or is_cast):
                 module.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
     return model
+
+
+def _cast_dtype(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """Return the format of a tensor where weights are stored as `dtype`.
+
+    Complex numbers keep their kind. Frozen weights in 16 bits keep their format if others have 32:
+    more bits would add nothing.
+    """
+    if tensor.is_complex():
+        return COMPLEX.get(dtype, tensor.dtype)
+    is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+    if not tensor.is_floating_point() or (
+        is_frozen and tensor.itemsize == 2 and dtype.itemsize == 4
+    ):
+        return tensor.dtype
+    return dtype
 
 
 def _cast_inputs(module: nn.Module, args: Any, named: Any) -> Any:
