@@ -129,10 +129,32 @@ RULES = (
         "tensors on the CPU cannot be added up over GPUs; choose bf16-mixed, and "
         "log_layers_every: 0",
     ),
+    _needs("shard_ranks", ("fsdp",), "only fsdp shards weights over a part of the ranks"),
+    Rule(
+        "shard_ranks",
+        lambda t, workers: (
+            t.strategy == "fsdp"
+            and t.shard_ranks > 0
+            and workers > 1
+            and (t.shard_ranks == 1 or workers % t.shard_ranks != 0)
+        ),
+        "each copy of the weights is shared by two or more, and as many workers; give a divisor of "
+        "resources.workers, or choose ddp",
+    ),
+    Rule(
+        "shard_ranks",
+        lambda t, _: t.shard_ranks > 0 and t.tensor_parallel > 1,
+        "ranks that split layers shard over all others; leave one of the two out",
+    ),
     _needs("tensor_parallel", ("fsdp",), "only fsdp has a second dimension of ranks"),
     _needs("pipeline_schedule", ("pipeline",), "only a pipeline has stages"),
     _needs("sync_every", ("local_sgd",), "only local_sgd averages weights"),
-    _needs("compile", WHOLE, "torch.compile is not supported with models that ranks share"),
+    _needs("compile", (*WHOLE, "fsdp"), "the others change how a model's parts are called"),
+    Rule(
+        "compile",
+        lambda t, _: t.compile != "none" and t.tensor_parallel > 1,
+        "layers that ranks split cannot be compiled; leave tensor_parallel out",
+    ),
     _needs(
         "float32_modules", WHOLE, "the others choose precision by block, or for the whole model"
     ),

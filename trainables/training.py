@@ -38,6 +38,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 LEAST = {  # minima of integer options
     "trials_per_process": 1,
+    "shard_ranks": 0,
     "tensor_parallel": 1,
     "zero_stage": 1,
     "sync_every": 1,
@@ -77,6 +78,7 @@ class Training:
     gradient_compression: Compression = "none"  # ddp: the format of gradients while they are sent
     reshard_after_forward: bool = True  # fsdp: weights are sharded between passes too (ZeRO-3)
     cpu_offload: bool = False  # fsdp, deepspeed: shards and optimizer stay in the CPU's memory
+    shard_ranks: int = 0  # fsdp: neighbouring ranks that share a copy of the weights; 0: all ranks
     tensor_parallel: int = 1  # fsdp: ranks that split each layer, beside those that shard it
     pipeline_schedule: PipelineSchedule = "1f1b"
     zero_stage: int = 2  # deepspeed: 1 shards the optimizer's state, 2 also gradients, 3 weights

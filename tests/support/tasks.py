@@ -202,6 +202,7 @@ def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, fl
 def alone(training: Training) -> Training:
     """Return the options without those about ranks."""
     about_ranks = (
+        "shard_ranks",
         "tensor_parallel",
         "pipeline_schedule",
         "reshard_after_forward",

@@ -26,7 +26,8 @@ OWN = (
         "reshard_after_forward",
         "cpu_offload",
     ),
-    *("tensor_parallel", "pipeline_schedule", "zero_stage", "sync_every", "trials_per_process"),
+    *("shard_ranks", "tensor_parallel", "pipeline_schedule", "zero_stage", "sync_every"),
+    "trials_per_process",
 )
 WORKSPACE = 32 * 2**20  # bytes of torch's memory that cuBLAS takes on an H100; elsewhere 8 MiB
 CONTEXT = 600 * 10**6  # bytes of a GPU that CUDA takes per process, beside torch's; roughly

@@ -41,7 +41,8 @@ class Fsdp(Group):
     """PyTorch's fully_shard on each block and on the layers around the blocks; a Strategy.
 
     With `tensor_parallel`, that many neighbouring ranks form one data-parallel rank: they split
-    layers among themselves first.
+    layers among themselves first. With `shard_ranks`, that many neighbours share a copy of the
+    weights, and gradients are averaged over the copies (hybrid sharding).
     """
 
     @cached_property
@@ -67,15 +68,15 @@ class Fsdp(Group):
 
     @cached_property
     def mesh(self) -> DeviceMesh:
-        """Return the mesh of ranks: columns shard weights, rows split layers."""
-        worker, tensor_parallel = self.worker, self.worker.training.tensor_parallel
-        if tensor_parallel == 1:
-            return init_device_mesh(
-                worker.device.type, (worker.world_size,), mesh_dim_names=("data",)
-            )
-        return init_device_mesh(
-            worker.device.type, (self.dp_size, tensor_parallel), mesh_dim_names=("data", "tensor")
-        )
+        """Return the mesh of ranks: `data` shards weights, `tensor` splits layers."""
+        worker, training = self.worker, self.worker.training
+        ranks, names = (worker.world_size,), ("data",)
+        if training.tensor_parallel > 1:
+            ranks, names = (self.dp_size, training.tensor_parallel), ("data", "tensor")
+        elif 0 < training.shard_ranks < worker.world_size:
+            copies = worker.world_size // training.shard_ranks
+            ranks, names = (copies, training.shard_ranks), ("copies", "data")
+        return init_device_mesh(worker.device.type, ranks, mesh_dim_names=names)
 
     def shard(self, model: nn.Module) -> nn.Module:
         model, training = super().shard(model), self.worker.training
@@ -83,7 +84,8 @@ class Fsdp(Group):
             raise ValueError("training.cpu_offload is true, but there is no GPU; leave it out")
         if training.tensor_parallel > 1:
             split_layers(model, self.plan(model), self.mesh["tensor"])
-        ranks, dtypes = self.mesh["data"], policy(training.precision)
+        ranks = self.mesh if training.tensor_parallel == 1 else self.mesh["data"]
+        dtypes = policy(training.precision)
         # Layers around the blocks take what the blocks give, in their format: only the whole model
         # gives outputs in 32 bits.
         inner = replace(dtypes, output_dtype=None)
@@ -132,6 +134,8 @@ class Fsdp(Group):
             sync_replicated(state, self.worker.device)
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
+        if self.worker.training.tensor_parallel == 1:
+            return super().all_reduce_sum(values)
         dist.all_reduce(values, group=self.mesh.get_group("data"))
         return values
 

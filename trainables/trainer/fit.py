@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from trainables import combinations
+from trainables.blocks import blocks
 from trainables.checkpoints.saver import Saver
 from trainables.data import Data, Stream, StreamShard
 from trainables.errors import out_of_memory
@@ -210,12 +211,15 @@ def build_model(
     if training.activation_checkpointing:
         checkpoint_blocks(model, training.activation_checkpointing, training.compile != "none")
     if training.compile != "none":
-        _compile(model, training.compile)
+        # Ranks that shard a model gather weights between its blocks.
+        parts = list(blocks(model).values()) if training.strategy == "fsdp" else []
+        for part in parts or [model]:
+            _compile(part, training.compile)
     return model
 
 
 def _compile(model: nn.Module, backend: str) -> None:
-    """Compile a model's forward pass, with all modules that it calls."""
+    """Compile a module's forward pass, with all modules that it calls."""
     forward = model.forward
 
     def whole(*args: Any, **named: Any) -> Any:  # the frames of torch's own modules are skipped
