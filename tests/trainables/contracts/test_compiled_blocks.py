@@ -6,7 +6,6 @@ import pytest
 import torch
 from tasks import Decoded, Decoding, Attention, Deep, curves, learned, losses
 from torch import nn
-from torch._dynamo.utils import counters
 
 from trainables import Training
 
@@ -26,8 +25,7 @@ class Tall(Decoded):
 
 
 def counted(rank: int, trainings: list[Training]) -> tuple[list, int, dict]:
-    counters.clear()
-    torch._dynamo.config.error_on_recompile = False
+    from torch._dynamo.utils import counters
     reports = []
     n = []
     for t in trainings:
