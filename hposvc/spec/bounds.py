@@ -33,6 +33,7 @@ MOST: Mapping[str, float] = {
     "resources.custom": AMOUNT,
     "queue.max_parallel": AT_ONCE,
     "training.accumulate": AT_ONCE,
+    "training.shard_ranks": AT_ONCE,
     "training.tensor_parallel": AT_ONCE,
     "training.activation_checkpointing": COUNT,
     "training.trials_per_process": AT_ONCE,

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from tasks import Decoded, Deep, Forgetful, curve, curves, learned, losses, resumed, shared
 from torch.distributed.tensor import DTensor
 
@@ -37,7 +36,9 @@ def learned_and_resumed(rank: int, folder: Path) -> tuple[list[list[dict[str, fl
     trainings = [
         HYBRID,
         replace(HYBRID, accumulate=2, clip=0.1, optimizer="lamb", ema=0.9, log_layers_every=1),
-        replace(HYBRID, reshard_after_forward=False, activation_checkpointing=1, deterministic=True),
+        replace(
+            HYBRID, reshard_after_forward=False, activation_checkpointing=1, deterministic=True
+        ),
     ]
     again = resumed(rank, Forgetful(), [replace(HYBRID, ema=0.9)], 4, folder)
     return curves(rank, Decoded(), trainings, 4), again

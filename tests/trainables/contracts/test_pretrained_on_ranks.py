@@ -71,7 +71,7 @@ def sampled(samples: list[int]) -> Iterator[None]:
 
 
 def growth(rank: int, file: str) -> float:
-    """Return how much a rank's own memory grows at most until it can train, in sizes of the model."""
+    """Return how much a rank's own memory grows at most, in sizes of the model."""
     worker = replace(Worker.alone(training=Training("fsdp")), rank=rank, world_size=4)
     build_state(Decoded(), choose(worker))  # imports what a training needs
     samples = [own_memory()]
