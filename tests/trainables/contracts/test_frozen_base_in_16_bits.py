@@ -1,4 +1,4 @@
-"""Adapters in 32 bits over a frozen base in 16. If these fail, a base of 7B takes twice its memory."""
+"""Adapters in 32 bits over a frozen base in 16. If these fail, a base takes twice its memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
