@@ -103,10 +103,10 @@ def _parameters_on_meta() -> Iterator[None]:
     """Put every parameter on the meta device when a module registers it; buffers stay real."""
     register = nn.Module.register_parameter
 
-    def on_meta(module: nn.Module, name: str, weight: Parameter | None) -> None:
-        if weight is not None and not weight.is_meta:
-            weight = Parameter(weight.to("meta"), weight.requires_grad)
-        register(module, name, weight)
+    def on_meta(self: nn.Module, name: str, param: Parameter | None) -> None:
+        if param is not None and not param.is_meta:
+            param = Parameter(param.to("meta"), param.requires_grad)
+        register(self, name, param)
 
     nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
     try:

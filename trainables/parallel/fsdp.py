@@ -70,13 +70,15 @@ class Fsdp(Group):
     def mesh(self) -> DeviceMesh:
         """Return the mesh of ranks: `data` shards weights, `tensor` splits layers."""
         worker, training = self.worker, self.worker.training
-        ranks, names = (worker.world_size,), ("data",)
+        ranks = {"data": worker.world_size}
         if training.tensor_parallel > 1:
-            ranks, names = (self.dp_size, training.tensor_parallel), ("data", "tensor")
+            ranks = {"data": self.dp_size, "tensor": training.tensor_parallel}
         elif 0 < training.shard_ranks < worker.world_size:
             copies = worker.world_size // training.shard_ranks
-            ranks, names = (copies, training.shard_ranks), ("copies", "data")
-        return init_device_mesh(worker.device.type, ranks, mesh_dim_names=names)
+            ranks = {"copies": copies, "data": training.shard_ranks}
+        return init_device_mesh(
+            worker.device.type, tuple(ranks.values()), mesh_dim_names=tuple(ranks)
+        )
 
     def shard(self, model: nn.Module) -> nn.Module:
         model, training = super().shard(model), self.worker.training
