@@ -102,8 +102,8 @@ class Trials:
 
     def _one(self) -> None:
         self._step += 1
-        losses = self._session.train_steps(self._step, self._step)
-        self._session.report(self._step, {"train/loss": losses, **self._session.evaluate()})
+        tallies = self._session.train_steps(self._step, self._step)
+        self._session.report(self._step, {**tallies, **self._session.evaluate()})
 
 
 def live(line: Connection, model: str, gpu: bool) -> None:

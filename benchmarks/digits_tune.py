@@ -59,8 +59,8 @@ class Digits:
     def step(self, number: int) -> dict[str, float]:
         """One epoch, as an order of ours does it."""
         with preserved():
-            tally = self.session.train_steps(number, number)
-            self.session.report(number, {"train/loss": tally, **self.session.evaluate()})
+            tallies = self.session.train_steps(number, number)
+            self.session.report(number, {**tallies, **self.session.evaluate()})
         return self.link.reports[-1].metrics
 
 

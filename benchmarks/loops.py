@@ -75,9 +75,9 @@ class Ours:
         self._session = self._stack.enter_context(prepare(setting.task, worker))
 
     def round(self, number: int) -> float:
-        losses = self._session.train_steps(number + 1, number + 1)
-        self._session.report(number + 1, {"train/loss": losses.clone()})
-        total, count = losses.tolist()
+        tallies = self._session.train_steps(number + 1, number + 1)
+        self._session.report(number + 1, tallies)
+        total, count = tallies["train/loss"].tolist()
         return float(total / count)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ def train(params: Mapping[str, Any], worker: Worker) -> None:
     with preserved(), prepare(truncate(task, brief["updates"]), worker) as trainer:
         for step in worker.steps():
             total, count = trainer.strategy.all_reduce_sum(
-                trainer.train_steps(step, step).sum(dim=0)
+                trainer.train_steps(step, step)["train/loss"]
             ).tolist()
             samples = len(trainer.passes.data.train)
             measured: Mapping[str, float] = trainer.monitor.collect(samples, count)

@@ -72,10 +72,10 @@ class Trainer:
         while step < self.worker.steps().stop - 1:
             last = self.worker.next_report(step)
             try:
-                losses_T2 = self.train_steps(step + 1, last, within)
+                tallies = self.train_steps(step + 1, last, within)
                 # Within an epoch, evaluation draws no numbers from training's generators.
                 with preserved() if self.state.loop_state.amid else nullcontext():
-                    tallies = {**self.update.named(losses_T2), **self.evaluate()}
+                    tallies |= self.evaluate()
                     if last >= self.worker.next_step:
                         self.print_samples(last)
             except Rollback:
@@ -87,8 +87,8 @@ class Trainer:
                 self.report(last, tallies)
             step, within = last, 0
 
-    def train_steps(self, first: int, last: int, within: int = 0) -> Tensor:
-        """Train the steps `first` to `last`; return this rank's losses as (T, 2).
+    def train_steps(self, first: int, last: int, within: int = 0) -> dict[str, Tensor]:
+        """Train the steps `first` to `last`; return this rank's tallies of losses by metric.
 
         Args:
             within: updates beyond step `first` - 1 that a checkpoint holds already.
@@ -114,7 +114,9 @@ class Trainer:
                 at_B = self._batch(epoch + 1, index)
             self.set_rates(length.progress(done, loop_state.tokens))
             with self.monitor.update():
-                loop_state.losses += self.update.run(at_B)
+                tallies = self.update.run(at_B)
+            for losses, tally in zip(loop_state.losses, tallies, strict=True):
+                losses += tally
             done += 1
             loop_state.amid = self._is_amid(done)
             if length.counts_tokens:
@@ -128,7 +130,7 @@ class Trainer:
         self.monitor.end_epoch(train.wait_seconds())
         self.samples = length.samples(done) - length.samples(begun)
         self.skipped = length.samples(begun + within) - length.samples(begun)
-        return loop_state.losses
+        return self.update.named(loop_state.losses)
 
     def _updates_until(self, step: int, within: int) -> int:
         """Return the updates since the trial began, up to so many beyond a step."""

@@ -59,8 +59,8 @@ class OptimizerStep:
         self.norms, self.clipped = empty(self._device), empty(self._device)
         self.turns = _turns(self.passes, self.state.optimizer)
 
-    def run(self, at_B: Tensor) -> Tensor:
-        """Update the weights; return this rank's tallies of losses, (T, 2).
+    def run(self, at_B: Tensor) -> list[Tensor]:
+        """Update the weights; return this rank's tally of losses of each turn.
 
         Raises:
             Rollback: the update was bad; the weights are unchanged.
@@ -71,7 +71,7 @@ class OptimizerStep:
         self.strategy.after_update(self.passes.unwrapped_model)
         self.number += 1
         self.strategy.worker.beat()
-        return torch.stack(tallies)
+        return tallies
 
     def named(self, losses_T2: Tensor) -> dict[str, Tensor]:
         """Return the tallies of losses by metric: over all turns, and of each turn."""

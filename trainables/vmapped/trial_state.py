@@ -54,9 +54,9 @@ class VmappedTrial:
             stack.enter_context(closing(trainer.passes.data))
             step = worker.first
             if worker.within:
-                losses = trainer.train_steps(step, step, worker.within)
+                tallies = trainer.train_steps(step, step, worker.within)
                 if step >= worker.next_step:
-                    trainer.report(step, {**trainer.update.named(losses), **trainer.evaluate()})
+                    trainer.report(step, {**tallies, **trainer.evaluate()})
                 step += 1
             generator = torch.Generator(worker.device)
             trainer.monitor = monitor = SharedTrainMonitor(worker)
