@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 
 COUNTED = ("update", "sample", "token")  # units of which a trial has very many
 ENDLESS = 2**40  # updates of an epoch, where samples never end
@@ -39,8 +40,7 @@ class Length:
     epoch_samples: int
 
     def __post_init__(self) -> None:
-        parts = parts_of_epoch(self.unit)
-        if parts is None:
+        if self.is_counted:
             return
         if self.epoch_updates == ENDLESS:
             raise ValueError(
@@ -48,11 +48,16 @@ class Length:
                 "length, so there are no epochs; measure in update, sample or token, or give the "
                 "stream a length"
             )
-        if parts > self.epoch_updates:
+        if self.parts > self.epoch_updates:
             raise ValueError(
                 f"fidelity.unit is {self.unit}, but an epoch has {self.epoch_updates} updates "
                 f"(batch: {self.batch}); divide it into fewer parts, or measure in update"
             )
+
+    @cached_property
+    def parts(self) -> int:
+        """The steps of an epoch, where a step is a part of one."""
+        return parts_of_epoch(self.unit) or 1
 
     @property
     def is_counted(self) -> bool:
@@ -70,9 +75,8 @@ class Length:
             return steps
         if self.unit == "sample":
             return self.updates_of(steps)
-        parts = parts_of_epoch(self.unit) or 1
-        epochs, rest = divmod(steps, parts)
-        return epochs * self.epoch_updates + rest * self.epoch_updates // parts
+        epochs, rest = divmod(steps, self.parts)
+        return epochs * self.epoch_updates + rest * self.epoch_updates // self.parts
 
     def updates_of(self, samples: int) -> int:
         """Return after how many updates so many samples are trained on."""
@@ -86,7 +90,11 @@ class Length:
 
     def progress(self, updates: int, tokens: float) -> float:
         """Return the share of the complete trial that is done, by its updates and their tokens."""
-        done = {"update": float(updates), "sample": float(self.samples(updates)), "token": tokens}
+        if self.unit == "token":
+            return tokens / self.steps
+        if self.unit == "sample":
+            return self.samples(updates) / self.steps
+        if self.unit == "update":
+            return updates / self.steps
         epochs, rest = divmod(updates, self.epoch_updates)
-        parts = parts_of_epoch(self.unit) or 1
-        return done.get(self.unit, (epochs + rest / self.epoch_updates) * parts) / self.steps
+        return (epochs + rest / self.epoch_updates) * self.parts / self.steps

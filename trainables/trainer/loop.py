@@ -101,9 +101,11 @@ class Trainer:
         if self.restored and (loop_state.amid or within):
             self.saver.resume(done, self.state)
         self.restored = False
-        while not self._reached(last, done):
-            if done == begun:
-                loop_state.losses = empty(self.worker.device).repeat(len(self.update.turns), 1)
+        over = self._reached(last, done)
+        if not over and within == 0:
+            loop_state.losses = empty(self.worker.device).repeat(len(self.update.turns), 1)
+        sums = loop_state.losses.unbind()
+        while not over:
             epoch, index = divmod(done, length.epoch_updates)
             if index == 0:
                 place = self.strategy.dp_rank
@@ -115,16 +117,16 @@ class Trainer:
             self.set_rates(length.progress(done, loop_state.tokens))
             with self.monitor.update():
                 tallies = self.update.run(at_B)
-            for losses, tally in zip(loop_state.losses, tallies, strict=True):
-                losses += tally
+            for total, tally in zip(sums, tallies, strict=True):
+                total += tally
             done += 1
             loop_state.amid = self._is_amid(done)
             if length.counts_tokens:
                 loop_state.samples += len(at_B)
                 loop_state.tokens += self.update.count_elements()
-            is_last = self._reached(last, done)
-            self.saver.save_within(first - 1, done - begun, self.state, is_last)
-            if not is_last and self.preemption_sync.should_stop():
+            over = self._reached(last, done)
+            self.saver.save_within(first - 1, done - begun, self.state, over)
+            if not over and self.preemption_sync.should_stop():
                 self.leave(first - 1, done - begun)
         self.strategy.sync_replicas(self.state)
         self.monitor.end_epoch(train.wait_seconds())
