@@ -1,4 +1,4 @@
-"""What works with what: the table of docs/training.md, from the code that refuses.
+"""What works with what: the table of docs/training-reference.md, from the code that refuses.
 
 PYTHONPATH=. python docs/techniques.py            (prints it)
 PYTHONPATH=. python docs/techniques.py --write    (puts it into the page)
@@ -16,7 +16,7 @@ from typing import Any, get_args
 from trainables.combinations import refusals
 from trainables.training import Precision, Training
 
-PAGE = Path(__file__).with_name("training.md")
+PAGE = Path(__file__).with_name("training-reference.md")
 BEGIN, END = "<!-- techniques: begin -->\n", "<!-- techniques: end -->\n"
 PRECISIONS = get_args(Precision)
 WORKERS = {"single": 1, "fsdp + tensor": 4}  # two for all others

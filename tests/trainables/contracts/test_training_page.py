@@ -1,4 +1,7 @@
-"""docs/training.md against the code. If it fails, people set options that do something else."""
+"""docs/training.md and training-reference.md against the code.
+
+If they fail, people set options that do something else.
+"""
 
 import math
 import re
@@ -17,6 +20,7 @@ from tolerances import CLOSE
 
 from hposvc import spec as specs
 from trainables import Training, Worker
+from trainables.length import COUNTED, parts_of_epoch
 from trainables.monitoring.memory import Memory
 from trainables.monitoring.nvml import REASONS
 from trainables.monitoring.stragglers import slowest
@@ -25,8 +29,16 @@ from trainables.training import WORDS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGE = pages.read("training.md")
-BLOCKS = {language: pages.blocks("training.md", language) for language in ("python", "yaml")}
+PAGE = pages.read("training-reference.md")
+BLOCKS = {
+    language: [
+        block
+        for page in ("training.md", "training-reference.md")
+        for block in pages.blocks(page, language)
+    ]
+    for language in ("python", "yaml")
+}
+FIRST = pages.read("training.md")
 
 sys.path.insert(0, str(DOCS))
 from techniques import BEGIN, END, written  # noqa: E402 - it lies beside the page
@@ -127,3 +139,19 @@ def test_every_metric_of_a_report_is_there():
 def test_the_table_of_what_works_with_what_is_the_codes():
     assert written(PAGE) == PAGE, "PYTHONPATH=. python docs/techniques.py --write"
     assert len(PAGE.split(BEGIN)[1].split(END)[0].splitlines()) > 20
+
+
+LENGTHS = [cells[0].strip("`") for cells in reference_page.rows("`fidelity`", text=FIRST)]
+
+
+@pytest.mark.parametrize("fidelity", LENGTHS)
+def test_every_length_of_the_first_page_is_one_that_a_task_knows(fidelity):
+    base = YAML(typ="safe").load(BLOCKS["yaml"][0])
+    length = YAML(typ="safe").load(fidelity)
+    spec = specs.load({**base, "trainable": "trainables.zoo.digits:DigitsCNN", "fidelity": length})
+    parts_of_epoch(spec.fidelity.unit)
+    assert spec.fidelity.interval in (1, 100, 50_000, 5_000_000)
+
+
+def test_the_first_page_names_every_unit():
+    assert {re.search(r"unit: ([a-z]+)", text)[1] for text in LENGTHS} == {"epoch", *COUNTED}
