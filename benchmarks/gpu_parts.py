@@ -125,7 +125,7 @@ def waits(setting: Setting, task: Any, until: int, fields: Mapping[str, Any]) ->
         with prepare(task, worker) as trainer, trainer.saver:
             for step in range(1, until + 1):
                 begun = now(setting)
-                tallies = {"train/loss": trainer.train_epoch(step)}
+                tallies = {"train/loss": trainer.train_steps(step, step)}
                 learned = now(setting)
                 trainer.report(step, tallies)
                 reports.append(now(setting) - learned)
@@ -394,7 +394,7 @@ def paced(setting: Setting, exact: list[float], **options: Any) -> str:
     with prepare(task, replace(worker, every=10**6)) as trainer:
         for step in (1, 2):
             begun = now(setting)
-            tallies = {"train/loss": trainer.train_epoch(step)}
+            tallies = {"train/loss": trainer.train_steps(step, step)}
             seconds.append(now(setting) - begun)
             trainer.report(step, {**tallies, **trainer.evaluate()})
     reports = [dict(report.metrics) for report in worker.reports]
