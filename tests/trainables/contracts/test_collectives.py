@@ -82,6 +82,10 @@ THEORY = {
     "ZeRO-2, three micro-batches: 4 W": Theory(
         {**ZERO2, "accumulate": 3}, all_gather=3, reduce_scatter=1, small=6
     ),
+    # Groups of four shard; the sums of their shards are all-reduced over the other groups.
+    "ZeRO-3, groups of four: 3.5 W": Theory(
+        {**FSDP, "shard_ranks": 4}, all_reduce=0.25, all_gather=2, reduce_scatter=1, small=4
+    ),
     "local_sgd: 2 W": Theory({"strategy": "local_sgd", "sync_every": 2}, all_reduce=1),
 }
 
@@ -176,6 +180,7 @@ ORDERS: Mapping[str, Mapping[str, Any]] = {
     "ZeRO-3": {**FSDP, "ema": 0.9},
     "ZeRO-3, accumulate": {**FSDP, "accumulate": 3, "clip": 1.0},
     "ZeRO-2": ZERO2,
+    "groups of four": {**FSDP, "shard_ranks": 4, "ema": 0.9},
     "fsdp and tensor": {**FSDP, "tensor_parallel": 2},
     "tensor": {"strategy": "tensor", "clip": 1.0},
     "local_sgd": {"strategy": "local_sgd", "sync_every": 2},
