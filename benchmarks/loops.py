@@ -130,9 +130,9 @@ class Fabric(Bare):
     """Lightning Fabric's."""
 
     def _set_up(self, model: nn.Module) -> None:
-        from lightning_fabric import Fabric as Theirs
-        from lightning_fabric.plugins.environments import LightningEnvironment
-        from lightning_fabric.strategies import DDPStrategy
+        from lightning.fabric import Fabric as Theirs
+        from lightning.fabric.plugins.environments import LightningEnvironment
+        from lightning.fabric.strategies import DDPStrategy
 
         setting = self._setting
         ranks = _Ranks(LightningEnvironment, setting)

@@ -28,7 +28,7 @@ from tables import figure, heading, interval, table
 from trainables.environment import keep_freed_memory
 
 KINDS = ("seconds", "worked", "losses", "peaks")
-PACKAGES = ("torch", "lightning-fabric", "accelerate")
+PACKAGES = ("torch", "lightning", "accelerate")
 
 
 def main() -> None:

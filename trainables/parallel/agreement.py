@@ -3,11 +3,11 @@
 Collectives know no names. If ranks use different blocks, gradients of different weights would be
 added, and if one uses more blocks than another, it would wait forever.
 
-On GPUs most passes use what the last one used, and such a pass needs no message before its end. A
-rank that leaves this path asks the others before it goes on: they leave it, too, or the message at
-the end of their pass is another one, since calls of NCCL do not wait. (If their program reads from
-the GPU before that end, the order ends as stalled.) Calls of gloo do wait, so on CPUs each use is
-compared.
+On GPUs most passes use what the last one of their kind used, and such a pass needs no message
+before its end. A rank that leaves this path asks the others before it goes on: they leave it, too,
+or the message at the end of their pass is another one, since calls of NCCL do not wait. (If their
+program reads from the GPU before that end, the order ends as stalled.) Calls of gloo do wait, so on
+CPUs each use is compared.
 """
 
 import zlib
@@ -37,9 +37,11 @@ class Agreement:
     strategy: str
     ranks: dist.ProcessGroup | None  # None: the other ranks are not there (a forecast)
     follows: bool = False  # whether a pass like the last one is not compared before its end
-    paths: dict[bool, list[str]] = field(default_factory=dict)  # of the last passes, by gradients
+    # Of the last pass of each kind: with gradients or without, and whether they are exchanged.
+    paths: dict[tuple[bool, bool], list[str]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)  # in this pass
-    with_gradients: bool = True  # whether this pass began with gradients enabled
+    exchanges: bool = True  # whether passes exchange gradients: of micro-batches the last one does
+    kind: tuple[bool, bool] = (True, True)  # of this pass
 
     @classmethod
     def of(cls, strategy: str, device: torch.device) -> "Agreement":
@@ -69,15 +71,15 @@ class Agreement:
         if self.ranks is None:
             return
         if not self.done:
-            self.with_gradients = torch.is_grad_enabled()
-        place, path = len(self.done), self.paths.get(self.with_gradients, [])
+            self.kind = torch.is_grad_enabled(), self.exchanges
+        place, path = len(self.done), self.paths.get(self.kind, [])
         self.done += uses
         if self.follows and END not in uses and path[place : len(self.done)] == [*uses]:
             return
-        self.paths[self.with_gradients] = []
+        self.paths[self.kind] = []
         self._compare()
         if END in uses:
-            self.paths[self.with_gradients], self.done = self.done, []
+            self.paths[self.kind], self.done = self.done, []
 
     def _compare(self) -> None:
         number = zlib.crc32("\n".join(self.done).encode())

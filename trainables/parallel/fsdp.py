@@ -21,6 +21,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.nn.modules.batchnorm import _NormBase
 
 from trainables.blocks import blocks
 from trainables.modules import reshard
@@ -92,12 +93,18 @@ class Fsdp(Group):
         # gives outputs in 32 bits.
         inner = replace(dtypes, output_dtype=None)
         offload = CPUOffloadPolicy() if training.cpu_offload else OffloadPolicy()
+        # Running means stay in 32 bits, and torch takes no 16-bit weights beside them (2.13).
+        exact = MixedPrecisionPolicy(cast_forward_inputs=False)
+        mixed = training.precision.endswith("-mixed")
+        units = dict.fromkeys(_running_norms(model), exact) if mixed else {}
         for block in _blocks_to_shard(model):
+            units.setdefault(block, inner)
+        for unit, unit_policy in units.items():
             fully_shard(
-                block,
+                unit,
                 mesh=ranks,
                 reshard_after_forward=training.reshard_after_forward,
-                mp_policy=inner,
+                mp_policy=unit_policy,
                 offload_policy=offload,
             )
         # The backward pass begins where the forward pass ends, so freeing weights is of no use.
@@ -117,10 +124,12 @@ class Fsdp(Group):
         if not isinstance(model, FSDPModule):
             raise TypeError(f"model is {type(model).__name__}; shard it before training")
         model.set_requires_gradient_sync(False)
+        self.usage.agreement.exchanges = False
         try:
             yield
         finally:
             model.set_requires_gradient_sync(True)
+            self.usage.agreement.exchanges = True
 
     def backward(
         self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
@@ -156,6 +165,15 @@ class Fsdp(Group):
 
     def close(self) -> None:
         self.usage.agreement.close()
+
+
+def _running_norms(model: nn.Module) -> list[nn.Module]:
+    """Return the norms with weights and running means, such as batch norms."""
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, _NormBase) and module.affine and module.track_running_stats
+    ]
 
 
 def _blocks_to_shard(model: nn.Module) -> list[nn.Module]:

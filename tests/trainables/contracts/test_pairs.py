@@ -1,130 +1,88 @@
 """Every pair of training options that is not refused, on two ranks: a covering array of runs.
 
-Each run sets many options, so some dozens of runs hold every pair of values (a 2-way covering
-array; Cohen et al., The AETG System, 1997). If one fails, two options that `validate` lets pass
-together do not work together.
+If a run fails, two options that `validate` lets pass together do not work together, or an option
+does not work with a kind of model that people have.
 """
 
-import random
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
 from typing import Any
 
 import pytest
+from option_pairs import VALUES, Choice, Combination, allowed, covering, every
 from tasks import Deep, alone, curve
 from tolerances import CALM, CLOSE, LOCAL_DIFFERS
+from usual_models import USUAL
 
 from trainables import Training, Worker
-from trainables.combinations import nan_refusals, refusals
 from trainables.training_state import precision
 
 STEPS = 2
-VALUES: dict[str, tuple[Any, ...]] = {  # the first is the default
-    "strategy": ("ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd"),
-    "precision": ("32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"),
-    "nan": ("stop", "skip", "rollback"),
-    "accumulate": (1, 2),
-    "clip": (None, 0.5),
-    "clip_by": ("norm", "value", "adaptive"),
-    "bucket_cap_mb": (25.0, 1.0, 0.001),
-    "static_graph": (False, True),
-    "sync_batchnorm": (False, True),
-    "gradient_compression": ("none", "fp16", "powersgd"),
-    "reshard_after_forward": (True, False),
-    "tensor_parallel": (1, 2),
-    "pipeline_schedule": ("1f1b", "gpipe", "interleaved"),
-    "sync_every": (8, 1),
-    "tf32": (False, True),
-    "float32_modules": ((), ("4",)),
-    "activation_checkpointing": (0, 1),
-    "attention": ("auto", "math"),
-    "compile": ("none", "aot_eager"),
-    "optimizer": ("task", "adamw", "sgd", "lars", "lamb", "adafactor", "muon"),
-    "layer_decay": (1.0, 0.7),
-    "schedule": ("task", "cosine", "plateau"),
-    "warmup": (0.0, 0.1),
-    "lr_scaling": ("none", "sqrt"),
-    "ema": (None, 0.9),
-    "log_layers_every": (0, 2),
-    "deterministic": (False, True),
-}
-Choice = Mapping[str, Any]
-Pair = tuple[tuple[str, Any], tuple[str, Any]]
+FLOAT32 = {"convnet": "4", "transformer": "norm", "llama": "*norm"}  # a module; else head
+Run = tuple[str, Choice]  # a model's name
 
 
-def pairs(chosen: Choice) -> set[Pair]:
-    """Return the pairs of values in a run."""
-    settings = [(name, chosen.get(name, values[0])) for name, values in VALUES.items()]
-    return set(combinations(settings, 2))
+def refusal(model: str, chosen: Choice) -> str:
+    """Return a part of the message by which the runtime refuses a model; empty: it does not."""
+    if chosen.get("strategy") == "pipeline" and model != "convnet":
+        return "let build_model return an nn.Sequential"
+    splits = chosen.get("strategy") == "tensor" or chosen.get("tensor_parallel", 1) > 1
+    if splits and model != "transformer":
+        return "let plan_tensor say which are colwise"
+    if chosen.get("activation_checkpointing") and model == "lstm":
+        return "has no blocks; put them into an nn.ModuleList"
+    compiled = chosen.get("compile", "none") != "none"
+    if chosen.get("activation_checkpointing") and compiled and model == "convnet":
+        return "a norm with running means, which a compiled model would update twice"
+    return ""
 
 
-def allowed(chosen: Choice) -> bool:
-    """Return whether `validate` accepts these options on two ranks."""
-    options = Training(**{"strategy": "ddp"} | {k: v for k, v in chosen.items() if k != "nan"})
-    nan = chosen.get("nan", "stop")
-    return not [*refusals(options, 2), *nan_refusals(options, 2, nan)]
+def suits(model: str, chosen: Choice) -> bool:
+    """Return whether a model can have these options, and should learn what one rank learns."""
+    if refusal(model, chosen) or not allowed(chosen):
+        return False
+    # On a CPU, oneDNN has no LSTM in float16 (torch 2.13).
+    if model == "lstm" and chosen.get("precision", "").startswith("16"):
+        return False
+    # Batch norm sees one micro-batch, and ranks that exchange no statistics see their own share.
+    alike = chosen.get("sync_batchnorm") or chosen.get("strategy") in ("tensor", "pipeline")
+    return model != "convnet" or (bool(alike) and chosen.get("accumulate", 1) == 1)
 
 
-def extended(chosen: dict[str, Any], open_: set[Pair], draws: random.Random) -> dict[str, Any]:
-    """Return the run with more options set, so that it covers many pairs not covered yet."""
-    for name in draws.sample(list(VALUES), len(VALUES)):
-        if name not in chosen:
-            fits = [chosen | {name: value} for value in VALUES[name]]
-            fits = [candidate for candidate in fits if allowed(candidate)]
-            chosen = max(fits, key=lambda candidate: len(pairs(candidate) & open_), default=chosen)
-    return chosen
+def usual_runs(wanted: set[Combination]) -> list[Run]:
+    """Return runs that together try each wanted combination with each model."""
+    return [
+        (model, run)
+        for number, model in enumerate(USUAL)
+        for run in covering(wanted, partial(suits, model), number)
+    ]
 
 
-def covering() -> Iterator[dict[str, Any]]:
-    """Return runs that together cover each pair of values allowed in some run."""
-    draws = random.Random(0)
-    every = [(name, value) for name, values in VALUES.items() for value in values]
-    open_ = {(first, second) for first, second in combinations(every, 2) if first[0] != second[0]}
-    for pair in sorted(open_, key=repr):
-        if pair not in open_:
-            continue
-        # Some options work with others only: a clip_by needs a clip, a warmup a schedule.
-        helps: tuple[dict[str, Any], ...] = (
-            {}, {"clip": 0.5}, {"schedule": "cosine"}, {"optimizer": "sgd"}, {"accumulate": 2},
-            {"clip": 0.5, "schedule": "cosine"}, {"clip": 0.5, "optimizer": "sgd"},
-            {"schedule": "cosine", "optimizer": "sgd"}, {"clip": 0.5, "accumulate": 2},
-            {"schedule": "cosine", "accumulate": 2}, {"optimizer": "sgd", "accumulate": 2},
-        )  # fmt: skip
-        starts = (
-            {**help_, "strategy": strategy, **dict(pair)}
-            for strategy in VALUES["strategy"]
-            for help_ in helps
-        )
-        start = next(filter(allowed, starts), None)
-        if start is not None:
-            run = extended(start, open_, draws)
-            open_ -= pairs(run)
-            yield run
-
-
-def on_rank(rank: int, runs: list[dict[str, Any]]) -> list[Any]:
-    """Return the curve of each run; after an error, return that and stop."""
+def on_rank(rank: int, runs: list[Run]) -> list[Any]:
+    """Return the curve of each run, or its error."""
     precision.FIRST_SCALE = CALM
     results: list[Any] = []
-    for chosen in runs:
+    for model, chosen in runs:
         try:
-            results.append(learned(chosen, rank, 2))
+            results.append(learned(model, chosen, rank, 2))
         except Exception:  # noqa: BLE001 - whatever it is, the test shows it
             results.append(traceback.format_exc())
     return results
 
 
-def learned(chosen: Choice, rank: int = 0, ranks: int = 1) -> list[dict[str, float]]:
+def learned(model: str, chosen: Choice, rank: int = 0, ranks: int = 1) -> list[dict[str, float]]:
     """Return a rank's reports."""
     options = Training(**{k: v for k, v in chosen.items() if k != "nan"})
+    if options.float32_modules and model:
+        options = replace(options, float32_modules=(FLOAT32.get(model, "head"),))
     if ranks == 1:
         options = alone(replace(options, static_graph=False, sync_batchnorm=False))
         options = replace(options, gradient_compression="none", bucket_cap_mb=25.0)
     lone_worker = Worker.alone(until=STEPS, training=options)
     worker = replace(lone_worker, rank=rank, world_size=ranks, nan=chosen.get("nan", "stop"))
-    Deep().train(worker)
+    USUAL.get(model, Deep()).train(worker)
     return curve(worker)
 
 
@@ -139,21 +97,67 @@ def learned(chosen: Choice, rank: int = 0, ranks: int = 1) -> list[dict[str, flo
 def test_every_pair_of_options_that_is_let_pass_learns_what_one_rank_learns(
     number, on_two_ranks, monkeypatch
 ):
-    runs = list(covering())
+    runs = [("", chosen) for chosen in covering(every(2))]
     assert len(runs) > 30
-    runs = runs[:number]
+    check(runs[:number], on_two_ranks, monkeypatch)
+
+
+MIXED = (("strategy", "fsdp"), ("precision", "bf16-mixed"))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({MIXED}, id="a run of each"),
+        pytest.param(every(1), id="each value", marks=pytest.mark.long),
+        pytest.param(
+            {pair for pair in every(2) if pair[0][0] == "strategy"},
+            id="each value with each strategy",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_usual_models_learn_with_every_option_what_one_rank_learns(
+    wanted, on_two_ranks, monkeypatch
+):
+    pytest.importorskip("transformers")
+    runs = usual_runs(wanted)
+    assert len(runs) >= len(USUAL)
+    check(runs, on_two_ranks, monkeypatch)
+
+
+def test_options_that_do_not_suit_a_model_are_refused_on_all_ranks_by_what_to_do(on_two_ranks):
+    options: list[dict[str, Any]] = [
+        {"strategy": "pipeline", "pipeline_schedule": "gpipe"},
+        {"strategy": "tensor"},
+        {"strategy": "fsdp", "tensor_parallel": 2},
+        {"strategy": "ddp", "activation_checkpointing": 1},
+        {"strategy": "ddp", "activation_checkpointing": 1, "compile": "aot_eager"},
+    ]
+    refused = [(model, chosen) for model in USUAL for chosen in options if refusal(model, chosen)]
+    assert len(refused) > 15
+    for results in on_two_ranks(on_rank, refused):
+        for run, result in zip(refused, results, strict=True):
+            assert "ValueError: " in result
+            assert refusal(*run) in result
+
+
+def check(runs: list[Run], on_two_ranks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail with the faults of all runs on two ranks, if there are any."""
     monkeypatch.setattr(precision, "FIRST_SCALE", CALM)
     wrong = []
     for at in range(0, len(runs), 20):  # a failure may leave ranks apart: others begin afresh
         part = runs[at : at + 20]
-        for chosen, result in zip(part, on_two_ranks(on_rank, part)[0], strict=True):
-            wrong += faults(chosen, result)
-    assert not wrong, "\n\n".join(wrong)
+        for run, result in zip(part, on_two_ranks(on_rank, part)[0], strict=True):
+            wrong += faults(*run, result)
+    if wrong:
+        pytest.fail("\n\n".join(wrong), pytrace=False)
 
 
-def faults(chosen: Choice, found: Any) -> Iterator[str]:
+def faults(model: str, chosen: Choice, found: Any) -> Iterator[str]:
     """Return the faults of a run, if there are any."""
-    shown = ", ".join(f"{name}: {value}" for name, value in chosen.items())
+    shown = ", ".join([model, *(f"{name}: {value}" for name, value in chosen.items())])
     if isinstance(found, str):
         yield f"{shown}\n{found[-1500:]}"
         return
@@ -162,7 +166,7 @@ def faults(chosen: Choice, found: Any) -> Iterator[str]:
         chosen.get("sync_every") != 1
         or any(chosen.get(name, VALUES[name][0]) != VALUES[name][0] for name in LOCAL_DIFFERS)
     )
-    expected = learned(chosen)
+    expected = learned(model, chosen)
     off = max(
         abs(metrics[name] - other[name])
         for metrics, other in zip(found, expected, strict=True)

@@ -77,3 +77,24 @@ def test_a_pass_like_the_last_one_takes_one_message(on_two_ranks, passes, option
 def test_a_rank_that_leaves_the_path_alone_is_named(on_two_ranks, first, second, expected):
     for message in on_two_ranks(refused, [first, second]):
         assert expected in message
+
+
+def alternating(rank: int) -> list[int]:
+    """Return the messages of updates of two micro-batches, the last of which exchanges."""
+    agreement, sent = Agreement.of("fsdp", torch.device("cuda")), []
+    compare = agreement._compare
+    agreement._compare = lambda: (sent.append(1), compare())
+    counts = []
+    for _ in range(3):
+        begun = len(sent)
+        for agreement.exchanges in (False, True):
+            follow(agreement, OTHER if agreement.exchanges else USUAL)
+        counts.append(len(sent) - begun)
+    agreement.close()
+    return counts
+
+
+def test_micro_batches_that_exchange_no_gradients_have_a_path_of_their_own(on_two_ranks):
+    """Else each pass would leave the path of the one before, and compare each use."""
+    for counts in on_two_ranks(alternating):
+        assert counts == [6, 2, 2]
