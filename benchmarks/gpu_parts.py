@@ -125,7 +125,7 @@ def waits(setting: Setting, task: Any, until: int, fields: Mapping[str, Any]) ->
         with prepare(task, worker) as trainer, trainer.saver:
             for step in range(1, until + 1):
                 begun = now(setting)
-                tallies = {"train/loss": trainer.train_steps(step, step)}
+                tallies = trainer.train_steps(step, step)
                 learned = now(setting)
                 trainer.report(step, tallies)
                 reports.append(now(setting) - learned)
