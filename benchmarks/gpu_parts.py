@@ -394,7 +394,7 @@ def paced(setting: Setting, exact: list[float], **options: Any) -> str:
     with prepare(task, replace(worker, every=10**6)) as trainer:
         for step in (1, 2):
             begun = now(setting)
-            tallies = {"train/loss": trainer.train_steps(step, step)}
+            tallies = trainer.train_steps(step, step)
             seconds.append(now(setting) - begun)
             trainer.report(step, {**tallies, **trainer.evaluate()})
     reports = [dict(report.metrics) for report in worker.reports]
