@@ -116,6 +116,14 @@ class Task(ABC):
         learning = [weight for weight in model.parameters() if weight.requires_grad]
         return AdamW(learning, lr=self.lr)
 
+    def scale_from(self) -> "Task | None":
+        """Return the smaller task for which the learning rate is given; None: it is this one's.
+
+        Return `replace(self, width=64, ...)` with the sizes that may grow, and the batch if it may.
+        optim/transfer.py says what is scaled, so that the best learning rate stays.
+        """
+        return None
+
     def plan_tensor(self, model: nn.Module) -> Mapping[str, How]:
         """Return how the ranks of a tensor group split linear layers, by their names in the model.
 

@@ -208,3 +208,28 @@ def _gap(tail, whole) -> float:
     """Return the gap of a resumed trial's reports to those of an uninterrupted trial."""
     reports = whole.reports[-len(tail.reports) :]
     return gap([tail], [replace(whole, link=LocalLink(reports=reports))])
+
+
+@dataclass(frozen=True)
+class Widened(Small):
+    """Small with a base of a quarter of its width."""
+
+    width: int = 8
+
+    def build_model(self) -> torch.nn.Module:
+        first, *_, last = super().build_model()
+        return torch.nn.Sequential(
+            torch.nn.Linear(first.in_features, self.width),
+            torch.nn.Tanh(),
+            torch.nn.Linear(self.width, last.out_features),
+        )
+
+    def scale_from(self) -> "Widened":
+        return replace(self, width=2)
+
+
+def test_trials_that_scale_from_a_small_task_do_so_together_too():
+    tasks = [Widened(lr=0.01 * (k + 1), kind="adamw") for k in range(2)]
+    trials = [worker(until=3, seed=k) for k in range(2)]
+    assert gap_to_alone(tasks, trials) < TIGHT
+    assert curve(trials[0]) != curve(trials[1])
