@@ -382,7 +382,9 @@ def judge(state: SweepState) -> Judgement:
 def _further_runs(state: SweepState, losses: Mapping[str, float]) -> dict[str, list[float]]:
     """Return the losses of replicates, and of trials that repeat another one, by that one."""
     metric, replicates = state.spec.objectives[0], state.replicates
-    values = {name: replicates.values(name) for name in replicates.finalists}
+    # Replicates with other values are no further runs of their trial.
+    finalists = {} if replicates.changed else replicates.finalists
+    values = {name: replicates.values(name) for name in finalists}
     if replicates.baseline:
         values[replicates.baseline[0].shown_as] = replicates.baseline_values
     again = {

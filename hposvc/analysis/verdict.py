@@ -29,6 +29,7 @@ from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
+from hposvc.state.estimates import of_best
 from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.state.prospects import Prospect
 from hposvc.state.sweep import SweepState
@@ -126,6 +127,10 @@ def _best(judged: Judgement) -> Finding:
     more = f" and {len(values) - 6} more" if len(values) > 6 else ""
     config = f" with {words}{more}" if words else ""
     sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
+    estimate = of_best(state)
+    if estimate is not None and estimate.changed:
+        sentence += f" It was chosen by {count(len(estimate.values), 'training')}"
+        sentence += f"{estimate.of_what}: {best.metric.name} {estimate.mean:.5g} on average."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 
@@ -311,6 +316,8 @@ def _cost(state: SweepState) -> Finding:
     price = "" if state.money is None else f", or {state.spec.price.text(state.money)},"
     runs = len(state.replicates.trials)
     again = f" and {count(runs, 'second run')} of them" if runs else ""
+    if runs and state.replicates.changed:
+        again = f" and {count(runs, 'training')} of finalists with other values"
     return _found(
         "cost",
         f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "

@@ -90,6 +90,9 @@ class Estimate(Answer):
     confidence: float
     runs: int
     values: list[float | None]
+    set: Params = Field(
+        default_factory=dict, description="Values of the replicates that are not the trial's."
+    )
 
 
 class Best(Answer):

@@ -114,6 +114,39 @@ def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("finalists", "seeds"), message, remedy)
 
 
+def finalist_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check the values that finalists are trained with, as far as the user's code is not needed."""
+    changed = {} if spec.finalists is None else spec.finalists.set
+    if changed and spec.baseline is not None:
+        message = "is not what a baseline measures the noise of, and trials share their replicates"
+        yield Problem(("finalists", "set"), message, "remove baseline or set", at_key=True)
+    try:
+        space = spec.space
+        options = {name: value for name, value in changed.items() if name.startswith(TRAINING)}
+        training = training_of(spec.training, options)
+    except SpaceError:
+        return  # reported elsewhere
+    except ValueError as error:
+        yield Problem(("finalists", "set"), f"{error}")
+        return
+    for option, reason in refusals(training, spec.resources.ranks) if options else ():
+        yield Problem.of_text(f"training.{option} {reason}", "finalists", "set")
+    for name, value in changed.items():
+        if name in space:
+            examples = _extreme_values(space[name])
+            if not any(same_kind(value, example) for example in examples):
+                message = f"is {shown(value)}, and parameter {name} has values like {examples[0]}"
+                yield Problem(("finalists", "set", name), message)
+        elif spec.trainable is None and name not in options:
+            message = "is no parameter of the sweep"
+            yield Problem(("finalists", "set", name), message, nearest(name, space), at_key=True)
+
+
+def same_kind(value: object, example: object) -> bool:
+    """Return whether a value may stand where the example does: whole numbers for others too."""
+    return type(value) is type(example) or (type(value), type(example)) == (int, float)
+
+
 def baseline_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a baseline has a configuration that lies in the space and keeps its values."""
     baseline, scheduler = spec.baseline, spec.scheduler
@@ -432,6 +465,7 @@ CHECKS: tuple[Check, ...] = (
     space_problems,
     *COMPLETENESS,
     ending_problems,
+    finalist_problems,
     baseline_problems,
     scheduler_problems,
     search_problems,

@@ -4,7 +4,7 @@ These are the finalists at its end, and the baseline at its beginning.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -133,6 +133,8 @@ class Finalists:
 
     top: Positive = 3  # trials
     seeds: Annotated[int, Field(ge=2)] = 5  # trainings of each
+    # Values that differ from the trial's, by name, such as a larger width; empty: none does.
+    set: Mapping[str, ParameterValue] = field(default_factory=dict)
     __pydantic_config__ = CLOSED
 
 

@@ -3,12 +3,13 @@
 import dataclasses
 import inspect
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import registry
+from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
 from searchers.space import Space
 from trainables import length, load, nesting
@@ -41,7 +42,10 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
     """
     if spec.trainable is not None:
-        _check_suits(spec, _check_trainable(spec.trainable, spec.space))
+        trainable = _check_trainable(spec.trainable, spec.space)
+        _check_suits(spec, trainable)
+        if spec.finalists is not None:
+            _check_changed(trainable, spec.finalists.set, spec.space)
     if spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
@@ -146,6 +150,28 @@ def _check_trainable(reference: str, space: Space) -> load.Trainable:
     if problems:
         raise SpecError(problems)
     return trainable
+
+
+def _check_changed(
+    trainable: load.Trainable, changed: Mapping[str, object], space: Space
+) -> None:
+    """Check that values for finalists are parameters, or fields with values of their kind."""
+    for name, value in changed.items():
+        path = ("finalists", "set", name)
+        if name in space or name.startswith(load.TRAINING):
+            continue
+        if not isinstance(trainable, type) or load.is_tune_class(trainable):
+            message = "is no parameter of the sweep"
+            raise fail(message, *path, fix=nearest(name, space), at_key=True)
+        owner, field = nesting.owner_of(trainable, name)
+        fields = {each.name: each for each in dataclasses.fields(owner) if each.init}
+        if field not in fields:
+            message = f"{owner.__name__} has no such field"
+            raise fail(message, *path, fix=nearest(field, fields), at_key=True)
+        default = fields[field].default
+        if not isinstance(default, bool | int | float | str) or same_kind(value, default):
+            continue
+        raise fail(f"is {shown(value)}, and the field's default is {shown(default)}", *path)
 
 
 def _check_program(command: Sequence[str], folder: Path) -> None:

@@ -7,12 +7,14 @@ when several different population variances are involved, Biometrika 34 (1947).
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mean, stdev
 from typing import Any
 
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import value_text
+from searchers.values import Params
 
 CONFIDENCE = 0.95
 
@@ -24,6 +26,7 @@ class Estimate:
     trial: str
     values: tuple[float, ...]  # of the completed replicates; at least one
     missing: tuple[str, ...] = ()  # why each of the others has no value
+    changed: Params = field(default_factory=dict)  # values of replicates that are not the trial's
 
     @property
     def mean(self) -> float:
@@ -58,7 +61,14 @@ class Estimate:
             "confidence": CONFIDENCE,
             "runs": len(self.values),
             "values": list(self.values),
+            "set": dict(self.changed),
         }
+
+    @property
+    def of_what(self) -> str:
+        """The changed values in words, ` with width 512`; empty: there are none."""
+        words = [f"{name} {value_text(value)}" for name, value in self.changed.items()]
+        return f" with {', '.join(words)}" if words else ""
 
 
 def estimates(state: SweepState) -> list[Estimate]:
@@ -69,7 +79,8 @@ def estimates(state: SweepState) -> list[Estimate]:
         values = state.replicates.values(name)
         missing = (_missing(trial) for trial in replicates if trial.state != "COMPLETED")
         if values:
-            with_values.append(Estimate(name, tuple(values), tuple(missing)))
+            changed = state.replicates.changed
+            with_values.append(Estimate(name, tuple(values), tuple(missing), changed))
     return sorted(
         with_values,
         key=lambda estimate: (len(estimate.values) == 1, metric.loss(estimate.mean)),

@@ -108,6 +108,8 @@ def _rest(state: SweepState) -> _Rest | None:
     if paces is None or (last is None and ended < KNOWN):
         return None
     finals = _replicates_left(state)
+    if finals and state.replicates.changed:
+        return None  # they take longer than trials, nobody knows by how much
     replicates = state.replicates.trials.running()
     if last is None:
         held = [paces.rest_of(trial, _fixed(1)) for trial in [*begun, *replicates]]

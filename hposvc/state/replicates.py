@@ -3,7 +3,7 @@
 At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
 
 A replicate is a trial in a table of its own, so no scheduler or ranking sees it; a searcher sees
-its result as a repeat of its trial. Its orders and events have the name of its finalist; the orders
+its result as a repeat of its trial, unless `finalists.set` gives replicates other values. Its orders and events have the name of its finalist; the orders
 have its number as well.
 """
 
@@ -14,6 +14,7 @@ from statistics import mean
 from hposvc.events import Decided, End, Requested, Verdict
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
+from searchers.values import Params
 
 
 def replica_name(trial: str, number: int) -> str:
@@ -33,6 +34,12 @@ class Replicates:
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
     over: bool = False  # the sweep ended after its replicates
+
+    @property
+    def changed(self) -> Params:
+        """Values that differ from those of the finalists; with any, nothing is repeated."""
+        finalists = self.trials.spec.finalists
+        return {} if finalists is None else {**finalists.set}
 
     def all(self) -> Iterator[TrialState]:
         """Yield the first replicates first, so that a budget that ends cuts all trials alike."""
@@ -73,7 +80,12 @@ class Replicates:
         return [trial.value for trial in completed if trial.value is not None]
 
     def losses(self) -> dict[str, tuple[tuple[int, float], ...]]:
-        """Return step and loss of each trial's completed replicates, for one metric."""
+        """Return step and loss of each trial's completed replicates, for one metric.
+
+        Replicates with other values than their trial's say nothing of it, and are left out.
+        """
+        if self.changed:
+            return {}
         losses: dict[str, tuple[tuple[int, float], ...]] = {}
         for trial in self.trials.values():
             if trial.state == "COMPLETED" and trial.value is not None:
@@ -124,7 +136,7 @@ class Replicates:
             id=name,
             objectives=finalist.objectives,
             limits=finalist.limits,
-            params=finalist.reported_params,
+            params={**finalist.reported_params, **self.changed},
             note={},
             until=self.trials.spec.last_step,
             milestones=(),

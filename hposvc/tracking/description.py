@@ -24,7 +24,7 @@ def describe(state: SweepState) -> str:
     if estimate := of_best(state):
         half = estimate.half
         width = "" if half is None else f" ± {half:.2g}"
-        runs = f"{len(estimate.values)} trainings with other random numbers"
+        runs = f"{len(estimate.values)} trainings{estimate.of_what or ' with other random numbers'}"
         parts.append(f"Mean of {runs}: {number(estimate.mean)}{width}")
     parts.append(_cost(state))
     return "\n\n".join(filter(None, parts))

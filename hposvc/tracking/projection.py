@@ -164,6 +164,9 @@ class Projection:
         if run in self._changes:
             for name, text in self._changes[run].current_values().items():
                 tags[f"hp/{name}"] = text
+        if run in self.state.replicates.finalists:
+            for param, value in self.state.replicates.changed.items():
+                tags[f"hposvc.final.{param}"] = as_text(value)
         for param, value in trial.suggested.items():
             tags[f"hp/{param}"] = as_text(value)
         inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
@@ -322,6 +325,8 @@ class Projection:
         tags = {name: str(value) for name, value in spec.tags.items()}
         if description := describe(self.state):
             tags[DESCRIPTION] = description
+        for name, value in self.state.replicates.changed.items():
+            tags[f"hposvc.finalists.{name}"] = as_text(value)
         return tags | {
             "hposvc.sweep": self.sweep.id,
             "hposvc.state": self.state.state,

@@ -19,7 +19,8 @@ def result(state: SweepState) -> RenderableType | None:
     if not finalists:
         return None
     metric = state.spec.objectives[0].name
-    table = make_table("finalist", f"mean {metric}", "runs", "values")
+    mean_of = f"mean {metric}{finalists[0].of_what}"
+    table = make_table("finalist", mean_of, "runs", "values")
     some_missing = any(finalist.missing for finalist in finalists)
     if some_missing:
         table.add_column("missing")

@@ -92,7 +92,7 @@ class Plan:
 def plan(
     spec: SweepSpec, question: Question, home: Home, earlier: Earlier, address: str | None = None
 ) -> Plan:
-    """Forecast a sweep, and keep the forecast in the home for the end of the sweep.
+    """Forecast a sweep, and keep a forecast of all of it in the home for the end of the sweep.
 
     Args:
         address: of a Ray cluster for the pilot; None: start Ray on this machine.
@@ -116,15 +116,19 @@ def plan(
     checkpoint = None if evidence is None else evidence.checkpoint
     if checkpoint is None and memory is not None:
         checkpoint = memory.checkpoint
-    made = forecast(spec, evidence, slots, checkpoint)
-    cuts = savings(spec, evidence, slots)
+    counted = spec
+    if spec.finalists is not None and spec.finalists.set:  # nobody knows what these trainings cost
+        counted = replace(spec, finalists=None, budget=replace(spec.budget, reserve=None))
+    made = forecast(counted, evidence, slots, checkpoint)
+    cuts = savings(counted, evidence, slots)
     if evidence is None:  # without times, a change of the wall time is unknown
         cuts = [saving for saving in cuts if saving.steps < 0.95]
     unknown = _unknown(spec, evidence, slots, checkpoint, question)
     answer = Plan(
         spec, made, evidence, tuple(notes), tuple(unknown), memory, checkpoint, tuple(cuts)
     )
-    kept.keep(home, spec, answer.data(), time.time())
+    if counted is spec:  # what a sweep costs in the end can't be compared with a part of it
+        kept.keep(home, spec, answer.data(), time.time())
     return answer
 
 
@@ -252,4 +256,6 @@ def _unknown(
         unknown.append(
             "how much sooner trials end that get more workers: the forecast has the fewest"
         )
+    if spec.finalists is not None and spec.finalists.set:
+        unknown.append("what finalists cost with finalists.set: the forecast leaves them out")
     return unknown

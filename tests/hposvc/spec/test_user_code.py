@@ -172,3 +172,56 @@ def test_a_process_that_serves_others_imports_no_code_of_users(tmp_path, monkeyp
     assert registry.build(registry.SEARCHERS, registry.PlugIn("random")) is not None
     assert sys.path == before
     assert "theirs" not in sys.modules
+
+
+CHANGED = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Net:
+    lr: float = 0.1
+    width: int = 64
+    act: str = "relu"
+    def train(self, worker): ...
+
+def train(params, worker): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("trainable", "changed", "message"),
+    [
+        ("Net", {"width": 512}, None),
+        ("Net", {"lr": 5, "act": "tanh", "training.clip": 1.0}, None),  # beyond its range
+        ("Net", {"widht": 512}, r"finalists\.set\.widht: Net has no such field; .*'width'"),
+        ("Net", {"width": 0.5}, r"finalists\.set\.width: is 0\.5, and the field's default is 64"),
+        ("Net", {"lr": "big"}, r"finalists\.set\.lr: is 'big', and parameter lr has values like"),
+        ("Net", {"training.clpi": 1.0}, r"finalists\.set: training\.clpi is no training option"),
+        ("Net", {"training.momentum": 0.5}, r"only the optimizers sgd and lars have one"),
+        ("train", {"lr": 0.2}, None),
+        ("train", {"width": 512}, r"finalists\.set\.width: is no parameter of the sweep"),
+    ],
+)
+def test_values_for_finalists_are_parameters_or_fields_of_their_kind(
+    tmp_path, monkeypatch, trainable, changed, message
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "changed_code.py").write_text(CHANGED)
+    path = tmp_path / "sweep.yaml"
+    spec = small(trainable=f"changed_code:{trainable}", finalists={"set": changed})
+    path.write_text(json.dumps(spec, indent=1))
+    if message is None:
+        assert check(path).finalists.set == changed
+    else:
+        with pytest.raises(SpecError, match=rf"sweep\.yaml:\d+:\d+: .*{message}"):
+            check(path)
+
+
+def test_a_simulation_has_no_other_values_for_finalists_than_its_parameters():
+    simulated = small(trainable=None, engine={"type": "simulate", "curve": "x:y"})
+    with pytest.raises(SpecError, match=r"finalists\.set\.width: is no parameter of the sweep"):
+        load_spec(simulated, {"finalists": {"set": {"width": 3}}})
+    with pytest.raises(SpecError, match=r"finalists\.set: is not what a baseline measures"):
+        load_spec(
+            simulated, {"finalists": {"set": {"lr": 0.3}}, "baseline": {"params": {"lr": 0.1}}}
+        )

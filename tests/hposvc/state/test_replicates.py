@@ -10,9 +10,12 @@ from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.analysis.judgement import judge
+from hposvc.analysis.verdict import verdict
 from hposvc.events import Attached, Ordered, Requested
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
+from hposvc.state.remaining import remaining
+from hposvc.tracking.description import describe
 from hposvc.views import replicates as view
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
@@ -223,3 +226,47 @@ def test_a_replicate_that_failed_again_and_again_is_tried_from_scratch_with_all_
     assert (again.replicate, again.first, again.start) == (1, 1, None)
     desk.fail(again, "user")
     assert replicate.state == "PENDING"
+
+
+LARGER = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, "width": 64}
+
+
+def larger(lab):
+    spec = make_spec(parameters=LARGER, finalists={**FINALISTS, "set": {"width": 512}})
+    lab.run(spec, backend=Seeded)
+    return spec, lab.events()
+
+
+def test_finalists_are_trained_with_other_values_and_these_are_shown(lab):
+    spec, events = larger(lab)
+    state = fold(spec, events)
+    orders = [event.order for event in events if isinstance(event, Ordered)]
+    assert {order.params["width"] for order in orders if order.replicate} == {512}
+    assert {order.params["width"] for order in orders if not order.replicate} == {64}
+    for replicate in state.replicates.trials.values():
+        params = state.trials[replicate.shown_as].params
+        assert replicate.params == {**params, "width": 512}
+    [best] = summary.front("s", state, {})
+    assert best["params"]["width"] == 64
+    assert best["estimate"]["set"] == {"width": 512}
+    assert "mean loss with width 512" in text_of(view.result(state))
+    assert f"Mean of {FINALISTS['seeds']} trainings with width 512" in describe(state)
+    [found] = [finding for finding in verdict("s", state) if finding.topic == "best"]
+    assert "chosen by 4 trainings with width 512" in found.sentence
+
+
+def test_trainings_with_other_values_repeat_no_trial(lab):
+    spec, events = larger(lab)
+    state = fold(spec, events)
+    assert all(not seen.repeats for seen in state.history())
+    assert judge(state).again == {}
+    same = make_spec(parameters=LARGER, finalists=FINALISTS)
+    assert any(seen.repeats for seen in fold(same, events).history())
+
+
+def test_nobody_knows_how_long_trainings_with_other_values_take(lab):
+    spec, events = larger(lab)
+    first = next(i for i, e in enumerate(events) if isinstance(e, Ordered) and e.order.replicate)
+    assert remaining(fold(spec, events[:first])) is None
+    same = make_spec(parameters=LARGER, finalists=FINALISTS)
+    assert remaining(fold(same, events[:first])) is not None

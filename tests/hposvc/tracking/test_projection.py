@@ -262,3 +262,9 @@ def test_a_trial_s_first_word_on_its_samples_is_told_once_and_each_has_a_digest(
     fold.apply(reported(1003.0, 1, "t0001", 1, 0.9))
     assert fold.take_entries()["t0001"].inputs == ()
     assert fold.current_entry("t0001").inputs == (first, unread)
+
+
+def test_runs_say_with_which_values_finalists_were_trained():
+    parameters = {"lr": {"min": 1e-5, "max": 0.1, "log": True}, "width": 64}
+    ours = projection(parameters=parameters, finalists={"top": 1, "set": {"width": 512}})
+    assert ours.current_entry(PARENT).tags["hposvc.finalists.width"] == "512"
