@@ -39,7 +39,7 @@ DOORS = {
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
     "resvg_py": ("hposvc/reporting/markdown",),
     "textual": ("hposvc/views/watch/screen",),
-    "matplotlib": ("hposvc/verbs/scaling", "hposvc/verbs/laws"),
+    "matplotlib": ("hposvc/verbs/scaling", "hposvc/verbs/laws", "hposvc/verbs/transfer"),
     "fastapi": ("hposvc/server/",),
     "jinja2": ("hposvc/server/pages/", "hposvc/reporting/"),
     "uvicorn": ("hposvc/server/",),

@@ -85,6 +85,7 @@ GROUPS = {
             "memory": "Forecast a trial's memory for each strategy.",
             "scaling": "Measure the training speed on several numbers of workers.",
             "laws": "Fit a scaling law to a sweep's trials.",
+            "transfer": "Check that the best learning rate stays as the model grows.",
         },
     ),
 }

@@ -120,26 +120,37 @@ def finalist_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if changed and spec.baseline is not None:
         message = "is not what a baseline measures the noise of, and trials share their replicates"
         yield Problem(("finalists", "set"), message, "remove baseline or set", at_key=True)
-    try:
-        space = spec.space
-        options = {name: value for name, value in changed.items() if name.startswith(TRAINING)}
-        training = training_of(spec.training, options)
-    except SpaceError:
-        return  # reported elsewhere
-    except ValueError as error:
-        yield Problem(("finalists", "set"), f"{error}")
-        return
-    for option, reason in refusals(training, spec.resources.ranks) if options else ():
-        yield Problem.of_text(f"training.{option} {reason}", "finalists", "set")
+    with suppress(SpaceError):  # reported elsewhere
+        yield from _changed_parameter_problems(spec, spec.space, changed)
+    yield from _changed_option_problems(spec, changed)
+
+
+def _changed_parameter_problems(
+    spec: "SweepSpec", space: Space, changed: Params
+) -> Iterator[Problem]:
     for name, value in changed.items():
         if name in space:
             examples = _extreme_values(space[name])
             if not any(same_kind(value, example) for example in examples):
                 message = f"is {shown(value)}, and parameter {name} has values like {examples[0]}"
                 yield Problem(("finalists", "set", name), message)
-        elif spec.trainable is None and name not in options:
+        elif spec.trainable is None and not name.startswith(TRAINING):
             message = "is no parameter of the sweep"
             yield Problem(("finalists", "set", name), message, nearest(name, space), at_key=True)
+
+
+def _changed_option_problems(spec: "SweepSpec", changed: Params) -> Iterator[Problem]:
+    options = {name: value for name, value in changed.items() if name.startswith(TRAINING)}
+    for name, value in options.items():
+        if too_large := option_problem(name.removeprefix(TRAINING), value):
+            yield replace(too_large, path=("finalists", "set", name))
+    try:
+        training = training_of(spec.training, options)
+    except ValueError as error:
+        yield Problem(("finalists", "set"), f"{error}")
+        return
+    for option, reason in refusals(training, spec.resources.ranks) if options else ():
+        yield Problem.of_text(f"training.{option} {reason}", "finalists", "set")
 
 
 def same_kind(value: object, example: object) -> bool:

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,7 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     if spec.trainable is not None:
         trainable = _check_trainable(spec.trainable, spec.space)
         _check_suits(spec, trainable)
-        if spec.finalists is not None:
-            _check_changed(trainable, spec.finalists.set, spec.space)
+        _check_changed(trainable, spec)
     if spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
@@ -152,10 +151,9 @@ def _check_trainable(reference: str, space: Space) -> load.Trainable:
     return trainable
 
 
-def _check_changed(
-    trainable: load.Trainable, changed: Mapping[str, object], space: Space
-) -> None:
+def _check_changed(trainable: load.Trainable, spec: "SweepSpec") -> None:
     """Check that values for finalists are parameters, or fields with values of their kind."""
+    space, changed = spec.space, {} if spec.finalists is None else spec.finalists.set
     for name, value in changed.items():
         path = ("finalists", "set", name)
         if name in space or name.startswith(load.TRAINING):

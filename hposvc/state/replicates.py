@@ -3,8 +3,8 @@
 At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
 
 A replicate is a trial in a table of its own, so no scheduler or ranking sees it; a searcher sees
-its result as a repeat of its trial, unless `finalists.set` gives replicates other values. Its orders and events have the name of its finalist; the orders
-have its number as well.
+its result as a repeat of its trial, unless `finalists.set` gives replicates other values. Its
+orders and events have the name of its finalist; the orders have its number as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -146,7 +146,7 @@ def _counterparts(model: nn.Module, base: nn.Module) -> dict[str, tuple[Tensor, 
     own, theirs = list(blocks(model)), list(blocks(base))
     if len(own) != len(theirs):
         _check_alike(base, theirs)
-    pairs = {}
+    pairs: dict[str, tuple[Tensor, float]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         at = next((at for at, block in enumerate(own) if name.startswith(f"{block}.")), None)
         in_base = name

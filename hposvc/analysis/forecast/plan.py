@@ -232,7 +232,9 @@ def _unknown(
     question: Question,
 ) -> list[str]:
     """Return what the forecast leaves open, each with the way to mend it."""
-    unknown = []
+    changed = spec.finalists is not None and spec.finalists.set
+    left_out = "what finalists cost with finalists.set: the forecast leaves them out"
+    unknown = [left_out] if changed else []
     if evidence is None:
         what = "a trial takes" if spec.last_step is None else "a step takes"
         unknown.append(f"how long {what}: give --pilot, --from ID or --seconds-per-step S")
@@ -256,6 +258,4 @@ def _unknown(
         unknown.append(
             "how much sooner trials end that get more workers: the forecast has the fewest"
         )
-    if spec.finalists is not None and spec.finalists.set:
-        unknown.append("what finalists cost with finalists.set: the forecast leaves them out")
     return unknown

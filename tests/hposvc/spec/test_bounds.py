@@ -24,6 +24,7 @@ COMPARED = {  # numbers that are compared with others, or passed on, and size no
     *("metric.target", "metrics.0.target", "stop.plateau.delta", "stop.worth.gain"),
     "training.clip",
     *("register.gate", "register.gate.improvement", "initial.0.x", "baseline.params.x"),
+    "finalists.set.x",
     *("environment.env.x", "tags.x"),
 }
 OPTIONS = {  # that a plug-in needs

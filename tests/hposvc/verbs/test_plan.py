@@ -44,7 +44,7 @@ def test_without_a_source_it_says_what_it_cannot_know(hposvc, sweep):
 def test_finalists_of_another_size_are_no_part_of_a_forecast(hposvc, sweep):
     given = ("--set", "finalists.set.lr=0.5", "--seconds-per-step", "3", "-o", "json")
     plans = [hposvc("plan", sweep, *extra, *given[-4:]).data for extra in (given[:2], ())]
-    assert plans[0].pop("unknown")[-1].startswith("what finalists cost with finalists.set")
+    assert plans[0].pop("unknown")[0].startswith("what finalists cost with finalists.set")
     assert not any("finalists" in unknown for unknown in plans[1].pop("unknown"))
     assert plans[0] == plans[1]
 

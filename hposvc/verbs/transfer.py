@@ -1,0 +1,75 @@
+"""`transfer`: check the best rate as models grow; hposvc/analysis/rate_transfer.py does it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import RenderableType
+
+from hposvc.text import number
+from hposvc.verbs.completion import complete_sweep
+from hposvc.verbs.options import Shared, check_picture, plot, verb
+from hposvc.views.console import make_table, show
+
+if TYPE_CHECKING:
+    from hposvc.analysis.rate_transfer import RateTransfer
+
+
+@verb
+@click.argument("sweeps", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sweep)
+@click.option("--over", default="width", metavar="NAME", help="Take sizes from this parameter.")
+@click.option("--of", default="lr", metavar="NAME", help="Judge this parameter's best value.")
+@plot
+def transfer_command(
+    shared: Shared, sweeps: tuple[str, ...], over: str, of: str, plot: Path | None
+) -> None:
+    """Check that the best learning rate stays as the model grows.
+
+    The sweeps' trials must have three sizes or more, and several learning rates for each.
+    """
+    from hposvc.analysis import rate_transfer
+
+    check_picture(plot)
+    judged = rate_transfer.transfer_of([shared.open_sweep(sweep) for sweep in sweeps], of, over)
+    if plot is not None:
+        draw(judged, plot)
+    if not shared.json(judged.data()):
+        show(*describe(judged))
+
+
+def describe(judged: "RateTransfer") -> list[RenderableType]:
+    """Return the table of optima, the answer with its reason, and the cost of a small model's."""
+    table = make_table(judged.over, f"best {judged.of}", "95% interval", "trials", "diverged")
+    for best in judged.optima:
+        beyond = f", perhaps {best.beyond}" if best.beyond else ""
+        interval = f"{number(best.low)} to {number(best.high)}{beyond}"
+        row = (number(best.size), number(best.rate), interval, f"{best.trials}", f"{best.diverged}")
+        table.add_row(*row)
+    mean, low, high = map(number, judged.cost)
+    small, large = (number(judged.optima[at].size) for at in (0, -1))
+    cost = f"The best {judged.of} of {judged.over} {small} costs {mean} ({low} to {high}) of "
+    cost += f"{judged.metric} at {judged.over} {large}."
+    return [table, f"{judged.answer.capitalize()}: {judged.reason}.", cost]
+
+
+def draw(judged: "RateTransfer", file: Path) -> None:
+    """Draw the losses by rate, a colour for each size, with each size's best rate."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for rank, (size, best) in enumerate(zip(judged.sizes, judged.optima, strict=True)):
+        colour = (0.2 + 0.6 * rank / max(len(judged.sizes) - 1, 1), 0.45, 0.7)
+        order = np.argsort(size.rates)
+        rates, losses = np.array(size.rates)[order], np.array(size.losses)[order]
+        axes.plot(rates, losses, "o-", ms=3, color=colour, label=f"{judged.over} {best.size:g}")
+        axes.axvspan(best.low, best.high, color=colour, alpha=0.15)
+        axes.axvline(best.rate, color=colour)
+    losses = np.concatenate([size.losses for size in judged.sizes])
+    finite = losses[np.isfinite(losses)]
+    low, high = finite.min(), np.quantile(finite, 0.8)
+    axes.set(xscale="log", xlabel=judged.of, ylabel=f"loss by {judged.metric}")
+    axes.set(ylim=(low - 0.05 * (high - low), high), title=judged.answer)
+    axes.legend(frameon=False)
+    figure.savefig(file)
