@@ -40,6 +40,7 @@ LEVEL = 0.95  # of intervals
 STILL = 0.25  # doublings of the rate per doubling of the size, below which it stays where it is
 MIN_SIZES, MIN_RATES = 3, 5
 EDGE = 0.1  # share of the draws with their optimum at an end of the rates tried, that is too many
+VAGUE = 0.5  # of the range of log rates: a wider interval says nothing of an optimum
 BASIS = 3  # coefficients of a parabola
 LENGTHS = np.geomspace(0.3, 3.0, 4)  # of the kernel, in shares of the range near the best
 NOISES = np.geomspace(1e-2, 1e3, 6)  # variances, in shares of the process's
@@ -155,8 +156,8 @@ def judge_transfer(
     centred_S = logs_S - logs_S.mean()
     slope_D = centred_S @ best_SD / (centred_S @ centred_S)
     shift = (float(slope_D.mean()), *central(slope_D, LEVEL, float(slope_D.mean())))
-    cost = _cost(fits[-1], curves_SDM[-1], float(best_SD[0].mean()))
-    answer, reason = _answer(optima, shift, of, over)
+    cost = _cost(sizes[-1], fits[-1], curves_SDM[-1], float(best_SD[0].mean()))
+    answer, reason = _answer(sizes, optima, shift, of, over)
     return RateTransfer(of, over, metric, optima, shift, cost, answer, reason, tuple(sizes))
 
 
@@ -313,24 +314,49 @@ def _optimum(each: SizeTrials, fit: _Near, best_D: Array) -> Optimum:
     )
 
 
-def _cost(fit: _Near, curves_DM: Array, rate: float) -> tuple[float, float, float]:
-    """Return what a rate costs in comparison with the best: mean, low, high.
+def _cost(
+    each: SizeTrials, fit: _Near, curves_DM: Array, rate: float
+) -> tuple[float, float, float]:
+    """Return what log2(rate) costs in comparison with the best, in losses: mean, low, high.
 
-    Outside the rates near the best it costs at least as much as at their end.
+    Farther from the best it is the loss between the next trials; infinite if the nearest diverged.
     """
-    at = int(np.abs(fit.line_M - rate).argmin())
-    cost_D = curves_DM[:, at] - curves_DM.min(axis=1)
+    best_D = curves_DM.min(axis=1)
+    if fit.line_M[0] <= rate <= fit.line_M[-1]:
+        loss_D = curves_DM[:, int(np.abs(fit.line_M - rate).argmin())]
+    else:
+        pairs = sorted(zip(np.log2(each.rates), each.losses, strict=True))
+        x_N, y_N = np.array(pairs).T
+        if np.isinf(y_N[np.abs(x_N - rate).argmin()]):
+            return math.inf, math.inf, math.inf
+        finite_N = np.isfinite(y_N)
+        loss_D = np.full(len(best_D), np.interp(rate, x_N[finite_N], y_N[finite_N]))
+    cost_D = np.maximum(loss_D - best_D, 0.0)
     mean = float(cost_D.mean())
     return mean, *central(cost_D, LEVEL, mean)
 
 
 def _answer(
-    optima: Sequence[Optimum], shift: tuple[float, float, float], of: str, over: str
+    sizes: Sequence[SizeTrials],
+    optima: Sequence[Optimum],
+    shift: tuple[float, float, float],
+    of: str,
+    over: str,
 ) -> tuple[Answer, str]:
     mean, low, high = shift
     names = f"from {over} {number(optima[0].size)} to {number(optima[-1].size)}"
     moves = f"{names} the best {of} is multiplied by {2**mean:.2f} ({2**low:.2f} to {2**high:.2f}) "
     moves += f"with each doubling of {over}"
+    flat = [
+        number(best.size)
+        for each, best in zip(sizes, optima, strict=True)
+        if best.high / best.low > (max(each.rates) / min(each.rates)) ** VAGUE
+    ]
+    if flat:
+        return "cannot tell", (
+            f"with {over} {', '.join(flat)} losses hardly differ beside their noise over the values "
+            f"of {of}; widen their range, train longer, or give each several seeds"
+        )
     if abs(mean) >= STILL and low * high > 0:
         return "does not transfer", moves
     outside = [optimum for optimum in optima if optimum.beyond]
