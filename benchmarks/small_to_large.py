@@ -23,10 +23,11 @@ from trainables.task import Task
 from trainables.worker import Diverged
 from trainables.zoo.digits import CLASSES, digits
 
-WIDTHS = (32, 64, 128, 256, 512)
-RATES = tuple(2.0**exponent for exponent in range(-12, -2))
-SEEDS = 2
-EPOCHS = 8
+WIDTHS = (64, 128, 256, 512)
+RATES = tuple(2.0 ** (half / 2) for half in range(-21, -6))
+SEEDS = 3
+EPOCHS = 5
+TRAINING = Training(optimizer="adamw", schedule="cosine")
 METRIC = "train/loss"  # the mean of the last epoch; on 360 validation samples noise is larger
 
 
@@ -67,7 +68,7 @@ class Trained:
 
 def train(width: int, rate: float, base: int, seed: int) -> Trained:
     """Train one configuration on one core."""
-    worker = replace(Worker.alone(until=EPOCHS, training=Training(optimizer="adamw")), seed=seed)
+    worker = replace(Worker.alone(until=EPOCHS, training=TRAINING), seed=seed)
     began = time.process_time()
     try:
         DigitsMLP(lr=rate, width=width, base=base).train(worker)
@@ -110,7 +111,7 @@ def search(runs: Runs, width: int) -> tuple[float, float]:
 
 def report(name: str, runs: Runs) -> None:
     print(f"\n{name}\n")
-    print("| width | " + " | ".join(f"lr 2^{math.log2(rate):.0f}" for rate in RATES) + " |")
+    print("| width, lr | " + " | ".join(f"2^{math.log2(rate):.1f}" for rate in RATES) + " |")
     print("| ---: |" + " ---: |" * len(RATES))
     for width in WIDTHS:
         cells = " | ".join(f"{mean_loss(runs[width, rate]):.3f}" for rate in RATES)

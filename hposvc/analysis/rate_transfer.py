@@ -2,10 +2,11 @@
 
 For each size (of a width, a depth, a batch) the loss near the best is a function of log2(rate): a
 parabola with a flat prior, a Gaussian process with a Matern 5/2 kernel for what a parabola misses,
-and noise. Sizes share the process's length and variance and the noise; length and noise are
-averaged over a grid, variance and parabolas integrated out. Each posterior draw has an optimum for
-each size, within the rates near the best. The least-squares line of these optima by log2(size) has
-a slope: the shift, in doublings of the rate per doubling of the size.
+and noise. Positive losses are taken as logarithms: the larger, the more they differ by the seed.
+Sizes share the process's length and variance and the noise; length and noise are averaged over a
+grid, variance and parabolas integrated out. Each posterior draw has an optimum for each size,
+within the rates near the best. The least-squares line of these optima by log2(size) has a slope:
+the shift, in doublings of the rate per doubling of the size.
 
 Near the best a running median of three losses is below the median of all losses, or above its own
 minimum by less than the noise explains; so no single lucky trial decides, and of a flat curve all
@@ -21,7 +22,7 @@ cells of the grid, D draws, S sizes.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -142,8 +143,12 @@ def judge_transfer(
     """
     _check_enough(sizes, of, over)
     rng = np.random.default_rng(seed)
-    noise = _noise(sizes)
-    fits = [_Near.of(each, noise) for each in sizes]
+    positive = all(loss > 0 for each in sizes for loss in each.losses)
+    fitted = [
+        replace(each, losses=tuple(np.log(each.losses))) if positive else each for each in sizes
+    ]
+    noise = _noise(fitted)
+    fits = [_Near.of(each, noise) for each in fitted]
     curves_SDM = _draw(fits, rng)
     best_SD = np.array(
         [
@@ -156,7 +161,8 @@ def judge_transfer(
     centred_S = logs_S - logs_S.mean()
     slope_D = centred_S @ best_SD / (centred_S @ centred_S)
     shift = (float(slope_D.mean()), *central(slope_D, LEVEL, float(slope_D.mean())))
-    cost = _cost(sizes[-1], fits[-1], curves_SDM[-1], float(best_SD[0].mean()))
+    in_losses = np.exp if positive else np.positive
+    cost = _cost(sizes[-1], fits[-1], in_losses(curves_SDM[-1]), float(best_SD[0].mean()))
     answer, reason = _answer(sizes, optima, shift, of, over)
     return RateTransfer(of, over, metric, optima, shift, cost, answer, reason, tuple(sizes))
 
@@ -354,8 +360,8 @@ def _answer(
     ]
     if flat:
         return "cannot tell", (
-            f"with {over} {', '.join(flat)} losses hardly differ beside their noise over the values "
-            f"of {of}; widen their range, train longer, or give each several seeds"
+            f"with {over} {', '.join(flat)} losses hardly differ beside their noise over the "
+            f"values of {of}; widen their range, train longer, or give each several seeds"
         )
     if abs(mean) >= STILL and low * high > 0:
         return "does not transfer", moves

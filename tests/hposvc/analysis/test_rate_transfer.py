@@ -109,10 +109,18 @@ def test_an_optimum_at_an_end_of_the_range_may_lie_beyond_it():
 
 
 def test_the_cost_is_what_the_small_rate_loses_at_the_largest_size():
-    found = judged(curves(2, -0.8, 30, 0.003, steep=1.0))
+    rates = tuple(2.0 ** np.linspace(-16, 0, 33))
+    rng = np.random.default_rng(0)
+    found = judged(
+        [
+            SizeTrials(size, rates, tuple(0.02 * (np.log2(rates) - best) ** 2 + noise_N))
+            for size, best in zip(SIZES, (-6, -7, -8, -9), strict=True)
+            for noise_N in [rng.normal(0, 0.003, len(rates))]
+        ]
+    )
     mean, low, high = found.cost
     assert low <= mean <= high
-    assert mean == pytest.approx(0.02 * 2.4**2, rel=0.2)
+    assert mean == pytest.approx(0.02 * 3**2, rel=0.1)
     far = judged(curves(2, -2.0, 30, 0.003))  # above the highest rate with a loss
     assert far.cost == (math.inf,) * 3
 
@@ -128,7 +136,7 @@ def test_repeated_rates_are_taken_as_they_are():
 
 
 def test_too_few_sizes_or_rates_are_refused():
-    with pytest.raises(SpecError, match="have 2 values of width; a line .* needs 3"):
+    with pytest.raises(SpecError, match=r"have 2 values of width; a line .* needs 3"):
         judged(curves(0, 0.0)[:2])
-    with pytest.raises(SpecError, match="width 32, 3 values of lr have a loss; .* needs 5"):
+    with pytest.raises(SpecError, match=r"width 32, 3 values of lr have a loss; .* needs 5"):
         judged(curves(0, 0.0, trials=3))

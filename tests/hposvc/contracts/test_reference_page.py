@@ -54,7 +54,7 @@ FULL = {
 }
 # Mappings with names of users' own, and the options of training, which have a table of their own.
 LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
-LEAVES |= {"baseline.params"}
+LEAVES |= {"baseline.params", "finalists.set"}
 LEAVES |= {"environment.env", "environment.secrets"}
 KEYS = {codes(row[0])[0]: row for row in rows("key", "type", "default", text=section("The spec"))}
 WITH_DEFAULT = [key for key, row in KEYS.items() if row[2].startswith("`") and key != "folder"]
