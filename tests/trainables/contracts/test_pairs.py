@@ -33,6 +33,8 @@ def refusal(model: str, chosen: Choice) -> str:
         return "let plan_tensor say which are colwise"
     if chosen.get("activation_checkpointing") and model == "lstm":
         return "has no blocks; put them into an nn.ModuleList"
+    if chosen.get("optimizer") == "muon" and model == "convnet":
+        return "muon is for hidden matrices"
     compiled = chosen.get("compile", "none") != "none"
     if chosen.get("activation_checkpointing") and compiled and model == "convnet":
         return "a norm with running means, which a compiled model would update twice"
@@ -134,6 +136,7 @@ def test_options_that_do_not_suit_a_model_are_refused_on_all_ranks_by_what_to_do
         {"strategy": "fsdp", "tensor_parallel": 2},
         {"strategy": "ddp", "activation_checkpointing": 1},
         {"strategy": "ddp", "activation_checkpointing": 1, "compile": "aot_eager"},
+        {"strategy": "ddp", "optimizer": "muon"},
     ]
     refused = [(model, chosen) for model in USUAL for chosen in options if refusal(model, chosen)]
     assert len(refused) > 15
