@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,7 @@ def train(spec: specs.SweepSpec) -> None:
     """Train a spec's middle configuration for a step on one rank, and check its report."""
     params = spec.space.decode(np.full(len(spec.space.searched), 0.5))
     training = adapted_to_ranks(load.training_of(spec.training, params), 1)
+    training = replace(training, compile="none")  # compiling takes a minute
     worker = Worker.alone(params, training=training, unit=spec.fidelity.unit)
     worker.metrics = tuple(metric.name for metric in spec.metrics)
     with suppress(StopTrial):  # a function would go on
