@@ -30,6 +30,13 @@ def test_no_name_and_no_sentence_of_the_source_is_a_picture(package):
     assert not wrong, "name the thing instead:\n" + "\n".join(wrong)
 
 
+def test_no_sentence_of_a_recipe_is_a_picture():
+    pages = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+    assert pages
+    wrong = {page.name: found for page in pages if (found := pictures(page.read_text()))}
+    assert not wrong
+
+
 @pytest.mark.parametrize("line", ["class PostOffice:", "a Courier", "name='desk'", "two berths"])
 def test_a_picture_is_found(line):
     assert pictures(line)
