@@ -94,7 +94,8 @@ def train(spec: specs.SweepSpec) -> None:
 
 def test_programs_are_as_ruff_writes_them(tmp_path):
     for page in PAGES:
-        folder = tmp_path / f"recipe_{page.stem}"  # a folder `trl` would make ruff take trl for ours
+        # Beside a folder `trl`, ruff would sort the package trl as the user's own.
+        folder = tmp_path / f"recipe_{page.stem}"
         folder.mkdir()
         write_files(page, folder)
     ruff = [sys.executable, "-m", "ruff"]
