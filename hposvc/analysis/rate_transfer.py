@@ -357,6 +357,7 @@ def _answer(
         number(best.size)
         for each, best in zip(sizes, optima, strict=True)
         if best.high / best.low > (max(each.rates) / min(each.rates)) ** VAGUE
+        or len({loss for loss in each.losses if loss < math.inf}) == 1
     ]
     if flat:
         return "cannot tell", (

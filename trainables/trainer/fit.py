@@ -21,7 +21,7 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.chained import Chained, as_one, name_of, turns_of
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
-from trainables.optim.transfer import scale_optimizer, scale_weights
+from trainables.optim.transfer import Growth, scale_optimizer, scale_weights
 from trainables.parallel import scoring
 from trainables.parallel.strategies import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
@@ -110,9 +110,13 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
 def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
-    whole = build_model(task, training, strategy.place)
-    growths = scale_weights(task, whole)
-    model = strategy.shard(whole)
+    growths: dict[str, Growth] = {}
+
+    def place(new: nn.Module) -> nn.Module:
+        growths.update(scale_weights(task, new))  # in the formats in which the task builds it
+        return strategy.place(new)
+
+    model = strategy.shard(build_model(task, training, place))
     optimizer = build_optimizer(task, model, training)
     scale_optimizer(optimizer, model, growths, task, training.lr_scaling)
     _check_optimizer(optimizer, worker)
