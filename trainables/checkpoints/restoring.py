@@ -15,7 +15,6 @@ from trainables.checkpoints.snapshot import (
     average_entries,
     model_entries,
     named_parameters,
-    original_name,
 )
 from trainables.modules import reshard
 from trainables.optim.averaging import Ema
@@ -231,6 +230,6 @@ def _begin_averages(average: Ema, model: nn.Module) -> None:
     """Initialise the averages, which the checkpoint lacks, with the model's restored values."""
     averages = average_entries(average)
     for name, value in chain(model.named_parameters(), model.named_buffers()):
-        key = f"average.{original_name(name)}"
+        key = f"average.{name}"
         if key in averages:
             averages[key].copy_(value)

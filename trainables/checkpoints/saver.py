@@ -6,7 +6,6 @@ thread.
 """
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from trainables.checkpoints.snapshot import CheckpointSnapshot, SnapshotSource
 from trainables.checkpoints.storing import check_complete, read, write, write_shards
 from trainables.data.streaming import StreamShard
 from trainables.parallel.gathering import gather_results
+from trainables.parallel.rank_poll import RankPoll
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, seed_all
 from trainables.storage import checkpoint as checkpoints
@@ -46,9 +46,6 @@ class Progress:
     position: tuple[int, int] = (0, 0)  # of the furthest checkpoint: steps, updates of the next
     updates: int = 0  # since the last checkpoint was begun
     begun_at: float = field(default_factory=time.monotonic)
-    updates_until_poll: int = 1  # until the ranks next check whether a period of time is over
-    polled_at: float = field(default_factory=time.monotonic)
-    updates_since_poll: int = 0
 
 
 @dataclass
@@ -65,6 +62,10 @@ class Saver:
     mid_epoch_state: dict[str, Any] = field(default_factory=dict, init=False)
     group: dist.ProcessGroup | None = field(default=None, init=False)  # of ranks writing shards
     stream: StreamShard | None = field(default=None, init=False)  # whose position is saved too
+    poll: RankPoll = field(init=False)  # of whether a period of time is over
+
+    def __post_init__(self) -> None:
+        self.poll = RankPoll(self._worker, POLL_S)
 
     def __enter__(self) -> Self:
         return self
@@ -85,10 +86,7 @@ class Saver:
     def restore(self, state: TrainingState) -> None:
         """Load the checkpoint that the order starts from into the state, if there is one."""
         if self._worker.start is not None:
-            self._load_saved(self._worker.start, state)
-            if self._worker.copied:
-                # A copied trial begins with its own learning rate.
-                state.loop_state.lr_backoff = 1.0
+            self._load_start(self._worker.start, state)
         elif self._worker.nan == "rollback":
             self.beginning = snapshot.take(state).copied()
 
@@ -193,8 +191,7 @@ class Saver:
             self._load_saved(last_saved, state)
             step, within = last_saved.step, last_saved.within
         elif start is not None:
-            # Another trial's checkpoint may be of another step: the order's own step counts.
-            self._load_saved(start, state)
+            self._load_start(start, state)
         elif self.beginning is not None:
             self._load(self.beginning, state)
         else:
@@ -221,6 +218,16 @@ class Saver:
 
     def _is_small(self, state_snapshot: CheckpointSnapshot) -> bool:
         return not self._is_sharded and state_snapshot.size < INLINE_BYTES
+
+    def _load_start(self, start: Saved, state: TrainingState) -> None:
+        """Load the checkpoint that the order starts from.
+
+        Another trial's may be of another step and learning rate: the order's own ones count.
+        """
+        self._load_saved(start, state)
+        if self._worker.copied:
+            state.loop_state.lr_backoff = 1.0
+            state.loop_state.tokens = float(self._worker.first - 1)
 
     def _load_saved(self, saved: Saved, state: TrainingState) -> None:
         """Load a checkpoint, verified by the first of the ranks that see the same files.
@@ -319,23 +326,11 @@ class Saver:
 
     def _period_is_over(self) -> bool:
         """Return whether the period between checkpoints is over, the same on every rank."""
-        worker, progress, every = self._worker, self.progress, self._worker.every
-        over = worker.due_within(progress.updates, time.monotonic() - progress.begun_at)
-        if worker.world_size == 1 or isinstance(every, int) or every.seconds is None:
+        worker, seconds = self._worker, time.monotonic() - self.progress.begun_at
+        over = worker.due_within(self.progress.updates, seconds)
+        if isinstance(worker.every, int) or worker.every.seconds is None:
             return over
-        # Rank 0's clock decides. Polling takes a broadcast, and a GPU has to finish its kernels.
-        progress.updates_until_poll -= 1
-        progress.updates_since_poll += 1
-        if progress.updates_until_poll > 0:
-            return False
-        now = time.monotonic()
-        seconds_per_update = (now - progress.polled_at) / progress.updates_since_poll
-        updates = max(1, min(math.floor(POLL_S / max(seconds_per_update, 1e-6)), 2**31))
-        answer = torch.tensor([int(over), updates], device=worker.device)
-        dist.broadcast(answer, src=0)
-        over, progress.updates_until_poll = bool(answer[0]), int(answer[1])
-        progress.polled_at, progress.updates_since_poll = now, 0
-        return over
+        return self.poll.holds(over and worker.rank == 0)  # rank 0's clock decides
 
     def _gather_on_rank_0(self, value: dict[str, Any]) -> list[Any]:
         """Return the objects of all ranks on rank 0, and an empty list on the others."""

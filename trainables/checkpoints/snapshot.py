@@ -20,9 +20,6 @@ from trainables.optim.evaluation_mode import evaluation_weights, with_modes
 from trainables.pretrained import fingerprints, frozen_base_names
 from trainables.training_state.loop_state import TrainingState
 
-# Added to names by activation checkpointing and by torch.compile.
-WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
-
 
 class SnapshotSource(Protocol):
     """A saved training state, to restore from."""
@@ -93,10 +90,9 @@ def take(state: TrainingState) -> CheckpointSnapshot:
         entries["average"] = state.average.updates
     elif parts := with_modes(optimizer):
         with evaluation_weights(optimizer, state.model):
-            for name, weight in (
-                pair for part in parts for pair in named_parameters(state.model, part)
-            ):
-                entries[f"average.{name}"] = weight.detach().clone()
+            for part in parts:
+                for name, weight in named_parameters(state.model, part):
+                    entries[f"average.{name}"] = weight.detach().clone()
         entries["average"] = 0
     tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
     values: dict[str, object] = {
@@ -115,24 +111,16 @@ def take(state: TrainingState) -> CheckpointSnapshot:
     return CheckpointSnapshot(tensors, values)
 
 
-def original_name(name: str) -> str:
-    """Return a parameter's name in the task's own model, without the names of wrappers."""
-    for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
-
-
 def model_entries(model: nn.Module) -> dict[str, object]:
     """Return weights except a frozen base, persistent buffers, and extra state of modules."""
     outside = frozen_base_names(model)
-    held = model.state_dict().items()
-    return {original_name(name): value for name, value in held if name not in outside}
+    return {name: value for name, value in model.state_dict().items() if name not in outside}
 
 
 def average_entries(average: Ema) -> dict[str, Tensor]:
     """Return the averages of weights, by their names in a checkpoint."""
     held = average.state_dict()["averages"]
-    return {f"average.{original_name(name)}": tensor for name, tensor in held.items()}
+    return {f"average.{name}": tensor for name, tensor in held.items()}
 
 
 def _changed_options(state: TrainingState) -> dict[str, object]:
@@ -155,12 +143,11 @@ def _equal(value: object, other: object) -> bool:
 
 def _tied(model: nn.Module) -> dict[str, str]:
     """Return the further names of tied weights, each mapped to the weight's main name."""
-    main_names = {id(weight): original_name(name) for name, weight in model.named_parameters()}
-    names = model.named_parameters(remove_duplicate=False)
+    main_names = {id(weight): name for name, weight in model.named_parameters()}
     return {
-        original_name(name): main_names[id(weight)]
-        for name, weight in names
-        if original_name(name) != main_names[id(weight)]
+        name: main_names[id(weight)]
+        for name, weight in model.named_parameters(remove_duplicate=False)
+        if name != main_names[id(weight)]
     }
 
 
@@ -168,7 +155,7 @@ def named_parameters(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the optimizer's parameters and their names, in the order of its state_dict."""
-    names = {id(weight): original_name(name) for name, weight in model.named_parameters()}
+    names = {id(weight): name for name, weight in model.named_parameters()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if id(parameter) not in names:

@@ -53,14 +53,10 @@ def visible_model(nvml: ModuleType, environment: Mapping[str, str]) -> str:
     try:
         nvml.nvmlInit()
         if not first.isdigit():
-            return _text(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(first)))
+            return str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(first)))
         handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        names = [_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+        names = [str(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     except nvml.NVMLError:
         return ""
     ordered = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(set(names)) == 1
     return names[int(first)] if ordered and int(first) < len(names) else ""
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name  # bytes: nvidia-ml-py before 11.5

@@ -51,13 +51,8 @@ class Layers:
 
     @torch.no_grad()
     def after_step(self) -> dict[str, float]:
-        """Return `grad_norm/LAYER`, and `update_ratio/LAYER` unless all its weights were zero.
-
-        Raises:
-            RuntimeError: before_step was not called.
-        """
-        if self._before is None:
-            raise RuntimeError("layers: after_step without before_step; call that one first")
+        """Return `grad_norm/LAYER`, and `update_ratio/LAYER` unless all its weights were zero."""
+        assert self._before is not None, "before_step comes first"
         before, self._before = self._before, None
         if not before.kept:
             return {}

@@ -7,7 +7,6 @@ Source: Ananthanarayanan et al., Reining in the Outliers in Map-Reduce Clusters 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -16,26 +15,16 @@ import torch.distributed as dist
 BUSY = ("data", "forward", "backward", "optimizer")
 
 
-@dataclass(frozen=True)
-class Straggler:
-    """The slowest rank; `score` is its busy time over the median rank's (1: no rank is slower)."""
+def slowest(busy_s: Sequence[float]) -> dict[str, float]:
+    """Return the metrics of the slowest rank, given each rank's busy seconds.
 
-    rank: int
-    score: float
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return {"perf/straggler": self.score, "perf/straggler_rank": self.rank}
-
-
-def slowest(busy_s: Sequence[float]) -> Straggler:
-    """Return the straggler among ranks, given each rank's busy seconds.
-
-    With two ranks the median is the mean, so their score stays below 2.
+    Its score is its busy time over the median rank's (1: no rank is slower). With two ranks the
+    median is the mean, so their score stays below 2.
     """
     rank = max(range(len(busy_s)), key=busy_s.__getitem__)
     median_s = median(busy_s)
-    return Straggler(rank, busy_s[rank] / median_s if median_s > 0 else 1.0)
+    score = busy_s[rank] / median_s if median_s > 0 else 1.0
+    return {"perf/straggler": score, "perf/straggler_rank": rank}
 
 
 def busy_seconds(times: Mapping[str, float]) -> float:
@@ -45,8 +34,6 @@ def busy_seconds(times: Mapping[str, float]) -> float:
 
 def gather_busy_seconds(busy_s: float, device: torch.device) -> list[float]:
     """Return every rank's busy seconds, by rank; one small collective of all ranks."""
-    if not dist.is_initialized():
-        return [busy_s]
     mine = torch.tensor([busy_s], dtype=torch.float64, device=device)
     gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, mine)

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 
 from trainables.monitoring import clock, flops, memory, nvml, stragglers
 from trainables.monitoring.peaks import peak
-from trainables.monitoring.throughput import throughput
 from trainables.worker import Worker
 
 
@@ -70,12 +69,14 @@ class TrainMonitor:
         values = clock.metrics(times) | memory.measure(self._device).metrics
         values |= nvml.metrics(self._device)
         seconds = times.get("update", 0.0)
-        values |= throughput(samples, elements, seconds * updates)
+        if seconds:
+            values["perf/samples_per_s"] = samples / (seconds * updates)
+            values["perf/tokens_per_s"] = elements / (seconds * updates)
         if self._peak is not None and seconds:
             values["perf/mfu"] = flops.mfu(self._flops, seconds, self._peak)
         if self._ranks > 1:
             busy = stragglers.gather_busy_seconds(stragglers.busy_seconds(times), self._device)
-            values |= stragglers.slowest(busy).metrics
+            values |= stragglers.slowest(busy)
         values["perf/data_wait_fraction"] = self._waited / self._spent if self._spent else 0.0
         self._updates, self._spent, self._waited = 0, 0.0, 0.0
         memory.reset_peak(self._device)

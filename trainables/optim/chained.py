@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 
@@ -72,7 +71,7 @@ def name_of(optimizer: Optimizer) -> str:
     return ", ".join(names)
 
 
-def as_one(built: object, model: nn.Module, method: str) -> Optimizer:
+def as_one(built: object, method: str) -> Optimizer:
     """Return what a task built as one optimizer.
 
     Args:
@@ -98,14 +97,9 @@ def as_one(built: object, model: nn.Module, method: str) -> Optimizer:
             "them that step together, or a dict from names to them, to take turns: several rates "
             "are groups of one optimizer, and a schedule is scale_lr or training.schedule"
         )
-    names = {id(weight): name for name, weight in model.named_parameters()}
-    updated: set[int] = set()
-    for part in parts:
-        own = set(map(id, weights_of(part)))
-        for weight in own & updated:
-            raise ValueError(
-                f"{method}: two optimizers update {names.get(weight, 'the same tensor')}; give "
-                "each weight to one of them"
-            )
-        updated |= own
-    return Chained(parts, turns)
+    try:
+        return Chained(parts, turns)
+    except ValueError as error:
+        raise ValueError(
+            f"{method}: two optimizers update the same weight; give each weight to one of them"
+        ) from error

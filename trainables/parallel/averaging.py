@@ -1,6 +1,6 @@
-"""Averaging of many tensors over ranks, in few messages."""
+"""Exchange of many tensors between ranks, in few messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,12 +21,19 @@ def average(tensors: Sequence[Tensor]) -> None:
         if tensor.is_sparse:  # an embedding's gradient, whose rows differ between ranks
             dist.all_reduce(tensor)
             tensor.div_(ranks)
-    for group in _group_by_dtype([tensor for tensor in tensors if not tensor.is_sparse]):
-        flat = torch.cat([tensor.reshape(-1) for tensor in group]) / ranks
-        dist.all_reduce(flat)
-        means = flat.split([tensor.numel() for tensor in group])
-        for tensor, mean in zip(group, means, strict=True):
-            tensor.copy_(mean.view_as(tensor))
+    dense = [tensor for tensor in tensors if not tensor.is_sparse]
+    exchange(dense, lambda flat: dist.all_reduce(flat.div_(ranks)))
+
+
+@torch.no_grad()
+def exchange(tensors: Sequence[Tensor], collective: Callable[[Tensor], object]) -> None:
+    """Call a collective with flat copies of the tensors, and copy its results back."""
+    for group in _group_by_dtype(tensors):
+        flat = torch.cat([tensor.reshape(-1) for tensor in group])
+        collective(flat)
+        values = flat.split([tensor.numel() for tensor in group])
+        for tensor, value in zip(group, values, strict=True):
+            tensor.copy_(value.view_as(tensor))
 
 
 def _group_by_dtype(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import out_of_memory
+from trainables.optim.chained import weights_of
 from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
@@ -90,10 +91,9 @@ def _trained_weights(model: nn.Module) -> list[nn.Parameter]:
 
 def _momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return what the optimizer remembers of gradients, in an order equal on all ranks."""
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return [
         value
-        for weight in weights
+        for weight in weights_of(optimizer)
         for value in optimizer.state.get(weight, {}).values()
         if isinstance(value, Tensor) and value.ndim > 0 and value.is_floating_point()
     ]

@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.optim import Optimizer
 
-from trainables.optim.chained import parts_of
+from trainables.optim.chained import parts_of, weights_of
+from trainables.parallel.averaging import exchange
 from trainables.parallel.ddp import Ddp
 
 STEPS = 8  # of an optimizer on trial; the number of DAdaptAdaGrad still is alike after 4
@@ -47,8 +48,7 @@ class Zero1(Ddp):
                 f"training.strategy is zero1, but a step of {type(optimizer).__name__} computes a "
                 "number from all weights, of which each rank would see its share only; choose ddp"
             )
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        parts = shares(weights, self.worker.world_size)
+        parts = shares(weights_of(optimizer), self.worker.world_size)
         others_weights = [
             weight for rank, part in enumerate(parts) for weight in part if rank != self.worker.rank
         ]
@@ -64,7 +64,7 @@ class Zero1(Ddp):
                 weight.grad = gradient
             others_gradients.clear()
             for rank, part in enumerate(parts):
-                _broadcast_weights(part, rank)
+                exchange(part, partial(dist.broadcast, src=rank))
 
         def after_load(found: Optimizer) -> None:
             for weight in others_weights:
@@ -123,7 +123,7 @@ def _untrained_copy(
         group: whose options hold for these weights.
     """
     tried = object.__new__(type(optimizer))
-    real = [weight for group in optimizer.param_groups for weight in group["params"]]
+    real = weights_of(optimizer)
     memo: dict[int, Any] = {id(weight): weight for weight in real} | {id(optimizer): tried}
     for name, value in vars(optimizer).items():
         # A step of the instance is a wrapper, as that of torch's schedules, around the real one.
@@ -155,19 +155,3 @@ def shares(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:
         shares_of_ranks[rank].append(weight)
         sizes[rank] += weight.numel()
     return shares_of_ranks
-
-
-@torch.no_grad()
-def _broadcast_weights(weights: Sequence[Tensor], rank: int) -> None:
-    """Give every rank the values that rank `rank` has, in one message for each number format."""
-    for _, group in groupby(sorted(weights, key=_dtype_name), key=_dtype_name):
-        same_dtype = list(group)
-        flat = torch.cat([weight.reshape(-1) for weight in same_dtype])
-        dist.broadcast(flat, src=rank)
-        values = flat.split([weight.numel() for weight in same_dtype])
-        for weight, value in zip(same_dtype, values, strict=True):
-            weight.copy_(value.view_as(weight))
-
-
-def _dtype_name(weight: Tensor) -> str:
-    return str(weight.dtype)

@@ -18,7 +18,7 @@ from trainables.monitoring.layers import Layers
 from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.averaging import Ema
 from trainables.optim.building import OptimizerOptions, build
-from trainables.optim.chained import Chained, as_one, name_of, turns_of
+from trainables.optim.chained import Chained, as_one, name_of, turns_of, weights_of
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.optim.transfer import Growth, scale_optimizer, scale_weights
@@ -123,7 +123,7 @@ def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     optimizer = strategy.setup_optimizer(optimizer)
     start_training(optimizer)
     # The gradients of weights without optimizer would add up and be clipped.
-    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    trained = set(map(id, weights_of(optimizer)))
     for parameter in model.parameters():
         if id(parameter) not in trained:
             parameter.requires_grad_(False)
@@ -257,8 +257,8 @@ def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch
     """Build the task's own optimizer, or the one that the options name; scale learning rates."""
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":
-        method = f"{type(task).__name__}.build_optimizer"
-        optimizer = as_one(task.build_optimizer(model), model, method)
+        built = task.build_optimizer(model)
+        optimizer = as_one(built, f"{type(task).__name__}.build_optimizer")
         for group in optimizer.param_groups:
             group["lr"] *= scale
         return optimizer

@@ -15,13 +15,13 @@ from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.evaluation_mode import evaluation_weights
 from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
+from trainables.parallel.rank_poll import RankPoll
 from trainables.parallel.strategies import Strategy, largest_share, split_batch
 from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.measuring import add_costs
 from trainables.trainer.optimizer_step import OptimizerStep
-from trainables.trainer.preemption_sync import PreemptionSync
 from trainables.training_state.divergence import SLOWER, Rollback
 from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.tallies import empty
@@ -29,6 +29,8 @@ from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.task import Task
+
+ASKING_S = 2.0  # between two exchanges of preemption notices: clouds give 30 seconds and more
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Trainer:
     # time is not this order's.
     samples: int = field(default=0, init=False)
     skipped: int = field(default=0, init=False)
-    preemption_sync: PreemptionSync = field(init=False)  # lets all ranks stop at the same update
+    preemption: RankPoll = field(init=False)  # lets all ranks stop at the same update
     restored: bool = field(default=True, init=False)  # whether the next update follows a restart
     # The batches of an epoch, and its number from 1; the epoch and micro-batches that are planned.
     batches: Sequence[Tensor] = field(default=(), init=False)
@@ -58,8 +60,8 @@ class Trainer:
     planned: tuple[int, int] = field(default=(0, 0), init=False)
 
     def __post_init__(self) -> None:
-        self.preemption_sync = PreemptionSync(self.worker)
         worker, batch = self.worker, self.task.batch
+        self.preemption = RankPoll(worker, ASKING_S)
         self.length = Length(worker.unit, worker.length, batch, *self.passes.data.epoch(batch))
 
     def run(self) -> None:
@@ -126,7 +128,7 @@ class Trainer:
                 loop_state.tokens += self.update.count_elements()
             over = self._reached(last, done)
             self.saver.save_within(first - 1, done - begun, self.state, over)
-            if not over and self.preemption_sync.should_stop():
+            if not over and self.preemption.holds(self.worker.notice.given):
                 self.leave(first - 1, done - begun)
         self.strategy.sync_replicas(self.state)
         self.monitor.end_epoch(train.wait_seconds())
@@ -241,10 +243,9 @@ class Trainer:
         factor_now = state.loop_state.lr_backoff
         if training.schedule == "task":
             factor_now *= self.task.scale_lr(progress)
-        elif training.schedule == "plateau":
-            factor_now *= factor("constant", progress, training.warmup)
         else:
-            factor_now *= factor(training.schedule, progress, training.warmup)
+            name = "constant" if training.schedule == "plateau" else training.schedule
+            factor_now *= factor(name, progress, training.warmup)
         if state.plateau is not None:
             factor_now *= state.plateau.factor
         for group, base_rate in zip(state.optimizer.param_groups, self.rates, strict=True):

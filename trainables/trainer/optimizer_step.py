@@ -98,7 +98,8 @@ class OptimizerStep:
         """Return the number of losses of the last turn; this waits for the device."""
         if self.strategy.grads_synchronized:
             return self.elements.item()
-        return self.strategy.all_reduce_sum(self.elements.clone()).item()
+        # See LocalSgd.reduce_loss_sum: a rank takes its own number for that of each rank.
+        return self.strategy.all_reduce_sum(self.elements / self.strategy.dp_size).item()
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the updates since the last call, and start afresh."""
@@ -215,17 +216,12 @@ def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:
     """Return an update's turns: by default one, of the whole optimizer."""
     if not (names := turns_of(optimizer)):
         return [Turn(passes, optimizer, [])]
-    weights = {
-        name: weights_of(part) for name, part in zip(names, parts_of(optimizer), strict=True)
-    }
-    return [
-        Turn(
-            replace(passes, turn=name),
-            part,
-            [weight for other in names if other != name for weight in weights[other]],
-        )
-        for name, part in zip(names, parts_of(optimizer), strict=True)
-    ]
+    turns = []
+    for name, part in zip(names, parts_of(optimizer), strict=True):
+        own = set(map(id, weights_of(part)))
+        others = [weight for weight in weights_of(optimizer) if id(weight) not in own]
+        turns.append(Turn(replace(passes, turn=name), part, others))
+    return turns
 
 
 def _drop(weights: list[nn.Parameter]) -> None:

@@ -3,6 +3,7 @@
 Axes: N samples, T tokens of a sample, F features.
 """
 
+import math
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -131,6 +132,19 @@ def test_a_copy_learns_at_its_own_rate_whatever_the_donor_came_down_to(tmp_path)
         assert session.state.loop_state.lr_backoff == 0.25
     with prepare(Forgetful(), replace(own, trial="other")) as session:
         assert session.state.loop_state.lr_backoff == 1.0
+
+
+def test_a_copy_trains_the_tokens_of_its_own_order_whatever_the_donor_had_trained(tmp_path):
+    donor = Worker.alone(until=150, folder=tmp_path, unit="token", interval=50)
+    Forgetful().train(donor)
+    start = donor.reports[-1].checkpoint
+    alone = Worker.alone(until=120, folder=tmp_path, unit="token", interval=20)
+    recipient = replace(alone, trial="other", first=61, start=start)
+    Forgetful().train(recipient)
+    tokens = [report.metrics["train/tokens"] for report in recipient.reports]
+    assert [report.step for report in recipient.reports] == [80, 100, 120]
+    assert all(0 <= count - step < 25 for count, step in zip(tokens, (80, 100, 120), strict=True))
+    assert all(math.isfinite(report.metrics["train/loss"]) for report in recipient.reports)
 
 
 class Odd(nn.Linear):

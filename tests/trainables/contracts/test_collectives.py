@@ -20,7 +20,7 @@ from recorded_group import Collective, recorded
 
 from trainables import Training, Worker
 from trainables.checkpoints import saver, storing
-from trainables.trainer import preemption_sync
+from trainables.trainer import loop
 from trainables.trainer.fit import prepare
 from trainables.trainer.loop import Trainer
 
@@ -200,7 +200,7 @@ def of_an_order(
         called.append(Collective("write shards", 0, ranks))
 
     with (
-        patch.object(preemption_sync, "ASKING_S", 0.0),
+        patch.object(loop, "ASKING_S", 0.0),
         patch.object(storing.dcp, "save", written),
         patch.object(saver, "check_complete"),
         rank_of(rank, ranks, options, checkpoints=folder) as (trainer, called),
