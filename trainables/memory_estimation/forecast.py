@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from trainables import combinations
 from trainables.data import Data
-from trainables.memory_estimation.fake_step import MemoryBreakdown, run_fake_step
-from trainables.memory_estimation.memory_tracker import CannotForecast
+from trainables.memory_estimation.fake_step import run_fake_step
+from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryBreakdown
 from trainables.memory_estimation.meta_model import example_batch, stored_bytes
 from trainables.memory_estimation.vmapped import run_fake_vmapped_step
 from trainables.training import Training
