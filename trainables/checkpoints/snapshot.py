@@ -8,6 +8,7 @@ depend on the strategy or the number of ranks, so each strategy can resume from 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -125,8 +126,12 @@ def original_name(name: str) -> str:
 def model_entries(model: nn.Module) -> dict[str, object]:
     """Return weights except a frozen base, persistent buffers, and extra state of modules."""
     outside = frozen_base_names(model)
-    held = model.state_dict().items()
-    return {original_name(name): value for name, value in held if name not in outside}
+    return {
+        original_name(name): value
+        for name, value in model.state_dict().items()
+        # bitsandbytes puts the scales of a packed `weight` under `weight.absmax`, for example
+        if outside.isdisjoint(accumulate(name.split("."), "{}.{}".format))
+    }
 
 
 def average_entries(average: Ema) -> dict[str, Tensor]:

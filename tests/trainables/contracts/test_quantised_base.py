@@ -11,16 +11,16 @@ from tasks import Deep, curves, losses
 from torch import Tensor, nn
 
 from trainables import Training, Worker
+from trainables.checkpoints.storing import read
 from trainables.data import Batch
 from trainables.pretrained import mark_frozen_base
-from trainables.storage.checkpoint import read
 from trainables.trainer.fit import prepare
 from trainables.worker import LocalLink
 
 
 @dataclass(frozen=True)
 class InFourBits(Deep):
-    """Deep, with its inner linear layers in 4 bits under adapters of peft, and a new head."""
+    """A base with a layer in 4 bits, adapters of peft, and a new head, on samples of Deep."""
 
     lr: float = 0.01
     seed: int = 0  # of the base
@@ -28,14 +28,19 @@ class InFourBits(Deep):
     def build_model(self) -> nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)  # stands for pretrained weights
-            model = Deep().build_model()
-        for at in (3, 5):
-            layer = model[at]
-            packed = Linear4bit(layer.in_features, layer.out_features, quant_type="nf4")
-            packed.load_state_dict(layer.state_dict())
-            model[at] = packed.to("cpu")  # packs the weights
-        config = LoraConfig(r=2, target_modules=["3", "5"], modules_to_save=["7"])
-        model = get_peft_model(model, config)
+            inner = nn.Linear(64, 64)
+            model = nn.Sequential(
+                nn.Linear(3, 64), nn.Tanh(), inner, nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1)
+            )
+        model[2] = Linear4bit(64, 64, quant_type="nf4")
+        model[2].load_state_dict(inner.state_dict())
+        model[2].to("cpu")  # packs the weights
+        # Else evaluation repacks them on processors with AVX-512 (bitsandbytes 0.50.2), and a
+        # continued trial, whose base is packed anew, computes with others than before.
+        model[2].support_avx512bf16_for_cpu = False
+        model = get_peft_model(
+            model, LoraConfig(r=2, target_modules=["0", "2"], modules_to_save=["5"])
+        )
         mark_frozen_base(model)
         return model
 
@@ -47,7 +52,7 @@ class InFourBits(Deep):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "64-true"])
 def test_packed_weights_keep_their_bytes(precision):
     packed = [value.clone() for value in packed_weights(InFourBits().build_model())]
-    assert len(packed) == 2
+    assert len(packed) == 1
     with prepare(InFourBits(), Worker.alone(training=Training(precision=precision))) as trainer:
         trainer.train_steps(1, 1)
         for before, after in zip(packed, packed_weights(trainer.state.model), strict=True):
@@ -78,7 +83,7 @@ def test_a_trial_continues_exactly_from_adapters_alone(tmp_path, precision):
     )
     assert found == expected
     assert expected[-1] < expected[0]
-    with pytest.raises(ValueError, match="base"):
+    with pytest.raises(ValueError, match="rests on frozen weights"):
         InFourBits(seed=1).train(replace(continued, order=3))
 
 
