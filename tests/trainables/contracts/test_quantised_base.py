@@ -22,7 +22,7 @@ from trainables.worker import LocalLink
 class InFourBits(Deep):
     """A base with a layer in 4 bits, adapters of peft, and a new head, on samples of Deep."""
 
-    lr: float = 0.01
+    lr: float = 0.001
     seed: int = 0  # of the base
 
     def build_model(self) -> nn.Module:
