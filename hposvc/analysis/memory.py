@@ -25,6 +25,7 @@ from trainables.link import Report
 from trainables.memory_estimation import measuring, short_run
 from trainables.memory_estimation.forecast import (
     Forecast,
+    Steps,
     Variant,
     adapted_to_ranks,
     make_forecast,
@@ -115,9 +116,9 @@ class StrategyForecast:
         }
 
 
-def _row(task: Task, data: Data, variant: Variant, gpu: bool) -> StrategyForecast:
+def _row(task: Task, data: Data, variant: Variant, gpu: bool, steps: Steps) -> StrategyForecast:
     try:
-        return StrategyForecast(variant, make_forecast(task, data, variant, gpu))
+        return StrategyForecast(variant, make_forecast(task, data, variant, gpu, steps))
     except ValueError as error:
         return StrategyForecast(variant, None, str(error))
 
@@ -166,7 +167,8 @@ def report(
         case = Case.of(spec, workers)
         data, on_gpus = case.task.load_data(), on_gpu or limit is not None
         strategies = variants(case.training, case.ranks)
-        rows = [_row(case.task, data, strategy, on_gpus) for strategy in strategies]
+        steps: Steps = {}
+        rows = [_row(case.task, data, strategy, on_gpus, steps) for strategy in strategies]
     taken = measured(spec, case) if measure else None
     if not measure and all(row.forecast is None for row in rows):
         raise fail(rows[0].refusal)
@@ -267,7 +269,7 @@ def own_memory(spec: SweepSpec, gpu_memory: str | None = None) -> OwnMemory | No
         with in_trial_folder(spec):
             case = Case.of(spec)
             own = next(each for each in variants(case.training, case.ranks) if each.chosen)
-            row = _row(case.task, case.task.load_data(), own, on_gpu)
+            row = _row(case.task, case.task.load_data(), own, on_gpu, {})
     except SpecError:  # no Task, so nothing is known of it
         return None
     return None if row.forecast is None else OwnMemory(row.forecast, limit, case.ranks)

@@ -8,6 +8,7 @@ depend on the strategy or the number of ranks, so each strategy can resume from 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -114,7 +115,12 @@ def take(state: TrainingState) -> CheckpointSnapshot:
 def model_entries(model: nn.Module) -> dict[str, object]:
     """Return weights except a frozen base, persistent buffers, and extra state of modules."""
     outside = frozen_base_names(model)
-    return {name: value for name, value in model.state_dict().items() if name not in outside}
+    return {
+        name: value
+        for name, value in model.state_dict().items()
+        # bitsandbytes puts the scales of a packed `weight` under `weight.absmax`, for example
+        if outside.isdisjoint(accumulate(name.split("."), "{}.{}".format))
+    }
 
 
 def average_entries(average: Ema) -> dict[str, Tensor]:

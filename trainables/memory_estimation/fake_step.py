@@ -10,6 +10,7 @@ PyTorch FSDP (2023), section 4.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,17 @@ from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainables.data import Batch
+from trainables.memory_estimation.equal_blocks import FEWEST, equal_blocks, extrapolate, shorten
 from trainables.memory_estimation.kernels import device_kernels
-from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryTracker, Moment
+from trainables.memory_estimation.memory_tracker import (
+    CannotForecast,
+    MemoryBreakdown,
+    MemoryTracker,
+)
 from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.optim.averaging import Ema
 from trainables.optim.chained import turns_of
-from trainables.parallel.averaging import average
+from trainables.parallel.averaging import message_bytes
 from trainables.parallel.fsdp import Fsdp
 from trainables.parallel.strategies import Strategy, choose
 from trainables.parallel.tensor import TensorParallel, split_layers
@@ -45,22 +51,26 @@ if TYPE_CHECKING:
 COPIES = ("ddp", "zero1")  # strategies that hold buckets of gradients beside the gradients
 
 
-@dataclass(frozen=True)
-class MemoryBreakdown:
-    """Bytes that a rank needs for its updates, by kind."""
-
-    parameters: int
-    gradients: int
-    optimizer: int  # its state, and averaged weights
-    activations: int  # kept by the forward pass for the backward pass
-    buffers: int
-    exchange: int  # buckets in which gradients are sent
-    peak: int  # at the fullest moment; not the sum: activations are freed while gradients appear
-    fullest: Moment
-
-
 def run_fake_step(
     task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool
+) -> MemoryBreakdown:
+    """Return the memory of an update of a rank on a micro-batch.
+
+    A model of many equal blocks is run with a few of them.
+
+    Raises:
+        CannotForecast: the task reads values of tensors; the message says where.
+        ValueError: the strategy does not support the model.
+    """
+    run = partial(_run_with_blocks, task, training, ranks, batch, gpu)
+    number = len(equal_blocks(meta_model(task, training)))
+    # zero1 deals whole weights out, so the shares of ranks do not grow evenly.
+    few = number >= FEWEST and training.strategy != "zero1"
+    return (extrapolate(run, number) if few else None) or run(None)
+
+
+def _run_with_blocks(
+    task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool, depth: int | None
 ) -> MemoryBreakdown:
     """Run one update of a rank on a micro-batch: forward, backward, exchange, optimizer step.
 
@@ -72,19 +82,24 @@ def run_fake_step(
     Args:
         batch: the samples of one micro-batch of a rank.
         gpu: whether to estimate a GPU's memory, or that of a process without a GPU.
-
-    Raises:
-        CannotForecast: the task reads values of tensors; the message says where.
-        ValueError: the strategy does not support the model.
+        depth: the number of equal blocks that the model keeps; None: all.
     """
     worker, mode = fake_rank(training, ranks), FakeTensorMode(allow_non_fake_inputs=True)
     with _fake_process_group(ranks):
         strategy = choose(worker, task.plan_tensor)
-        shard, bare = _shard_function(strategy), to_fake(meta_model(task, worker.training), mode)
+        shard, bare = _shard_function(strategy), meta_model(task, worker.training)
+        averaged = [
+            weight
+            for weight in bare.parameters()
+            if weight.requires_grad or training.strategy == "local_sgd"
+        ]
+        if depth is not None:
+            shorten(bare, depth)
+        bare = to_fake(bare, mode)
         with mode:
             model = shard(bare)
             optimizer = strategy.setup_optimizer(optimizer_of(task, model, training, gpu))
-            fake_step = FakeStep(task, strategy, model, optimizer, gpu)
+            fake_step = FakeStep(task, strategy, model, optimizer, gpu, message_bytes(averaged))
             with (
                 explain_errors(),
                 device_kernels(training, gpu),
@@ -108,6 +123,7 @@ class FakeStep:
     model: nn.Module
     optimizer: Optimizer
     gpu: bool
+    message: int  # bytes needed for averaging all gradients or weights, see parallel/averaging.py
     average: Ema | None = None
     buckets: Sequence[Tensor] = ()
 
@@ -127,8 +143,9 @@ class FakeStep:
             activations=activations,
             buffers=buffers,
             exchange=exchange,
-            peak=tracker.peak,
-            fullest=tracker.fullest,
+            peak=tracker.fullest.total,
+            fullest=tracker.fullest.moment,
+            events=tracker.events,
         )
 
     @property
@@ -185,7 +202,7 @@ class FakeStep:
         else:
             activations = self._forward_backward(tracker, batch)
         if self._gradients_are_copied:
-            average([weight.grad for weight in self._trained_weights if weight.grad is not None])
+            torch.empty(self.message, dtype=torch.uint8)
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         return tracker.enter(gradients, "gradients"), activations
 
@@ -223,7 +240,7 @@ class FakeStep:
         if self.average is not None:
             self.average.update()
         if self.strategy.worker.training.strategy == "local_sgd":
-            average(list(self.model.parameters()))
+            torch.empty(self.message, dtype=torch.uint8)
 
 
 def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) -> Optimizer:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from trainables import combinations
 from trainables.data import Data
-from trainables.memory_estimation.fake_step import MemoryBreakdown, run_fake_step
-from trainables.memory_estimation.memory_tracker import CannotForecast
+from trainables.memory_estimation.fake_step import run_fake_step
+from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryBreakdown
 from trainables.memory_estimation.meta_model import example_batch, stored_bytes
 from trainables.memory_estimation.vmapped import run_fake_vmapped_step
 from trainables.training import Training
@@ -33,6 +33,7 @@ WORKSPACE = 32 * 2**20  # bytes of torch's memory that cuBLAS takes on an H100; 
 CONTEXT = 600 * 10**6  # bytes of a GPU that CUDA takes per process, beside torch's; roughly
 BUCKET = 4 * 50_000_000  # bytes of DeepSpeed's gradient buffer, see parallel/deepspeed.py
 LIVE = 4 * 1_000_000_000  # bytes of weights that DeepSpeed's stage 3 keeps gathered (its default)
+Steps = dict[tuple[Training, int, int], MemoryBreakdown]  # by options, ranks and micro-batch
 ALONE = ("single", "tensor")  # strategies whose ranks all see the whole batch
 
 
@@ -123,12 +124,16 @@ def describe_strategy(training: Training) -> str:
     return ", ".join([training.strategy, *options])
 
 
-def make_forecast(task: "Task", data: Data, variant: Variant, gpu: bool) -> Forecast:
+def make_forecast(
+    task: "Task", data: Data, variant: Variant, gpu: bool, steps: Steps | None = None
+) -> Forecast:
     """Forecast the memory of the fullest rank.
 
     Args:
         data: the task's.
         gpu: whether to forecast the memory of a GPU, or that of a process without a GPU.
+        steps: of this task and `gpu`; variants that differ only in offloading, or in DeepSpeed's
+            stages, share one.
 
     Raises:
         CannotForecast: the task reads values of tensors, which a forecast does not have.
@@ -139,15 +144,21 @@ def make_forecast(task: "Task", data: Data, variant: Variant, gpu: bool) -> Fore
         raise ValueError(reasons[0])
     micro = micro_batch(task.batch, training, ranks)
     batch = example_batch(data, micro, training)
+    steps = {} if steps is None else steps
+
+    def step(training: Training, ranks: int) -> MemoryBreakdown:
+        key = (training, ranks, micro)
+        if key not in steps:
+            steps[key] = run_fake_step(task, training, ranks, batch, gpu)
+        return steps[key]
+
     exact = training.strategy != "deepspeed"
     if training.trials_at_once() > 1:
         course = run_fake_vmapped_step(task, training, data, batch, gpu)
     elif exact:
-        course = run_fake_step(task, replace(training, cpu_offload=False), ranks, batch, gpu)
+        course = step(replace(training, cpu_offload=False), ranks)
     else:
-        one_rank = run_fake_step(
-            task, replace(without_strategy_options(training), strategy="single"), 1, batch, gpu
-        )
+        one_rank = step(replace(without_strategy_options(training), strategy="single"), 1)
         course = deepspeed_breakdown(one_rank, training, ranks, gpu)
     besides = stored_bytes(data) + WORKSPACE if gpu else 0
     forecast = Forecast(

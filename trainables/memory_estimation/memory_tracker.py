@@ -5,11 +5,11 @@ are those of real tensors: Python and autograd hold and drop the same references
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,8 +38,31 @@ class LiveStorage:
     reference: "weakref.ref[torch.UntypedStorage]"
 
 
+class MemoryEvent(NamedTuple):
+    """The live bytes after an operation that allocated some."""
+
+    total: int
+    moment: Moment
+    operation: object
+
+
+@dataclass(frozen=True)
+class MemoryBreakdown:
+    """Bytes that a rank needs for its updates, by kind."""
+
+    parameters: int
+    gradients: int
+    optimizer: int  # its state, and averaged weights
+    activations: int  # kept by the forward pass for the backward pass
+    buffers: int
+    exchange: int  # buckets in which gradients are sent
+    peak: int  # at the fullest moment; not the sum: activations are freed while gradients appear
+    fullest: Moment
+    events: Sequence[MemoryEvent] = ()
+
+
 class MemoryTracker(TorchDispatchMode):
-    """Live bytes by kind; `peak` is the largest total so far, `fullest` the phase it was in.
+    """Live bytes by kind, and their total after each allocation.
 
     Args:
         mode: the fake mode whose tensors count.
@@ -49,28 +72,35 @@ class MemoryTracker(TorchDispatchMode):
         super().__init__()
         self._mode = mode
         self.moment: Moment = "forward"
-        self.total = self.peak = 0
-        self.fullest: Moment = "forward"
+        self.total = 0
+        self.events: list[MemoryEvent] = []
         self._entries: dict[int, LiveStorage] = {}
 
     def enter(self, tensors: Iterable[Tensor], kind: Kind) -> int:
         """Count tensors under a kind from now on, and return the bytes of their storages."""
-        sizes = {}
+        sizes, before = {}, self.total
         for tensor in tensors:
             storage = local_part(tensor).untyped_storage()
             self._track(storage)
             entry = self._entries[id(storage)]
             entry.kind = kind
             sizes[id(storage)] = entry.size
+        self._record(kind, before)
         return sum(sizes.values())
 
     def held(self, kind: Kind) -> int:
         """Return the live bytes of a kind."""
         return sum(entry.size for entry in self._entries.values() if entry.kind == kind)
 
+    @property
+    def fullest(self) -> MemoryEvent:
+        """The event with the largest total."""
+        return max(self.events, key=lambda event: event.total)
+
     def forget_peak(self) -> None:
         """Start a new peak at the current total."""
-        self.peak, self.fullest = self.total, self.moment
+        self.events.clear()
+        self._record("start", 0)
 
     @contextmanager
     def tracking(self) -> Iterator["MemoryTracker"]:
@@ -78,8 +108,10 @@ class MemoryTracker(TorchDispatchMode):
         resize = torch.UntypedStorage.resize_
 
         def resized(storage: Any, size: int) -> Any:
+            before = self.total
             result = resize(storage, size)
             self._update_size(storage)
+            self._record(resize, before)
             return result
 
         # fully_shard frees memory this way, without an operation that could be dispatched.
@@ -95,11 +127,13 @@ class MemoryTracker(TorchDispatchMode):
             return self._read_scalar(args[0])
         # Only the result of a DTensor's operation is tracked: to find its shape, DTensor computes
         # with fakes of the unsharded tensors, which take no memory.
+        before = self.total
         result = func(*_expand_masks(func, args), **(kwargs or {}))
         for leaf in tree_leaves(result):
             local = leaf._local_tensor if isinstance(leaf, DTensor) else leaf
             if isinstance(local, FakeTensor) and local.fake_mode is self._mode:
                 self._track(local.untyped_storage())
+        self._record(func, before)
         return result
 
     def _read_scalar(self, value: Tensor) -> float:
@@ -126,8 +160,10 @@ class MemoryTracker(TorchDispatchMode):
         size = -(-storage.nbytes() // ALIGNED) * ALIGNED
         self.total += size - entry.size
         entry.size = size
-        if self.total > self.peak:
-            self.peak, self.fullest = self.total, self.moment
+
+    def _record(self, operation: object, before: int) -> None:
+        if self.total > before:
+            self.events.append(MemoryEvent(self.total, self.moment, operation))
 
     def _forget_storage(self, key: int, _: object) -> None:
         entry = self._entries.pop(key, None)

@@ -16,13 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainables.data import Batch, Data
 from trainables.memory_estimation.fake_step import (
-    MemoryBreakdown,
     explain_errors,
     fake_rank,
     optimizer_of,
 )
 from trainables.memory_estimation.kernels import device_kernels
-from trainables.memory_estimation.memory_tracker import MemoryTracker
+from trainables.memory_estimation.memory_tracker import MemoryBreakdown, MemoryTracker
 from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.monitoring.clock import Clock
 from trainables.parallel.strategies import Strategy
@@ -81,8 +80,8 @@ class VmappedMemoryModel:
             activations=activations,
             buffers=beside,
             exchange=0,
-            peak=tracker.peak,
-            fullest=tracker.fullest,
+            peak=tracker.fullest.total,
+            fullest=tracker.fullest.moment,
         )
 
     def _gradients(self, tracker: MemoryTracker, batch_K: Batch) -> tuple[Tensor, int]:

@@ -36,6 +36,12 @@ def exchange(tensors: Sequence[Tensor], collective: Callable[[Tensor], object]) 
             tensor.copy_(value.view_as(tensor))
 
 
+def message_bytes(tensors: Sequence[Tensor]) -> int:
+    """Return the bytes that averaging needs beside the tensors: the largest message, twice."""
+    sizes = (sum(tensor.nbytes for tensor in group) for group in _group_by_dtype(tensors))
+    return 2 * max(sizes, default=0)
+
+
 def _group_by_dtype(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Yield the tensors in groups of one format, in order, each small enough for one message."""
     open_groups: dict[torch.dtype, list[Tensor]] = {}
