@@ -6,7 +6,7 @@ Numbers of samples in a pass and of passes count from 0.
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, cast
 
 import torch
@@ -33,38 +33,40 @@ class Layout:
 
 @dataclass(frozen=True)
 class Part(IterableDataset[tuple[int, object]]):
-    """What a rank reads from one pass on, as torch's loader asks for it: numbers and samples."""
+    """What a rank reads, as torch's loader asks for it: numbers and samples."""
 
     dataset: object
     layout: Layout
     seed: int
-    start: int  # samples that were trained before the stream was dealt like this
-    first_pass: int
+    start: int  # samples of all ranks that were trained before the stream was dealt like this
 
     def __iter__(self) -> "PartReader":
         return PartReader(self)
 
     def first(self, samples: int) -> list[tuple[int, object]]:
-        """Return the first samples of the pass, or fewer if there are no more."""
-        reader = self.__iter__()
-        reader.endless = False
-        return list(islice(reader, samples))
+        """Return the first samples of a pass, or fewer if there are no more."""
+        reader = PartReader(self)
+        return list(islice(takewhile(lambda _: reader.passes == 0, reader), samples))
 
 
 class PartReader(Iterator[tuple[int, object]]):
-    """The samples of a worker.
+    """The samples of a worker, pass after pass; it ends at a pass without samples.
 
-    A data set that divides itself is read for one pass. Any other is read over and over, completely
-    by each process, which keeps its own samples: batch after batch goes to the next worker.
+    Of a data set that divides itself, it reads a part. Any other is read completely by each
+    process, which keeps its own samples: batch after batch goes to the next worker.
     """
 
     def __init__(self, part: Part) -> None:
-        worker = get_worker_info()
+        worker, layout = get_worker_info(), part.layout
         self.part, self.worker = part, 0 if worker is None else worker.id
-        self.endless = not divides_itself(part.dataset)
-        self._pass, self._index = part.first_pass, 0  # of the next sample
-        self._seen = 0  # samples since the trial's start, if endless
-        self._over = False
+        self.workers = max(1, layout.workers)
+        self.number = layout.rank * self.workers + self.worker  # of the process among those
+        self.processes = layout.size * self.workers  # of all ranks
+        self.divided = divides_itself(part.dataset)
+        start = part.start  # of what is read, the number of samples that were trained before
+        self.start = len(range(self.number, start, self.processes)) if self.divided else start
+        self.passes, self._index = 0, 0  # of the next sample
+        self._seen = 0  # samples since the trial's start
         self._samples: Iterator[object] | None = None
         self._stateful: Any = None  # what remembers where it is; None: samples are read again
         # The state that it got, until it has given a sample: `datasets` (5.2) forgets it till then.
@@ -74,17 +76,10 @@ class PartReader(Iterator[tuple[int, object]]):
             torch.utils.data._utils.worker._worker_info = None
 
     def __next__(self) -> tuple[int, object]:
-        while not self._over:
-            index = self._index
-            try:
-                sample = self._read()
-            except StopIteration:
-                self._end_pass()
-                continue
-            self._seen += 1
-            if not self.endless or self._is_own(self._seen - 1):
-                return index, sample
-        raise StopIteration
+        while True:
+            sample = self._read()
+            if self._is_own(self._seen - 1):
+                return self._index - 1, sample
 
     def state_dict(self) -> dict[str, object]:
         """Return where the next sample is."""
@@ -92,53 +87,48 @@ class PartReader(Iterator[tuple[int, object]]):
         if inner is None and self._stateful is not None:
             # As bytes, since the data set may go on changing what it returned.
             inner = pickle.dumps(self._stateful.state_dict())
-        where = {"pass": self._pass, "index": self._index, "seen": self._seen, "over": self._over}
-        return {**where, "inner": inner}
+        return {"pass": self.passes, "index": self._index, "seen": self._seen, "inner": inner}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Move to where `state_dict` was called; without help of the data set, by reading again."""
-        self._pass, self._seen, self._over = state["pass"], state["seen"], state["over"]
-        self._inner = state["inner"]
-        if self._inner is not None:
-            self._index = state["index"]
+        self.passes, self._inner = state["pass"], state["inner"]
+        if self._inner is None:
+            for _ in range(state["index"]):
+                self._read()
+        else:
             self._open()
-            return
-        self._index = 0
-        while not self._over and self._index < state["index"]:
-            self._read()
+        self._index, self._seen = state["index"], state["seen"]
 
     def _read(self) -> object:
-        seed_generators(self._sample_seed())
-        try:
-            if self._samples is None:
-                self._open()
-            sample = next(cast(Iterator[object], self._samples))
-        except StopIteration:
-            raise
-        except Exception as error:
-            layout = self.part.layout
-            error.add_note(
-                f"Stream: it was sample {self._index} of pass {self._pass}, read by process "
-                f"{self.worker} of rank {layout.rank} of {layout.size}"
-            )
-            raise
-        self._index, self._inner = self._index + 1, None
-        return sample
+        """Return the next sample, which is of the next pass if this one is over."""
+        while True:
+            seed_generators(self._sample_seed())
+            try:
+                if self._samples is None:
+                    self._open()
+                sample = next(cast(Iterator[object], self._samples))
+            except StopIteration:
+                if self._index == 0:
+                    raise
+                self._begin_pass()
+            except Exception as error:
+                layout = self.part.layout
+                error.add_note(
+                    f"Stream: it was sample {self._index} of pass {self.passes}, read by process "
+                    f"{self.worker} of rank {layout.rank} of {layout.size}"
+                )
+                raise
+            else:
+                self._index, self._seen, self._inner = self._index + 1, self._seen + 1, None
+                return sample
 
     def _sample_seed(self) -> int:
         """Return the seed of a sample: of a pass's first, equal in all parts.
 
         So a generator may shuffle its files and then take a part of them.
         """
-        if self.endless or self._index == 0:
-            return derive(self.part.seed, self._pass, self._index)
-        return derive(self.part.seed, self._pass, self._index, *self._number())
-
-    def _number(self) -> tuple[int, int]:
-        """Return which part this is, of how many."""
-        layout = self.part.layout
-        workers = max(1, layout.workers)
-        return layout.rank * workers + self.worker, layout.size * workers
+        number = (self.number, self.processes) if self.divided and self._index else ()
+        return derive(self.part.seed, self.passes, self._index, *number)
 
     def _open(self) -> None:
         dataset: Any = self.part.dataset
@@ -147,10 +137,10 @@ class PartReader(Iterator[tuple[int, object]]):
             from datasets.distributed import split_dataset_by_node
 
             samples = split_dataset_by_node(dataset, layout.rank, layout.size)
-        elif divides_itself(dataset):
-            samples = getattr(dataset, "open", dataset)(*self._number())
+        elif self.divided:
+            samples = getattr(dataset, "open", dataset)(self.number, self.processes)
         if hasattr(samples, "set_epoch"):
-            samples.set_epoch(self._pass)
+            samples.set_epoch(self.passes)
         state = None if self._inner is None else pickle.loads(self._inner)
         if state is not None and _remembers(samples):
             samples.load_state_dict(state)
@@ -159,25 +149,19 @@ class PartReader(Iterator[tuple[int, object]]):
         if state is not None and self._stateful is not samples:
             self._stateful.load_state_dict(state)
 
-    def _end_pass(self) -> None:
-        if not self.endless:
-            self._over = True
-            return
-        if self._index == 0:
-            raise ValueError(
-                f"Stream: pass {self._pass} of the data set has no samples; give an iterable that "
-                "has some, each time that it is iterated"
-            )
-        # Passes that were trained before are not read one by one.
-        done = max(0, self.part.start - self._seen) // self._index
-        self._pass, self._seen = self._pass + 1 + done, self._seen + done * self._index
+    def _begin_pass(self) -> None:
+        """Go on to the next pass, or to that of the first sample that was not trained before."""
+        skipped = max(0, self.start - self._seen) // self._index
+        self.passes, self._seen = self.passes + 1 + skipped, self._seen + skipped * self._index
         self._index, self._samples, self._stateful, self._inner = 0, None, None, None
 
     def _is_own(self, position: int) -> bool:
-        layout, number = self.part.layout, position - self.part.start
+        """Return whether the sample at this position of what is read is for this process."""
+        layout, number = self.part.layout, position - self.start
+        if self.divided or number < 0:
+            return number >= 0
         update, within = divmod(number, layout.batch)
-        mine = number >= 0 and within % layout.size == layout.rank
-        return mine and update % max(1, layout.workers) == self.worker
+        return within % layout.size == layout.rank and update % self.workers == self.worker
 
 
 def is_hugging_face(dataset: object) -> bool:

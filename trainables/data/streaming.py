@@ -3,9 +3,7 @@
 Axes: B samples of a batch.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any
 
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from trainables.data.samples import Collation
 from trainables.data.sources import CPU, Batch, Source, Tensors
-from trainables.data.stream_parts import Layout, Part, divides_itself
+from trainables.data.stream_parts import Layout, Part
 from trainables.data.waiting import Waiting
 from trainables.data.worker_processes import (
     ending_with_this_process,
@@ -95,7 +93,7 @@ class Stream(Source):
     def read(self, samples: int) -> list[tuple[int, object]]:
         """Return numbers and values of the first samples of a pass, as `collate` takes them."""
         with preserved():
-            return Part(self.dataset, Layout(0, 1, 1, 0), 0, 0, 0).first(samples)
+            return Part(self.dataset, Layout(0, 1, 1, 0), 0, 0).first(samples)
 
     def collate(self, pairs: list[tuple[int, object]]) -> Batch:
         """Make a batch of numbers and samples."""
@@ -123,13 +121,13 @@ class Stream(Source):
 
 
 class StreamShard(Source):
-    """The samples of a rank, read ahead by its worker processes."""
+    """The samples of a rank, read ahead by its worker processes: a batch of the loader an update."""
 
     def __init__(self, stream: Stream, layout: Layout, seed: int) -> None:
         self._stream, self._layout, self._seed = stream, layout, seed
         self._loader_type = _stateful_loader()
         self._waiting = Waiting(stream.device)
-        self._loader: Any = None
+        self._loader: Any = None  # None: not opened yet
         self._batches: Any = iter(())
         self._begin(0)
 
@@ -155,51 +153,48 @@ class StreamShard(Source):
         Raises:
             ValueError: the positions are those of an earlier update, or the stream has no samples.
         """
+        first, layout = int(at_B[0]), self._layout
         with self._waiting:
-            columns = self._held_rows(at_B.tolist())
-            device = self._stream.device
-            return tuple(column.to(device, non_blocking=True) for column in columns)
+            if not self._positions or first > self._positions[-1]:
+                self._held = self._load()
+                self._positions = range(first, first + layout.share * layout.size, layout.size)
+            if first in self._positions:
+                row = self._positions.index(first)
+            elif at_B.tolist() == [0]:  # a pass in step with other ranks, which does not count
+                row = 0
+            else:
+                raise ValueError(
+                    f"Stream: position {first} is not of the update that has {self._positions[0]} "
+                    f"to {self._positions[-1]}; ask for samples in order"
+                )
+            rows, device = slice(row, row + len(at_B)), self._stream.device
+            return tuple(column[rows].to(device, non_blocking=True) for column in self._held)
 
     def state(self) -> dict[str, Any]:
-        """Return where the samples after those given out begin; to call between updates."""
-        updates = -(-self._given // self._layout.share)
-        state = {
+        """Return where the samples after the newest update's begin."""
+        return {
             "layout": astuple(self._layout),
-            "samples": self._start + updates * self._layout.batch,  # of all ranks
             "start": self._start,
-            "given": self._given,
+            "updates": self._updates,
+            "samples": self._start + self._updates * self._layout.batch,  # of all ranks
+            "loader": self._saved if self._loader is None else self._loader.state_dict(),
         }
-        if self._used < self._loaded:
-            number, loader = self._before
-            return {**state, "pass": number, "loader": loader, "used": self._used}
-        loader = None if self._loader is None else self._loader.state_dict()
-        return {**state, "pass": self._pass, "loader": loader, "used": 0}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on after `state`; with another batch or number of ranks or workers, by `skip`."""
-        if state["layout"] != astuple(self._layout):
+        if state["layout"] == astuple(self._layout):
+            self._begin(state["start"], state["updates"], state["loader"])
+        else:
             self.skip(state["samples"])
-            return
-        self._begin(state["start"])
-        self._given, self._pass = state["given"], state["pass"]
-        if state["loader"] is not None:
-            self._open_pass(state["loader"])
-        if state["used"]:
-            self._load()
-            self._used = state["used"]
 
     def skip(self, samples: int) -> None:
         """Go on after the first samples of the trial, counted over all ranks.
 
         This is exact where each process reads the complete data set, if all its passes are equally
-        long. Where the data set divides itself, each rank skips as many samples of its part as it
-        gets of so many; this is exact if only the batch changed and there is one worker at most.
+        long. Where the data set divides itself, each process skips as many samples of its part as
+        it gets of so many; this is exact if only the batch changed and there is one worker at most.
         """
         self._begin(samples)
-        if divides_itself(self._stream.dataset):
-            for _ in range(self._layout.rank, samples, self._layout.size):
-                self._take(1)
-            self._given = 0
 
     def wait_seconds(self) -> float:
         return self._waiting.take()
@@ -209,77 +204,41 @@ class StreamShard(Source):
             self._batches._shutdown_workers()  # an error may hold the iterator (torch 2.13)
         self._loader, self._batches = None, iter(())
 
-    def _begin(self, start: int) -> None:
-        """Forget what was read, and begin with the trial's sample `start`."""
+    def _begin(self, start: int, updates: int = 0, loader: Any = None) -> None:
+        """Forget what was read, and go on where the loader had this state.
+
+        Args:
+            start: samples of all ranks before those that are dealt like this.
+            updates: read since then.
+        """
         self.close()
-        self._start, self._given = start, 0  # of all ranks before, and of this rank since
-        self._pass, self._is_empty = 0, True  # whether the pass has given no sample yet
-        self._batch: Batch = ()  # the loader's newest,
-        self._loaded = self._used = 0  # its samples, and those of them that were given out
-        self._before: tuple[int, Any] = (0, None)  # its pass, and the loader's state before it
-        self._held: list[Batch] = []  # samples of the current update,
-        self._positions: list[int] = []  # and where they are
+        self._start, self._updates, self._saved = start, updates, loader
+        self._held: Batch = ()  # samples of the newest update, and where they are
+        self._positions = range(0)
 
-    def _held_rows(self, wanted: list[int]) -> Batch:
-        """Return samples of the current update, or begin another."""
-        positions = self._positions
-        new = [at for at in wanted if not positions or at > positions[-1]]
-        if new and len(positions) >= self._layout.share:
-            self._held, self._positions = [], []
-        self._held += self._take(len(new))
-        self._positions += new
-        first = bisect_left(self._positions, wanted[0])
-        if self._positions[first : first + len(wanted)] == wanted:
-            return _rows(self._held, first, len(wanted))
-        if wanted == [0]:  # a pass in step with other ranks, whose sample does not count
-            return _rows(self._held, 0, 1)
-        raise ValueError(
-            f"Stream: positions {wanted[0]} to {wanted[-1]} are not of the update that has "
-            f"{self._positions[0]} to {self._positions[-1]}; ask for samples in order"
-        )
+    def _load(self) -> Batch:
+        """Return the samples of another update."""
+        workers, layout = self._layout.workers, self._layout
+        with naming_killed_workers("Stream") if workers else preserved():
+            if self._loader is None:
+                self._open()
+            batch: Batch | None = next(self._batches, None)
+        if batch is None:
+            raise ValueError(
+                f"Stream: a pass of the data set has no samples for rank {layout.rank} of "
+                f"{layout.size}; give an iterable that has some each time that it is iterated, or "
+                "train on fewer ranks"
+            )
+        self._updates += 1
+        return batch
 
-    def _take(self, count: int) -> list[Batch]:
-        """Return the next samples, in pieces."""
-        pieces = []
-        while count:
-            if self._used == self._loaded:
-                self._load()
-            size = min(count, self._loaded - self._used)
-            pieces.append(_rows([self._batch], self._used, size))
-            self._used, self._given, count = self._used + size, self._given + size, count - size
-        return pieces
-
-    def _load(self) -> None:
-        """Get the loader's next batch, from another pass if this one is over."""
-        with ExitStack() as stack:
-            if self._layout.workers:
-                stack.enter_context(naming_killed_workers("Stream"))
-            else:
-                stack.enter_context(preserved())
-            while True:
-                if self._loader is None:
-                    self._open_pass(None)
-                self._before = self._pass, self._loader.state_dict()
-                if (batch := next(self._batches, None)) is not None:
-                    self._batch, self._is_empty = batch, False
-                    self._loaded, self._used = len(batch[0]), 0
-                    return
-                if self._is_empty:
-                    raise ValueError(
-                        f"Stream: pass {self._pass} of the data set has no samples for rank "
-                        f"{self._layout.rank} of {self._layout.size}; give it some, or train on "
-                        "fewer ranks"
-                    )
-                self.close()
-                self._pass, self._is_empty = self._pass + 1, True
-
-    def _open_pass(self, state: Any) -> None:
-        """Start the workers at the beginning of the pass, or where the loader had this state."""
+    def _open(self) -> None:
+        """Start the workers where the stream begins, or went on."""
         stream, layout = self._stream, self._layout
-        part = Part(stream.dataset, layout, self._seed, self._start, self._pass)
         self._loader = self._loader_type(
-            part,
+            Part(stream.dataset, layout, self._seed, self._start),
             batch_size=layout.share,
+            drop_last=True,
             num_workers=layout.workers,
             prefetch_factor=stream.prefetch if layout.workers else None,
             collate_fn=stream.collate,
@@ -288,24 +247,10 @@ class StreamShard(Source):
             worker_init_fn=ending_with_this_process(),
             generator=torch.Generator(),  # or it would draw from the generator of training
         )
-        if state is not None:
-            self._loader.load_state_dict(state)
-            self._is_empty = False
+        if self._saved is not None:
+            self._loader.load_state_dict(self._saved)
         with kept_sigchld():
             self._batches = iter(self._loader)
-
-
-def _rows(pieces: list[Batch], first: int, count: int) -> Batch:
-    """Return rows of the pieces put together; of a single piece as views, which stay pinned."""
-    parts = []
-    for piece in pieces:
-        size = len(piece[0])
-        if first < size and count:
-            part = tuple(column[first : first + count] for column in piece)
-            parts.append(part)
-            count -= len(part[0])
-        first = max(0, first - size)
-    return parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 def _values(sample: object) -> object:
