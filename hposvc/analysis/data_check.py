@@ -13,7 +13,7 @@ from trainables.randomness import preserved, seed_all
 ROWS = 100_000  # of a source that are read
 MOST_CLASSES = 1000  # a last column of more different integers holds no classes
 MAJORITY = 0.8  # share of a class from which a remark is made
-LISTED = 6  # classes or values that a sentence names
+LISTED = 6  # classes that a sentence names
 
 Pair = tuple[int, int]  # a row, and one that it is compared with
 Classes = dict[int, tuple[int, int]]  # rows of training and of validation by class
@@ -45,7 +45,6 @@ class DataCheck:
             *_contradictions(self),
             *_duplicates(self),
             *_unusable("infinite", self),
-            *_constants(self),
             *_class_remarks(self),
         ]
 
@@ -94,8 +93,8 @@ def _compare(rows: Rows, others: Rows) -> tuple[list[Pair], list[Pair]]:
 
     Rows are compared with earlier ones if both arguments are the same.
     """
-    by_row: dict[bytes, int] = {}
-    by_inputs: dict[bytes, int] = {}
+    by_row: dict[str, int] = {}
+    by_inputs: dict[str, int] = {}
     equal, differing = [], []
     if others is not rows:
         for number, row, inputs in zip(others.number_N, others.row_N, others.inputs_N, strict=True):
@@ -168,19 +167,6 @@ def _duplicates(check: DataCheck) -> Iterator[str]:
         )
 
 
-def _constants(check: DataCheck) -> Iterator[str]:
-    for index, column in enumerate(check.train.columns):
-        if len(check.train.number_N) < 2 or not (constant := column.constant):
-            continue
-        if len(constant) == column.values:
-            yield f"train, column {index}: all rows are equal; the column tells nothing"
-        else:
-            yield (
-                f"train, column {index}: {_of(len(constant), column.values)} values of a row never "
-                f"change ({_listed(constant)}); they tell nothing"
-            )
-
-
 def _class_remarks(check: DataCheck) -> Iterator[str]:
     classes = check.classes or {}
     if missing := [name for name, (train, _) in classes.items() if not train]:
@@ -217,12 +203,7 @@ def _listed(values: Sequence[int]) -> str:
 
 def _plain(rows: Rows) -> dict[str, Any]:
     columns = [
-        {
-            "kind": column.kind,
-            "nan": column.nan,
-            "infinite": column.infinite,
-            "constant": column.constant,
-        }
+        {"kind": column.kind, "nan": column.nan, "infinite": column.infinite}
         for column in rows.columns
     ]
     return {"rows": len(rows.number_N), "of": rows.of, "columns": columns}

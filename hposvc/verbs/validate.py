@@ -71,12 +71,11 @@ def sample_tables(check: "DataCheck") -> Iterator[RenderableType]:
     """Yield tables of the columns and the classes of samples, and what was found in sentences."""
     sources = {"train": check.train, "validation": check.validation}
     yield make_grid((name, _read_rows(rows)) for name, rows in sources.items())
-    columns = make_table("", "column", "type", "NaN", "infinite", "never change")
+    columns = make_table("", "column", "type", "NaN", "infinite")
     for name, rows in sources.items():
         for index, column in enumerate(rows.columns):
-            constant = f"{len(column.constant):,} of {column.values:,}"
             counts = (f"{column.nan:,}", f"{column.infinite:,}")
-            columns.add_row(name, str(index), column.kind, *counts, constant)
+            columns.add_row(name, str(index), column.kind, *counts)
     yield columns
     if check.classes is not None:
         yield _class_table(check.classes)

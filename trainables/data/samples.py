@@ -33,46 +33,28 @@ class Collation:
         Raises:
             TypeError, ValueError: the samples, or what collate_fn returned, make no batch.
         """
-        if self.collate_fn is None:
-            rows = [self._checked_row(*pair) for pair in zip(samples, positions, strict=True)]
-            columns = self._collate_rows(rows, positions)
-        else:
-            columns = self._checked_columns(self.collate_fn(samples), len(positions))
-        return tuple(
-            column.to(self.dtype) if column.is_floating_point() else column for column in columns
-        )
-
-    def _checked_row(self, sample: object, position: int) -> tuple[object, ...]:
-        row = tuple(sample) if isinstance(sample, tuple | list) else (sample,)
-        for value in row:
-            if isinstance(value, str | bytes | dict | None):
-                raise TypeError(
-                    f"{self.owner}: the sample at {position} holds a {type(value).__name__}; give "
-                    "a tensor, an array or a number, a tuple of them, or a collate_fn that makes "
-                    "tensors"
-                )
-        return row
-
-    def _checked_columns(self, batch: object, samples: int) -> list[Tensor]:
-        columns: list[Any] = list(batch) if isinstance(batch, tuple | list) else [batch]
-        for column in columns:
-            if not isinstance(column, Tensor) or not column.dim() or len(column) != samples:
-                shape = tuple(column.shape) if isinstance(column, Tensor) else type(column).__name__
-                raise TypeError(
-                    f"{self.owner}: collate_fn returned {shape} for {samples} samples; return a "
-                    f"tuple of tensors with {samples} rows each"
-                )
-        return columns
-
-    def _collate_rows(self, rows: list[tuple[object, ...]], positions: list[int]) -> list[Tensor]:
         try:
-            columns: list[Tensor] = default_collate(rows)
+            batch: Any = (self.collate_fn or default_collate)(samples)
         except (RuntimeError, TypeError) as error:
+            if self.collate_fn is not None:
+                raise
             raise ValueError(
                 f"{self.owner}: the samples at {positions[0]} to {positions[-1]} of a batch do not "
                 f"go together; give all the same shapes, or a collate_fn that pads: {error}"
             ) from error
-        return columns
+        columns = list(batch) if isinstance(batch, tuple | list) else [batch]
+        for column in columns:
+            if not isinstance(column, Tensor) or not column.dim() or len(column) != len(samples):
+                shape = tuple(column.shape) if isinstance(column, Tensor) else type(column).__name__
+                maker = "default_collate" if self.collate_fn is None else "collate_fn"
+                raise TypeError(
+                    f"{self.owner}: {maker} returned {shape} for {len(samples)} samples, at "
+                    f"{positions[0]} to {positions[-1]}; give samples of tensors, arrays or "
+                    "numbers, or a collate_fn that returns a tuple of tensors with a row for each"
+                )
+        return tuple(
+            column.to(self.dtype) if column.is_floating_point() else column for column in columns
+        )
 
 
 @dataclass(frozen=True)

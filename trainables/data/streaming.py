@@ -44,30 +44,24 @@ class Stream(Source):
     device: torch.device = field(default=CPU, repr=False)  # set by `to`, like dtype
     dtype: torch.dtype | None = field(default=None, repr=False)
 
+    is_stream = True
+
     def __post_init__(self) -> None:
         for name, low in (("workers", 0), ("prefetch", 1), ("length", 1)):
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ValueError(f"Stream: {name} is {value}; give {low} or more")
-        if isinstance(self.dataset, Iterator):
-            raise TypeError(
-                f"Stream: a {type(self.dataset).__name__} can be read only once; give an object "
-                "with __iter__ that begins anew, or the function open(part, parts) that made it"
-            )
         readable = hasattr(self.dataset, "__iter__") or hasattr(self.dataset, "open")
-        if not readable and not callable(self.dataset):
+        if isinstance(self.dataset, Iterator) or not (readable or callable(self.dataset)):
             raise TypeError(
-                f"Stream: a {type(self.dataset).__name__} can't be read; give an iterable, or a "
-                "function open(part, parts) that returns one"
+                f"Stream: a {type(self.dataset).__name__} can't be read pass after pass; give an "
+                "object with __iter__ that begins anew, or a function open(part, parts) that "
+                "returns an iterable"
             )
 
     @property
     def samples(self) -> int | None:
         return self.length
-
-    @property
-    def is_stream(self) -> bool:
-        return True
 
     def __len__(self) -> int:
         if self.length is None:
@@ -121,7 +115,9 @@ class Stream(Source):
 
 
 class StreamShard(Source):
-    """The samples of a rank, read ahead by its worker processes: a batch of the loader an update."""
+    """The samples of a rank, read ahead by its worker processes: a batch of theirs an update."""
+
+    is_stream = True
 
     def __init__(self, stream: Stream, layout: Layout, seed: int) -> None:
         self._stream, self._layout, self._seed = stream, layout, seed
@@ -129,15 +125,13 @@ class StreamShard(Source):
         self._waiting = Waiting(stream.device)
         self._loader: Any = None  # None: not opened yet
         self._batches: Any = iter(())
+        self._held: Batch = ()  # samples of the newest update, and where they are
+        self._positions = range(0)
         self._begin(0)
 
     @property
     def samples(self) -> int | None:
         return self._stream.length
-
-    @property
-    def is_stream(self) -> bool:
-        return True
 
     def __len__(self) -> int:
         return len(self._stream)
@@ -213,8 +207,7 @@ class StreamShard(Source):
         """
         self.close()
         self._start, self._updates, self._saved = start, updates, loader
-        self._held: Batch = ()  # samples of the newest update, and where they are
-        self._positions = range(0)
+        self._held, self._positions = (), range(0)
 
     def _load(self) -> Batch:
         """Return the samples of another update."""

@@ -33,7 +33,7 @@ class Cells(Task):
         if self.fault == "nan":
             x_train[11, 2] = float("nan")
         if self.fault == "remarks":
-            x_train[9, 0], x_train[:, 29] = float("inf"), 1.0
+            x_train[9, 0] = float("inf")
             x_train[5], y_train[5] = x_train[4], y_train[4]
             x_train[6], y_train[6] = x_train[4], 1 - y_train[4]
             y_other[0] = 7
@@ -73,8 +73,8 @@ def test_good_samples_are_counted_and_nothing_is_said_against_them(hposvc, cells
     for row in (
         r"train +455 rows",
         r"validation +114 rows",
-        r"train +0 +float64 30 +0 +0 +0 of 30",
-        r"validation +1 +int64 +0 +0 +0 of 1",
+        r"train +0 +float64 30 +0 +0",
+        r"validation +1 +int64 +0 +0",
         r"0 +\d+ +\d+\.\d% +\d+ +\d+\.\d%",
         r"samples: nothing to remark",
     ):
@@ -105,7 +105,6 @@ def test_what_may_be_meant_is_a_remark(hposvc, cells):
         r"train: 1 of 455 rows equal an earlier row in all but the last column \(row 6 and row 4\)",
         r"train: 1 of 455 rows repeat an earlier one \(row 5 is row 4\)",
         r"train, column 0: infinity in 1 values",
-        r"train, column 0: 1 of 30 values of a row never change \(29\)",
         r"validation has classes that train lacks \(7\)",
         r"train: 9\d\.\d% of the rows have class 1",
     ):

@@ -30,7 +30,7 @@ def test_floating_point_columns_have_the_chosen_format_and_others_keep_theirs():
 
 @pytest.mark.parametrize("sample", ["text", None, {"x": 1}, (1.0, b"bytes")])
 def test_what_is_no_number_is_refused_with_its_position(sample):
-    with pytest.raises(TypeError, match="the sample at 4 holds"):
+    with pytest.raises((TypeError, ValueError), match=r"MapDataset: .*samples.* at 4 to 4"):
         Samples(lambda position: sample, UNCONVERTED)[0, [4]]
 
 
