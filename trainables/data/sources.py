@@ -6,7 +6,7 @@ Axes: B samples of a batch.
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -145,18 +145,12 @@ class Data:
         Args:
             otherwise: the name to use where `name` is empty.
         """
-        name = self.name or otherwise
-        train, validation = self.train, self.validation
-        return (
-            DataSet(name, "training", train.samples, train.digest, self.source or train.place),
-            DataSet(
-                name,
-                "validation",
-                validation.samples,
-                validation.digest,
-                self.source or validation.place,
-            ),
-        )
+
+        def described(context: Literal["training", "validation"], source: Source) -> DataSet:
+            place = self.source or source.place
+            return DataSet(self.name or otherwise, context, source.samples, source.digest, place)
+
+        return described("training", self.train), described("validation", self.validation)
 
     def trained_samples(self, batch: int) -> int:
         """Return how many samples an epoch trains on, in batches of this size."""

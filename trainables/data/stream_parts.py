@@ -142,12 +142,10 @@ class PartReader(Iterator[tuple[int, object]]):
         if hasattr(samples, "set_epoch"):
             samples.set_epoch(self.passes)
         state = None if self._inner is None else pickle.loads(self._inner)
-        if state is not None and _remembers(samples):
+        if state is not None:
             samples.load_state_dict(state)
         self._samples = iter(samples)
-        self._stateful = next(filter(_remembers, (samples, self._samples)), None)
-        if state is not None and self._stateful is not samples:
-            self._stateful.load_state_dict(state)
+        self._stateful = samples if _remembers(samples) else None
 
     def _begin_pass(self) -> None:
         """Go on to the next pass, or to that of the first sample that was not trained before."""

@@ -35,34 +35,22 @@ class Shuffled(IterableDataset):
 
 
 class Remembering:
-    """Numbers whose iterator can be moved, and does not like to be read again."""
+    """Numbers that can be moved, and change the state that they returned."""
 
     def __init__(self, length):
-        self.length = length
+        self.length, self.to, self.moved = length, 0, {"to": 0}
 
     def __iter__(self):
-        return Moved(self.length)
-
-
-class Moved:
-    def __init__(self, length):
-        self.next, self.length, self.moved = 0, length, {"to": 0}
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.next == self.length:
-            raise StopIteration
-        self.next += 1
-        self.moved["to"] = self.next
-        return self.next - 1, torch.rand(()).item()
+        for number in range(self.to, self.length):
+            self.moved["to"] = number + 1
+            yield number, torch.rand(()).item()
+        self.to = 0
 
     def state_dict(self):
         return self.moved
 
     def load_state_dict(self, state):
-        self.next = state["to"]
+        self.to = state["to"]
 
 
 def files(part, parts):
