@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.data import Batch, Data
 from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryTracker
-from trainables.trainer.fit import build_model
+from trainables.trainer.fit import adapt_model
 from trainables.training import Training
 from trainables.training_state import precision as formats
 
@@ -33,9 +33,8 @@ def meta_model(task: "Task", training: Training) -> nn.Module:
     """
     try:
         with META:
-            return build_model(
-                task, training, lambda model: formats.convert(model, META, training.precision)
-            )
+            model = formats.convert(task.build_model(), META, training.precision)
+            return adapt_model(model, training)
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
             raise

@@ -1,6 +1,6 @@
 """Train a Task for one order, with the model, optimizer and strategy that its options ask for."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.chained import Chained, as_one, name_of, turns_of, weights_of
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
-from trainables.optim.transfer import Growth, scale_optimizer, scale_weights
+from trainables.optim.transfer import scale_optimizer, scale_weights
 from trainables.parallel import scoring
 from trainables.parallel.strategies import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
@@ -110,13 +110,9 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
 def build_state(task: "Task", strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
-    growths: dict[str, Growth] = {}
-
-    def place(new: nn.Module) -> nn.Module:
-        growths.update(scale_weights(task, new))  # in the formats in which the task builds it
-        return strategy.place(new)
-
-    model = strategy.shard(build_model(task, training, place))
+    whole = task.build_model()
+    growths = scale_weights(task, whole)  # in its own format, so alike under each strategy
+    model = strategy.shard(adapt_model(strategy.place(whole), training))
     optimizer = build_optimizer(task, model, training)
     scale_optimizer(optimizer, model, growths, task, training.lr_scaling)
     _check_optimizer(optimizer, worker)
@@ -205,15 +201,8 @@ def _open_data(data: Data, batch: int, strategy: Strategy) -> Data:
     return replace(data, train=train, validation=validation)
 
 
-def build_model(
-    task: "Task", training: Training, place: Callable[[nn.Module], nn.Module]
-) -> nn.Module:
-    """Build the task's model, with its modules changed as the options want.
-
-    Args:
-        place: see Strategy.place.
-    """
-    model = place(task.build_model())
+def adapt_model(model: nn.Module, training: Training) -> nn.Module:
+    """Change the modules of a model as the options want, and return it."""
     stored = formats.stored(training.precision)
     formats.keep_in_float32(model, training.float32_modules, stored)
     if training.activation_checkpointing:
