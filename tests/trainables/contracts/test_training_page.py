@@ -64,6 +64,8 @@ def test_the_blocks_run_one_after_the_other(task_of_the_page, capsys):
         exec(compile(block, "docs/training.md", "exec"), variables)
     printed = capsys.readouterr().out
     assert printed.startswith("1 ")
+    losses_PP = variables["losses_PP"]
+    assert losses_PP[2, 2] == pytest.approx(variables["worker"].reports[-1].metrics["val/loss"])
     assert variables["scale"] is None or variables["scale"] > 0
 
 
