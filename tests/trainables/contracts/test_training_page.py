@@ -128,7 +128,7 @@ def test_every_metric_of_a_report_is_there():
     every = Training(precision="16-mixed", clip=1.0, log_layers_every=1, ema=0.9, accumulate=2)
     worker = replace(Worker.alone(until=2, training=every), nan="skip")
     Deep().train(worker)
-    reported = {*worker.reports[-1].metrics, *Memory(1, 1, 1).metrics, *slowest([1.0, 2.0]).metrics}
+    reported = {*worker.reports[-1].metrics, *Memory(1, 1, 1).metrics, *slowest([1.0, 2.0])}
     generic = {re.sub(r"^(grad_norm|update_ratio)/.*", r"\1/LAYER", name) for name in reported}
     assert generic - {"val/loss"} <= set(NAMED)
     of_gpus = {name for name in NAMED if name.startswith("gpu/") or name == "perf/mfu"}
