@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from measured_tasks import Layers, Words
+from measured_tasks import Adapted, Layers, Packed, Words
 
 from hposvc import spec as specs
 from hposvc.analysis.memory import Case, measured
@@ -51,6 +51,10 @@ def forecast_of(task, training, ranks=1, gpu=False):
         pytest.param("fsdp", Words(), marks=pytest.mark.full),
         pytest.param("zero1", Layers(), marks=pytest.mark.full),
         pytest.param("zero1", Words(), marks=pytest.mark.full),
+        pytest.param("fsdp", Adapted(), marks=pytest.mark.long),
+        pytest.param("single", Adapted(), marks=pytest.mark.full),
+        pytest.param("ddp", Adapted(), marks=pytest.mark.full),
+        pytest.param("ddp", Packed(), marks=pytest.mark.full),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
