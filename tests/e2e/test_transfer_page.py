@@ -30,7 +30,7 @@ def test_the_blocks_run_one_after_the_other(python, tmp_path):
                 assert python("-m", "hposvc", *arguments, cwd=tmp_path).stdout, line
     assert (tmp_path / "scaled.svg").exists()
     few = ("--set", "trials.max=2", "--set", "fidelity.max=1", "-o", "json")
-    assert '"width": 256' in python("-m", "hposvc", "run", "small.yaml", *few, cwd=tmp_path).stdout
+    assert '"width": 512' in python("-m", "hposvc", "run", "small.yaml", *few, cwd=tmp_path).stdout
 
 
 def test_it_has_the_bounds_of_the_answers():
