@@ -14,7 +14,7 @@ from trainables.worker import Worker
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Model, data, losses and evaluation; fields are hyperparameters, a step is an epoch.
+    """Model, data, losses and evaluation; fields are hyperparameters; see length.py for steps.
 
     Methods are verbs, so that `model`, `loss` or `optimizer` stay free as names of fields.
 

@@ -93,8 +93,8 @@ class Saver:
     def resume(self, updates: int, state: TrainingState) -> None:
         """Restore random generators, loss tally and stream within an epoch, after so many updates.
 
-        With the same number of ranks, training goes on bit by bit as before; otherwise, and in a
-        copy of another trial, the generators are seeded anew.
+        With the same number of ranks, training goes on bit by bit as before; otherwise, and after
+        another trial's checkpoint, the generators are seeded anew.
         """
         worker, place, saved = self._worker, self.strategy.dp_rank, self.mid_epoch_state
         seed_all(derive(worker.seed, "updates", updates, place))
@@ -103,9 +103,9 @@ class Saver:
             self.stream.restore(saved["ranks"][number]["stream"])
         elif self.stream is not None:
             self.stream.skip(0)  # back at the trial's beginning
-        if not saved or worker.copied:
+        if not saved:
             return
-        if saved["ranks_are"] == self._rank_layout:
+        if saved["ranks_are"] == self._rank_layout and not saved.get("copied"):
             own = saved["ranks"][worker.rank]
             generators.restore(own["generators"], worker.device)
             state.loop_state.losses = own["losses"].to(worker.device)
@@ -228,6 +228,8 @@ class Saver:
         if self._worker.copied:
             state.loop_state.lr_backoff = 1.0
             state.loop_state.tokens = float(self._worker.first - 1)
+            if self.mid_epoch_state:
+                self.mid_epoch_state["copied"] = True
 
     def _load_saved(self, saved: Saved, state: TrainingState) -> None:
         """Load a checkpoint, verified by the first of the ranks that see the same files.

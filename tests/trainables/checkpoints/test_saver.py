@@ -18,6 +18,7 @@ from trainables import StopTrial, Worker
 from trainables.checkpoints.saver import INLINE_BYTES
 from trainables.runtime import process_state
 from trainables.storage import checkpoint
+from trainables.storage.checkpoint import Period
 from trainables.trainer.fit import prepare
 from trainables.worker import LocalLink, Report
 
@@ -166,3 +167,17 @@ class Unreadable(Forgetful):
 def test_what_could_not_be_read_again_is_refused_at_the_first_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="get_extra_state, or the optimizer, holds what no"):
         Unreadable().train(Worker.alone(folder=tmp_path))
+
+
+def test_a_copy_that_rolls_back_within_an_epoch_goes_on_from_its_own_checkpoint(tmp_path):
+    donor = Worker.alone(until=2, folder=tmp_path)
+    Forgetful().train(donor)
+    start = donor.reports[-1].checkpoint
+    alone = Worker.alone(until=3, folder=tmp_path)
+    copy = replace(alone, trial="other", first=3, start=start, every=Period(updates=3))
+    copy = replace(copy, nan="rollback", link=LocalLink())
+    with prepare(Forgetful(), copy) as session, session.saver:
+        expected = session.train_steps(3, 3)["train/loss"].clone()
+        assert session.saver.rollback(session.state) == (2, 3)
+        session.restored = True
+        assert session.train_steps(3, 3, 3)["train/loss"].equal(expected)
