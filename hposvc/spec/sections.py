@@ -50,7 +50,7 @@ class Fidelity:
     """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
     max: Steps
-    min: Steps = 1  # the first rung; by default `every`
+    min: Steps = 1  # the first rung
     unit: Word = "step"  # what a step is: a Task takes epoch, epoch/10, update, sample or token
     every: Steps | None = None  # steps from one report of a Task to the next
     __pydantic_config__ = CLOSED
@@ -58,8 +58,6 @@ class Fidelity:
     def __post_init__(self) -> None:
         if self.every is not None and self.every > self.max:
             raise ValueError(f"every is {self.every}, max is {self.max}; give {self.max} or less")
-        if self.min == 1 and self.every is not None:
-            object.__setattr__(self, "min", self.every)
         if self.min > self.max:
             raise ValueError(f"min is {self.min}, max is {self.max}; swap them")
 

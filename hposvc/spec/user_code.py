@@ -81,9 +81,11 @@ def _check_length(spec: "SweepSpec") -> None:
         parts = length.parts_of_epoch(fidelity.unit)
     except ValueError as error:
         raise fail(error, "fidelity", "unit") from error
-    if parts is None and fidelity.interval == 1 < fidelity.max:
-        fix = f"give min, or every, such as {max(fidelity.max // 27, 2)}"
-        raise fail(f"reports after each {fidelity.unit}", "fidelity", at_key=True, fix=fix)
+    if parts is None and fidelity.min == 1 < fidelity.max:
+        fix = f"give min, such as {max(fidelity.max // 27, 2)}"
+        raise fail(
+            f"first judges a trial after one {fidelity.unit}", "fidelity", at_key=True, fix=fix
+        )
     if parts != 1 and spec.training.trials_at_once() > 1:
         message = f"is {fidelity.unit}, and trials that train at once are measured in epochs"
         fix = "write unit: epoch, or leave training.trials_per_process out"
