@@ -53,9 +53,10 @@ def load_pretrained(
     names: dict[Parameter, list[str]] = {}  # a shared weight has several
     for name, weight in model.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)
-    lacking = []
+    lacking, used = [], set[str]()
     for weight, aliases in names.items():
         found = [rename(alias) for alias in aliases if rename(alias) in tensors]
+        used.update(found)
         if not found:
             lacking.append(aliases[0])
             value = torch.empty_like(weight, device=torch.get_default_device())
@@ -68,7 +69,8 @@ def load_pretrained(
         for alias in aliases:
             owner, _, own_name = alias.rpartition(".")
             model.get_submodule(owner)._parameters[own_name] = loaded
-    _initialize(model, lacking, new, files)
+    used.update(rename(name) for name, _ in model.named_buffers())
+    _initialize(model, lacking, new, files, [name for name in tensors if name not in used])
     for name, buffer in model.named_buffers():
         if rename(name) in tensors:
             buffer.copy_(tensors[rename(name)])
@@ -115,8 +117,13 @@ def _parameters_on_meta() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def _initialize(model: nn.Module, lacking: Sequence[str], new: Sequence[str], files: Path) -> None:
+def _initialize(
+    model: nn.Module, lacking: Sequence[str], new: Sequence[str], files: Path, unused: list[str]
+) -> None:
     """Let modules initialize their weights that the files lack.
+
+    Args:
+        unused: names in the files of which the model has no weight, for the message.
 
     Raises:
         ValueError: `new` does not have such a weight, or its module cannot initialize it alone.
@@ -132,10 +139,11 @@ def _initialize(model: nn.Module, lacking: Sequence[str], new: Sequence[str], fi
             refused += sorted(own & expected)
     if refused:
         more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        spare = f" (the model lacks its {', '.join(unused[:SHOWN])})" if unused else ""
         raise ValueError(
-            f"{files} lacks {', '.join(refused[:SHOWN])}{more}; if weights have other names there, "
-            "give `rename`; if their modules can initialize them all (reset_parameters), name them "
-            "in `new`; or add these modules to the model that load_pretrained returns"
+            f"{files} lacks {', '.join(refused[:SHOWN])}{more}{spare}; if weights have other names "
+            "there, give `rename`; if their modules can initialize them all (reset_parameters), "
+            "name them in `new`; or add these modules to the model that load_pretrained returns"
         )
 
 

@@ -67,6 +67,11 @@ def test_modules_that_files_lack_initialize_themselves_where_named(tmp_path):
     [
         (Headed, ("norm.*",), "lacks head.weight, head.bias; if weights have other names"),
         (Headed, ("head.weight", "norm.*"), "lacks head.bias, head.weight"),
+        (
+            lambda: nn.ModuleDict({"trunk": nn.Linear(4, 4)}),
+            (),
+            r"lacks its body.bias, body.weight",
+        ),
         (lambda: nn.ModuleDict({"body": nn.Linear(3, 5)}), (), r"body.weight is \(4, 3\) there"),
     ],
 )

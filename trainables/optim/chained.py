@@ -4,11 +4,12 @@ They step together (Muon for matrices, AdamW for the rest), or take turns (those
 networks), each after a backward pass of its own.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
 
@@ -71,11 +72,12 @@ def name_of(optimizer: Optimizer) -> str:
     return ", ".join(names)
 
 
-def as_one(built: object, method: str) -> Optimizer:
+def as_one(built: object, model: nn.Module, method: str) -> Optimizer:
     """Return what a task built as one optimizer.
 
     Args:
         built: an optimizer, a list or tuple of them, or a mapping from names of turns to them.
+        model: whose weights it updates.
         method: the task's, for messages.
 
     Raises:
@@ -97,9 +99,10 @@ def as_one(built: object, method: str) -> Optimizer:
             "them that step together, or a dict from names to them, to take turns: several rates "
             "are groups of one optimizer, and a schedule is scale_lr or training.schedule"
         )
-    try:
-        return Chained(parts, turns)
-    except ValueError as error:
+    holders = Counter(id(weight) for part in parts for weight in weights_of(part))
+    if shared := [name for name, weight in model.named_parameters() if holders[id(weight)] > 1]:
         raise ValueError(
-            f"{method}: two optimizers update the same weight; give each weight to one of them"
-        ) from error
+            f"{method}: two optimizers update {shared[0]}; give each weight to one of them, and "
+            "let a network that learns from two losses add them up in one turn"
+        )
+    return Chained(parts, turns)

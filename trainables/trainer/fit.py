@@ -247,7 +247,7 @@ def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":
         built = task.build_optimizer(model)
-        optimizer = as_one(built, f"{type(task).__name__}.build_optimizer")
+        optimizer = as_one(built, model, f"{type(task).__name__}.build_optimizer")
         for group in optimizer.param_groups:
             group["lr"] *= scale
         return optimizer

@@ -77,20 +77,20 @@ def test_a_weight_of_two_optimizers_is_refused():
     network = model()
     both = {"one": SGD(network.parameters(), lr=0.1), "two": SGD([network[1].bias], lr=0.1)}
     for built in (both, list(both.values())):
-        with pytest.raises(ValueError, match=r"Own\.build: two optimizers update the same weight"):
-            as_one(built, "Own.build")
+        with pytest.raises(ValueError, match=r"Own\.build: two optimizers update 1\.bias;"):
+            as_one(built, network, "Own.build")
 
 
 @pytest.mark.parametrize("built", [None, [], {}, ["adam"], {1: SGD([torch.ones(1)], lr=0.1)}])
 def test_what_is_no_optimizer_is_refused_with_the_ways_out(built):
     with pytest.raises(TypeError, match=r"Own\.build returned .*return a torch\.optim\.Optimizer"):
-        as_one(built, "Own.build")
+        as_one(built, model(), "Own.build")
 
 
 def test_a_checkpoint_says_of_which_parts_and_turns_it_is():
     network = model()
     one, two = network[0].parameters(), network[1].parameters()
-    turns = as_one({"a": Adam(one), "b": SGD(two, lr=0.1)}, "Own.build")
+    turns = as_one({"a": Adam(one), "b": SGD(two, lr=0.1)}, network, "Own.build")
     assert name_of(turns) == "a: Adam, b: SGD"
     assert name_of(Chained(parts(network))) == "Muon, AdamW"
     assert name_of(Adam(network.parameters())) == "Adam"
