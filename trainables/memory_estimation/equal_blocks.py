@@ -1,21 +1,23 @@
 """The memory of a deep model from that of shallow ones: equal blocks add equal amounts.
 
-After an operation near the beginning or end of a pass, the live bytes are a linear function of the
-number of blocks. In between they grow or fall evenly from block to block, so no peak is missed.
+At a place counted from the beginning or from the end of a pass, the live bytes are a linear
+function of the number of blocks; in between they grow or fall evenly from block to block. Both are
+checked: by three depths, and by the peak of the deepest of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from itertools import chain, groupby, takewhile
+from itertools import chain, groupby
 from operator import attrgetter
+from typing import Any
 
 from torch import nn
 
 from trainables.blocks import blocks
 from trainables.memory_estimation.memory_tracker import MemoryBreakdown, MemoryEvent
 
-DEPTHS = (3, 4, 5)  # numbers of blocks; the last one checks what the others predict
-FEWEST = 14  # fewer blocks are run themselves
+DEPTHS = (3, 4, 5)  # numbers of blocks; three, to see whether bytes lie on a line
+FEWEST = 12  # fewer blocks are run themselves
 
 
 def equal_blocks(model: nn.Module) -> list[str]:
@@ -64,46 +66,48 @@ def extrapolate(run: Callable[[int], MemoryBreakdown], number: int) -> MemoryBre
         run: returns the memory of a model with so many blocks.
     """
     try:
-        first, second, third = map(run, DEPTHS)
-        if _add_blocks(first, second, 1) != replace(third, events=()):
-            return None
-        return _add_blocks(second, third, number - DEPTHS[-1])
+        models = [run(depth) for depth in DEPTHS]
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return None  # the model needs all its blocks
-
-
-def _add_blocks(few: MemoryBreakdown, more: MemoryBreakdown, number: int) -> MemoryBreakdown:
-    """Return the memory with `number` blocks more than `more`, which has one more than `few`."""
-    sizes = {
-        field.name: _line(getattr(few, field.name), getattr(more, field.name), number)
-        for field in fields(few)
-        if isinstance(getattr(few, field.name), int)
+    last, rest = models[-1], number - DEPTHS[-1]
+    sizes: dict[str, Any] = {
+        field.name: _line([getattr(model, field.name) for model in models], rest)
+        for field in fields(last)
+        if field.name not in ("peak", "fullest", "events")
     }
-    fullest = max(_events(few.events, more.events, number), key=attrgetter("total"))
-    return replace(few, **sizes | {"peak": fullest.total}, fullest=fullest.moment, events=())
+    fullest, known = (_fullest(models, more) for more in (rest, 0))
+    if fullest is None or known is None or None in sizes.values() or known.total != last.peak:
+        return None
+    return replace(last, **sizes, peak=fullest.total, fullest=fullest.moment, events=())
 
 
-def _line(few: int, more: int, number: int) -> int:
-    return more + number * (more - few)
+def _line(sizes: Sequence[int], number: int) -> int | None:
+    """Return the bytes with `number` blocks more than the last; None: they lie on no line."""
+    few, more, most = sizes
+    return most + number * (most - more) if most - more == more - few else None
 
 
-def _events(
-    few: Sequence[MemoryEvent], more: Sequence[MemoryEvent], number: int
-) -> Iterator[MemoryEvent]:
-    """Yield events of the deep model: the first and last ones of each pass."""
-    passes = (
-        [[*run] for _, run in groupby(events, attrgetter("moment"))] for events in (few, more)
-    )
-    for short, long in zip(*passes, strict=True):
-        from_start = _common(short, long)
-        from_end = _common(short[::-1], long[::-1])
-        middle = (from_start + len(short) - from_end) // 2
-        later = long[:middle] + long[len(long) - len(short) + middle :]
-        for event, other in zip(short, later, strict=True):
-            yield event._replace(total=_line(event.total, other.total, number))
+def _fullest(models: Sequence[MemoryBreakdown], number: int) -> MemoryEvent | None:
+    """Return the event of most bytes of a model with `number` blocks more than the last.
+
+    Each is counted from the beginning or from the end of its pass; None: one lies on no line.
+    """
+    passes = ([[*run] for _, run in groupby(m.events, attrgetter("moment"))] for m in models)
+    events: list[MemoryEvent | None] = []
+    for runs in zip(*passes, strict=True):
+        from_start = [_deep_event(places, number) for places in zip(*runs, strict=False)]
+        places_from_end = zip(*(run[::-1] for run in runs), strict=False)
+        from_end = [_deep_event(places, number) for places in places_from_end][::-1]
+        events += [
+            max(filter(None, either), key=attrgetter("total"), default=None)
+            for either in zip(from_start, from_end, strict=True)
+        ]
+    known = [event for event in events if event is not None]
+    return max(known, key=attrgetter("total")) if len(known) == len(events) else None
 
 
-def _common(short: Sequence[MemoryEvent], long: Sequence[MemoryEvent]) -> int:
-    """Return how many operations both begin with."""
-    pairs = zip(short, long, strict=False)
-    return len([*takewhile(lambda pair: pair[0].operation == pair[1].operation, pairs)])
+def _deep_event(places: Sequence[MemoryEvent], number: int) -> MemoryEvent | None:
+    """Return the deep model's event at a place; None: the place is another one in each model."""
+    total = _line([event.total for event in places], number)
+    same = len({event.operation for event in places}) == 1
+    return places[-1]._replace(total=total) if same and total is not None else None

@@ -63,7 +63,7 @@ def run_fake_step(
         ValueError: the strategy does not support the model.
     """
     run = partial(_run_with_blocks, task, training, ranks, batch, gpu)
-    number = len(equal_blocks(meta_model(task, training)))
+    number = len(equal_blocks(meta_model(task, fake_rank(training, ranks).training)))
     # zero1 deals whole weights out, so the shares of ranks do not grow evenly.
     few = number >= FEWEST and training.strategy != "zero1"
     return (extrapolate(run, number) if few else None) or run(None)
@@ -134,6 +134,7 @@ class FakeStep:
         tracker.enter(batch, "samples")
         averages, exchange = self._create_averaged_weights(tracker), self._allocate_buckets(tracker)
         self._create_optimizer_state(tracker)
+        tracker.forget_peak()
         gradients, activations = self._compute_gradients(tracker, batch)
         self._run_optimizer(tracker)
         return MemoryBreakdown(
