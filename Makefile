@@ -97,8 +97,8 @@ kills: $(VENV)/.developing
 picture: install
 	$(BIN)/python docs/live.py last
 
-# The pictures of docs/schedulers.md and docs/watch.md, from simulated sweeps, and that of
-# docs/architecture.md, from the imports in the source.
+# The pictures of docs/how-to/schedulers.md and docs/how-to/watch.md, from simulated sweeps, and that of
+# docs/explanation/architecture.md, from the imports in the source.
 pictures: $(VENV)/.developing
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py

@@ -24,15 +24,15 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT_S = 600
 # What one has, and the page for it.
 PAGES = {
-    "a script with argparse": "scripts.md",
-    "an Optuna study": "optuna.md",
-    "a scikit-learn estimator": "scikit-learn.md",
-    "XGBoost or LightGBM": "boosting.md",
-    "a Hydra application": "hydra.md",
-    "a Hugging Face Trainer": "hugging-face.md",
-    "a Lightning module": "lightning.md",
-    "a Keras model": "keras.md",
-    "a notebook": "notebook.md",
+    "a script with argparse": "how-to/scripts.md",
+    "an Optuna study": "how-to/optuna.md",
+    "a scikit-learn estimator": "how-to/scikit-learn.md",
+    "XGBoost or LightGBM": "how-to/boosting.md",
+    "a Hydra application": "how-to/hydra.md",
+    "a Hugging Face Trainer": "how-to/hugging-face.md",
+    "a Lightning module": "how-to/lightning.md",
+    "a Keras model": "how-to/keras.md",
+    "a notebook": "how-to/notebook.md",
 }
 
 

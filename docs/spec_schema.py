@@ -18,8 +18,7 @@ LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 def schema() -> str:
     """Return the file's text."""
-    page = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8")
-    page = page[page.index("## The spec") :]
+    page = (ROOT / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
     tables = re.findall(r"\| key \| type \| default \| meaning \|\n(?:\|.*\n)+", page)
     words = {}
     for key, _, _, meaning in (row for table in tables for row in ROW.findall(table)):

@@ -1,4 +1,4 @@
-"""What works with what: the table of docs/training-reference.md, from the code that refuses.
+"""What works with what: the table of reference/training-reference.md, from what refuses.
 
 PYTHONPATH=. python docs/techniques.py            (prints it)
 PYTHONPATH=. python docs/techniques.py --write    (puts it into the page)

@@ -1,4 +1,4 @@
-"""Draws docs/watch.svg, the picture of docs/watch.md: the screen of `watch` amid a simulated sweep.
+"""Draws docs/watch.svg, the screen of `watch` amid a simulated sweep, for its page.
 
 `python docs/watch.py` needs no network and no Ray.
 """

@@ -1,4 +1,4 @@
-"""CatBoost, in trials: see docs/boosting.md."""
+"""CatBoost, in trials: see hposvc docs boosting."""
 
 from hposvc.integrations.catboost import fit
 

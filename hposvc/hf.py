@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, in trials and searched: see docs/hugging-face.md."""
+"""Hugging Face's Trainer, in trials and searched: see hposvc docs hugging-face."""
 
 from hposvc.integrations.hf import Report, checkpoint, search
 

@@ -1,4 +1,4 @@
-"""Keras, in trials: see docs/keras.md."""
+"""Keras, in trials: see hposvc docs keras."""
 
 from hposvc.integrations.keras import FILE, Report
 

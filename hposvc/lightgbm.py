@@ -1,4 +1,4 @@
-"""LightGBM's trainings, as trials: see docs/boosting.md."""
+"""LightGBM's trainings, as trials: see hposvc docs boosting."""
 
 from hposvc.integrations.lightgbm import Report, checkpoint
 

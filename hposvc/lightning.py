@@ -1,4 +1,4 @@
-"""Lightning's Trainer, in trials: see docs/lightning.md."""
+"""Lightning's Trainer, in trials: see hposvc docs lightning."""
 
 from hposvc.integrations.lightning import Report, checkpoint, ranks
 

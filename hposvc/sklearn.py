@@ -1,4 +1,4 @@
-"""scikit-learn's searches, as sweeps: see docs/scikit-learn.md."""
+"""scikit-learn's searches, as sweeps: see hposvc docs scikit-learn."""
 
 from hposvc.integrations.sklearn import SweepSearchCV
 

@@ -1,4 +1,4 @@
-"""XGBoost's trainings, as trials: see docs/boosting.md."""
+"""XGBoost's trainings, as trials: see hposvc docs boosting."""
 
 from hposvc.integrations.xgboost import Report, checkpoint, rounds_left
 

@@ -13,7 +13,7 @@ from searchers.space import Space
 from searchers.warm_start import warm_started
 
 # For every space. Rules by the numbers of parameters, trials, parallel trials, by kinds of choices
-# and by metrics were measured, and none was kept: docs/searchers.md has the figures. Where another
+# and by metrics were measured, and none was kept: benchmarks/RESULTS.md has figures. Where another
 # method turns out to be better, choose here by space and history.
 METHOD = "gp"
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md and its picture against the code, so that newcomers can trust both."""
+"""architecture.md and its picture against the code, so that newcomers can trust both."""
 
 import ast
 import re
@@ -28,8 +28,11 @@ from rooms import (  # noqa: E402 - it lies beside the page
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
-PAGES = {name: (ROOT / name).read_text() for name in ("docs/architecture.md", "CONTRIBUTING.md")}
-PAGE = PAGES["docs/architecture.md"]
+PAGES = {
+    name: (ROOT / name).read_text()
+    for name in ("docs/explanation/architecture.md", "CONTRIBUTING.md")
+}
+PAGE = PAGES["docs/explanation/architecture.md"]
 FOLDERS = "hposvc|searchers|trainables|cluster|examples|benchmarks|tests|docs"
 PATH = re.compile(rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*)(?::(\w+))?")
 EFFECTS = {
@@ -133,7 +136,7 @@ def test_the_program_reads_a_sweep(tmp_path, monkeypatch, capsys):
         budget={"wall": "1h"},  # a simulation without trials.max is not sent to MLflow
     ).run(progress=False)
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    exec(compile(program, "docs/architecture.md", "exec"), {})
+    exec(compile(program, "docs/explanation/architecture.md", "exec"), {})
     *events, end, first = capsys.readouterr().out.splitlines()
     journal = Sweeps.open().journal
     assert len(events) == journal.last(journal.sweeps()[0].id)

@@ -31,7 +31,7 @@ def test_no_name_and_no_sentence_of_the_source_is_a_picture(package):
 
 
 def test_no_sentence_of_a_recipe_is_a_picture():
-    pages = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+    pages = sorted((ROOT / "docs" / "how-to" / "recipes").glob("*.md"))
     assert pages
     wrong = {page.name: found for page in pages if (found := pictures(page.read_text()))}
     assert not wrong

@@ -8,12 +8,21 @@ from pathlib import Path
 # By the module that such code imports: the line to add, and its page. Only the first that is
 # imported is named, so a library stands before those that code beside it merely uses.
 LINES: Mapping[str, tuple[str, str]] = {
-    "keras": ("callbacks=[hposvc.keras.Report()] to fit", "docs/keras.md"),
-    "lightning": ("callbacks=[hposvc.lightning.Report()] to the Trainer", "docs/lightning.md"),
-    "xgboost": ("callbacks=[hposvc.xgboost.Report()] to train", "docs/boosting.md"),
-    "lightgbm": ("callbacks=[hposvc.lightgbm.Report()] to train", "docs/boosting.md"),
-    "catboost": ("hposvc.catboost.fit(model, ...) in place of model.fit", "docs/boosting.md"),
-    "transformers": ("callbacks=[hposvc.hf.Report()] to the Trainer", "docs/hugging-face.md"),
+    "keras": ("callbacks=[hposvc.keras.Report()] to fit", "hposvc docs keras"),
+    "lightning": (
+        "callbacks=[hposvc.lightning.Report()] to the Trainer",
+        "hposvc docs lightning",
+    ),
+    "xgboost": ("callbacks=[hposvc.xgboost.Report()] to train", "hposvc docs boosting"),
+    "lightgbm": ("callbacks=[hposvc.lightgbm.Report()] to train", "hposvc docs boosting"),
+    "catboost": (
+        "hposvc.catboost.fit(model, ...) in place of model.fit",
+        "hposvc docs boosting",
+    ),
+    "transformers": (
+        "callbacks=[hposvc.hf.Report()] to the Trainer",
+        "hposvc docs hugging-face",
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Options of training: `training` in a spec, or `training.NAME` as a parameter.
 
 Each is a word, a number or a flag, so each can be searched. combinations.py says which of them
-exclude each other; docs/training-reference.md says when to use which.
+exclude each other; the page `training-reference` says when to use which.
 """
 
 import math

@@ -88,7 +88,7 @@ def task_of(spec: SweepSpec, params: Params) -> Task:
     cls = None if spec.trainable is None else load.resolve(spec.trainable)
     if not (isinstance(cls, type) and issubclass(cls, Task)):
         message = (
-            f"is {spec.runnable}; model and samples are known of a Task only (docs/training.md)"
+            f"is {spec.runnable}; model and samples are known of a Task only (hposvc docs training)"
         )
         raise fail(message, "trainable")
     task: Task = nesting.build(cls, nesting.nest(task_params))

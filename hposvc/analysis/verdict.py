@@ -1,8 +1,8 @@
 """The verdict on a sweep: in plain sentences what it found, how sure that is, what it cost.
 
 Every sentence is computed from the sweep's state, so it can be asked for while the sweep runs. What
-is a forecast says so, and what can't be known is said to be unknown. docs/verdict.md describes each
-finding with its figures.
+is a forecast says so, and what can't be known is said to be unknown. The page `verdict` describes
+each finding with its figures.
 """
 
 from collections.abc import Mapping, Sequence

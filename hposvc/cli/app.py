@@ -167,7 +167,7 @@ class Verbs(click.Group):
 def commands(context: click.Context) -> None:
     """Run hyperparameter sweeps on Ray, look at them, and steer them.
 
-    SPEC is a file, docs/CONTRACT.md says what is in it. ID is a sweep's id, the beginning of one,
-    or `last`. `hposvc VERB --help` lists the options of a verb.
+    SPEC is a file (`hposvc docs spec`). ID is a sweep's id, the beginning of one, or `last`.
+    `hposvc VERB --help` lists the options of a verb.
     """
     context.ensure_object(Shared)

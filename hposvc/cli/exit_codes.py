@@ -1,4 +1,4 @@
-"""Errors as exit codes and as one line on stderr (docs/CONTRACT.md#exit-codes)."""
+"""Errors as exit codes and as one line on stderr (`hposvc docs command`)."""
 
 import signal
 import sysconfig

@@ -1,6 +1,6 @@
 """The command line: data goes to stdout, all else to stderr.
 
-A verb returns its exit code; docs/CONTRACT.md#exit-codes explains the codes.
+A verb returns its exit code; the page `command` explains the codes.
 """
 
 import logging

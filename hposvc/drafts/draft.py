@@ -255,14 +255,14 @@ def _advice(target: str, program: SourceProgram) -> str:
     """Return what to do with a program in which nothing to search was found."""
     if program.arguments:
         names = ", ".join(argument.name for argument in program.arguments)
-        return f"nothing tells a range of {names}; write `parameters` yourself (docs/your-code.md)"
+        return (
+            f"nothing tells a range of {names}; write `parameters` yourself (hposvc docs your-code)"
+        )
     if ":" in target:
         return "it reads no key of its first argument; let it take f(config), and read config[NAME]"
     if name := next(objects_with_parameters(Path(target)), None):
         return f"it has no arguments, but `hposvc init {name}` reads that function or class"
-    return (
-        "it has no arguments of argparse, click, absl or tyro; other ways are in docs/your-code.md"
-    )
+    return "it has no arguments of argparse, click, absl or tyro; see hposvc docs your-code"
 
 
 def goal_of(metric: str) -> str:

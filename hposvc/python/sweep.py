@@ -47,8 +47,8 @@ log = logging.getLogger("hposvc")
 class Sweep:
     """A sweep that is not recorded yet.
 
-    The arguments are the sections of a spec (docs/CONTRACT.md#the-spec), as mappings or as
-    dataclasses. None leaves a section out.
+    The arguments are the sections of a spec (`hposvc docs spec`), as mappings or as dataclasses.
+    None leaves a section out.
 
     Args:
         trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). An

@@ -11,7 +11,7 @@ DIGITS = 6  # significant digits of a number in a chart's data
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture of a sweep as data; docs/charts.md documents the columns of each kind."""
+    """A picture of a sweep as data; the page `charts` documents the columns of each kind."""
 
     kind: str  # the name of its module in reporting/charts
     title: str

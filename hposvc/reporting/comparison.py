@@ -1,4 +1,4 @@
-"""Sweeps, or groups of sweeps, compared: figures, sentences and a chart. docs/compare.md explains.
+"""Sweeps, or groups of sweeps, compared: figures, sentences and a chart (`hposvc docs compare`).
 
 The figures come from hposvc/analysis/comparison.py. What is not known is said to be unknown.
 """
@@ -149,7 +149,7 @@ class Compared:
         return chart.build(self.figures, self.metric, self.cost, self.unit, self.sentences[0])
 
     def data(self) -> dict[str, Any]:
-        """Return the comparison as JSON; docs/compare.md documents it."""
+        """Return the comparison as JSON; the page `compare` documents it."""
         figures, metric = self.figures, self.metric
         budgets, targets = [*figures.budgets.values()], [*figures.targets.values()]
         configurations = None

@@ -8,7 +8,7 @@ not exist (404): `check_sweep` sees to it before any route runs, and puts the wh
 `Service.sees`, and those that name one elsewhere than in their path ask `Service.find`. Routes
 about studies of Optuna name `StudyReader` or `StudyWriter`.
 
-docs/server.md#who-may-do-what has the table.
+The page `server` has the table.
 """
 
 from typing import Annotated

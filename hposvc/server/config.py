@@ -1,6 +1,6 @@
 """The operator's file, which HPOSVC_CONFIG names: members of projects, limits, and where to listen.
 
-docs/server.md#the-operators-file describes every key. The file is read like a spec, so an error
+The page `server` describes every key. The file is read like a spec, so an error
 has file, line, column and the nearest name.
 """
 

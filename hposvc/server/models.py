@@ -387,7 +387,7 @@ class EventBody(Answer):
 
     sweep: str
     seq: int = Field(description="The event's number in its sweep, from 1, without gaps.")
-    kind: str = Field(description="docs/api.md lists the kinds.")
+    kind: str = Field(description="`hposvc docs api` lists the kinds.")
     time: float = Field(description="Seconds since the epoch, or of the simulated clock.")
     data: dict[str, Any] = Field(description="NaN and infinities are texts.")
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 DESCRIPTION = """Sweeps, their trials and their events, over HTTP.
 
-`{id}` is a sweep's id, the beginning of it if no other sweep begins so, or `last`. docs/api.md of
-hposvc has a first session, and explains events, pages and errors.
+`{id}` is a sweep's id, the beginning of it if no other sweep begins so, or `last`.
+`hposvc docs api` has a first session, and explains events, pages and errors.
 """
 # Statuses that any route of the API may answer, with what they say.
 REFUSALS = {

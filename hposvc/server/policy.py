@@ -1,7 +1,7 @@
 """The operator's defaults and limits of specs.
 
 Limits are checked on the whole spec, with its defaults: a key that a spec leaves out is judged by
-its default. Both are given by the dotted keys of docs/CONTRACT.md#the-spec.
+its default. Both are given by the dotted keys of the page `spec`.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
 `load` reads a spec, checks everything that does not need an import of the trainable, and reports
 all problems with file, line and column; `check` imports the trainable too. `dump` freezes a spec
 into plain data, which `load` and `restore` read back as an equal spec.
-docs/CONTRACT.md#the-spec describes every key.
+The page `spec` describes every key.
 """
 
 import json

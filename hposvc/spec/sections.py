@@ -212,7 +212,7 @@ MOST = 1000  # of a weight, and of a priority in either direction
 
 @dataclass(frozen=True)
 class Queue:
-    """The sweep's place among the sweeps that share its cluster: docs/queue.md."""
+    """The sweep's place among the sweeps that share its cluster: hposvc docs queue."""
 
     name: Name = "default"
     priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0

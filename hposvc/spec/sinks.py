@@ -1,7 +1,7 @@
 """The sinks: places that the runs of a sweep can be sent to.
 
 A new sink takes a file in hposvc/tracking with a class as hposvc/tracking/sink.py describes it, a
-line here, and what docs/architecture.md lists. A sink of a user's own is named by its reference.
+line here, and what the page `architecture` lists. A sink of a user's own is named by reference.
 """
 
 import hashlib

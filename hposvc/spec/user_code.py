@@ -123,7 +123,9 @@ def _check_sink(reference: str, *path: str | int) -> None:
         raise fail(f"{reference} is {shown(sink)}", *path, fix="name a class")
     bases = [cls for cls in sink.__mro__ if cls.__module__ != SINK_BASE.partition(":")[0]]
     if not any("send" in vars(cls) for cls in bases):
-        raise fail(f"{reference} is no sink: it has no send()", *path, fix="see docs/plug-ins.md")
+        raise fail(
+            f"{reference} is no sink: it has no send()", *path, fix="see hposvc docs plug-ins"
+        )
     lacking = [name for name in SINK_METHODS if not callable(getattr(sink, name, None))]
     if lacking:
         message = f"{reference} is no sink: it has no {', '.join(lacking)}"

@@ -1,4 +1,4 @@
-"""Plain data about a sweep for people and programs; docs/CONTRACT.md describes it."""
+"""Plain data about a sweep for people and programs; the page `command` describes it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

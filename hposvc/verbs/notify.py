@@ -83,7 +83,7 @@ def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[
         SpecError: the spec has no channel.
     """
     if not spec.notify:
-        raise fail("is missing", "notify", fix="give channels, as docs/notifications.md shows")
+        raise fail("is missing", "notify", fix="give channels, as hposvc docs notifications shows")
     sender, now = NotificationSender(variables), time.time()
     results = []
     for number, channel in enumerate(spec.notify):

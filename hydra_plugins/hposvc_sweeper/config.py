@@ -3,8 +3,8 @@
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-# See docs/hydra.md. A schema, or a closed mapping, would let Hydra refuse a misspelled key before
-# the sweeper can say which key is meant.
+# See hposvc docs hydra. A schema, or a closed mapping, would let Hydra refuse a misspelled
+# key before the sweeper can say which key is meant.
 DEFAULTS = OmegaConf.create(
     {
         "_target_": "hydra_plugins.hposvc_sweeper.sweeper.HposvcSweeper",

@@ -11,7 +11,7 @@ Sources: Klein et al., Model-based Asynchronous Hyperparameter and Neural Archit
 (2020), section 4: one process over configurations and rungs. Kandasamy et al., Multi-fidelity
 Bayesian Optimisation with Continuous Approximations (ICML 2017), section 2: a product kernel. Here
 the step adds to the distance of one kernel instead, which predicts as well
-(docs/gp-experiments.md).
+(benchmarks/gp-experiments.md).
 """
 
 import math

@@ -26,7 +26,7 @@ from searchers.values import is_number
 
 ALWAYS_REFIT_BELOW = 40  # with fewer results, every new one brings a new fit
 REFIT_GROWTH = 1.05  # ratio of results to those of the last fit at which a new fit is due
-# A fit costs O(rows^3) some twenty times; all 240 rows gained nothing (docs/gp-experiments.md).
+# A fit costs O(rows^3) some twenty times. All 240 gained nothing (benchmarks/gp-experiments.md).
 FIT_ROWS = 100
 
 

@@ -186,7 +186,7 @@ class Proposer:
         """Values of the functions at the rows, less their averages.
 
         The learned prior is of last losses. It holds in full at the highest step, the less the
-        lower the step, and not at all at a 27th of the highest (docs/gp-experiments.md).
+        lower the step, and not at all at a 27th of the highest (benchmarks/gp-experiments.md).
         """
         mean_RF: Array = (self.known_TF - self.offset_F)[self.evidence.trial_R]
         if self.learned is not None and self._contexts:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from real_server import serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "advanced" / "agents.md").read_text()
 PATIENCE_S = 300.0
 
 

@@ -1,4 +1,4 @@
-"""docs/api.md: its commands work as they stand there, and its tables have what there is."""
+"""reference/api.md: its commands work as they stand there, and its tables have what there is."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from hposvc.events import Event
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
 
-PAGE = pages.read("api.md")
+PAGE = pages.read("reference/api.md")
 BLOCKS = pages.fenced(PAGE)
 
 

@@ -1,4 +1,4 @@
-"""docs/coming-from.md: its specs are specs, and what it names is there."""
+"""docs/how-to/coming-from.md: its specs are specs, and what it names is there."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from hposvc import spec as specs
 from hposvc.cli.main import commands
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "coming-from.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "coming-from.md").read_text()
 OURS = re.findall(r"^```yaml\n(# hposvc\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/cost.md: its commands work as they stand there, one after the other."""
+"""docs/how-to/cost.md: its commands work as they stand there, one after the other."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from trainables.memory_estimation.gpus import MEMORY_MIB
 pytestmark = [pytest.mark.ray, pytest.mark.full]
 
 ROOT = Path(__file__).parents[2]
-PAGE = pages.read("cost.md")
+PAGE = pages.read("how-to/cost.md")
 BLOCKS = pages.fenced(PAGE)
 
 

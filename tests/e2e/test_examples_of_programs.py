@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 SMALL = {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5}
 
 
-@pytest.mark.full  # the scripts of docs/scripts.md have the same form, and always run
+@pytest.mark.full  # the scripts of docs/how-to/scripts.md have the same form, and always run
 @pytest.mark.parametrize("library", ["click", "absl", "tyro", "hydra"])
 def test_a_script_of_another_library_is_tuned(complete, library):
     status = complete(f"script_{library}.yaml", {**SMALL, "engine": "local"})

@@ -1,4 +1,4 @@
-"""docs/language-model.md word for word. If it fails, newcomers copy what does not work."""
+"""docs/how-to/language-model.md word for word. If it fails, newcomers copy what does not work."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from hposvc import spec as specs
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
-PAGE = pages.read("language-model.md")
+PAGE = pages.read("how-to/language-model.md")
 BLOCKS = pages.fenced(PAGE)
 
 
@@ -36,7 +36,7 @@ def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])
     variables = {}
     for block in blocks("python"):
-        exec(compile(block, "docs/language-model.md", "exec"), variables)
+        exec(compile(block, "docs/how-to/language-model.md", "exec"), variables)
     printed = capsys.readouterr().out
     losses = [report.metrics["val/loss"] for report in variables["worker"].reports]
     assert 6.24 > losses[0] > losses[2]

@@ -17,7 +17,7 @@ BLOCKS = FENCE.findall((ROOT / "README.md").read_text())
 SKIPPED = {  # the first word of a command: why it is not run here
     "make": "`make test-long` runs this test, and the other targets install; `server` serves",
     "pip": "tests/e2e/test_wheel.py installs",
-    "curl": "tests of docs/api.md run curl",
+    "curl": "tests of docs/reference/api.md run curl",
 }
 SERVER = "http://127.0.0.1:8900"  # as the page has it; the tests' own is elsewhere
 

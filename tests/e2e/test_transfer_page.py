@@ -1,4 +1,4 @@
-"""docs/transfer.md: its blocks work as they stand there, one after the other."""
+"""docs/how-to/transfer.md: its blocks work as they stand there, one after the other."""
 
 import shlex
 
@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from hposvc.analysis import rate_transfer
 
-PAGE = pages.read("transfer.md")
+PAGE = pages.read("how-to/transfer.md")
 BLOCKS = pages.fenced(PAGE)
 
 

@@ -1,11 +1,12 @@
-"""docs/CONTRACT.md as tables, for the tests that hold the page against the code."""
+"""docs/reference as tables, for the tests that hold its pages against the code."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "CONTRACT.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+PAGES = ("spec", "command", "http", "python", "mlflow")
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+TEXT = "".join((FOLDER / f"{page}.md").read_text(encoding="utf-8") for page in PAGES)
 
 
 def section(title: str) -> str:

@@ -236,7 +236,8 @@ def _put_program(made: SpecConversion) -> None:
     if started.trial is not None:
         made.spec["trainable"] = started.trial
         made.lose(
-            "a trial class of Determined is no trainable; see docs/your-code.md", "entrypoint"
+            "a trial class of Determined is no trainable; see hposvc docs your-code",
+            "entrypoint",
         )
         return
     if started.launch != "rank":

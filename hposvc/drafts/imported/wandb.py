@@ -292,7 +292,7 @@ def _put_early_termination(made: SpecConversion) -> None:
     made.lose_others(given, ("type", "eta", "min_iter", "max_iter", "s", "strict"), where)
     eta, longest, brackets = given.get("eta", 3), given.get("max_iter"), given.get("s")
     if given.get("type") != "hyperband" or int(eta) != eta or eta < 2:
-        made.lose("is not carried over; choose a scheduler in docs/schedulers.md", where)
+        made.lose("is not carried over; choose a scheduler in hposvc docs schedulers", where)
         return
     if longest is None:
         first = given.get("min_iter", 1)

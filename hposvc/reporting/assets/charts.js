@@ -1,6 +1,6 @@
 /* Charts that can be moved: best so far, learning curves, parallel coordinates.
 
-   A <figure data-chart="KIND"> holds a still picture in .still, and its data, as docs/charts.md
+   A <figure data-chart="KIND"> holds a still picture in .still, and its data, as the page `charts`
    documents them, in a <script type="application/json">; data-encoding="gzip" says that the text is
    base64 of the compressed JSON, and data-src on the figure that they are fetched. Where this file
    runs, the still picture makes room for one that answers to mouse, touch and keyboard.

@@ -43,7 +43,7 @@ class ChartData(Answer):
     """A chart as data, to be drawn again."""
 
     seq: int  # the number of the last event that it shows
-    data: dict[str, Any] | None  # as docs/charts.md says; null: the chart does not apply
+    data: dict[str, Any] | None  # as the page `charts` says; null: the chart does not apply
 
 
 @router.get("/sweeps/{id}")

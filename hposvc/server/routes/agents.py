@@ -1,6 +1,6 @@
 """The exchange with agents: ask for a trial, report, and tell how it ended.
 
-The bodies are the contract with workers in any language; docs/agents.md explains them.
+The bodies are the contract with workers in any language; the page `agents` explains them.
 """
 
 import time

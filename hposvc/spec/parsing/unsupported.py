@@ -1,7 +1,7 @@
 """Planned features: names of keys and values that a later release will accept.
 
 They are never ignored: a spec that uses one is refused. Remove a feature's line once it is built.
-A test checks that docs/CONTRACT.md has every key of the spec, and none of these.
+A test checks that reference/spec.md has every key of the spec, and none of these.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,7 +3,7 @@
 Each family of models has a mean: a sum of one function of each parameter (features.py), in units of
 a table's standardized losses. `benchmarks/prior/learn.py` makes `coefficients.json`, with each
 coefficient's mean and its deviation from problem to problem. Products of two parameters' features
-were tried and left out: see docs/gp-experiments.md.
+were tried and left out: see benchmarks/gp-experiments.md.
 
 Axes: M points, D model columns, F features.
 Source: Wang et al., Pre-trained Gaussian Processes for Bayesian Optimization (JMLR 2024), of which

@@ -29,7 +29,7 @@ def coefficient(mean_N: Array, output_N: Array, solve: Callable[[Array], Array])
     """Return a cautious beta: a deviation below its most probable value, and not negative.
 
     The mirror image of a prior is half right, as valleys are valleys. With the most probable beta
-    it cost a fifth more regret at 30 trials, with this one nothing (docs/gp-experiments.md).
+    it cost a fifth more regret at 30 trials, with this one nothing (benchmarks/gp-experiments.md).
 
     Args:
         mean_N: the prior's mean at the rows.

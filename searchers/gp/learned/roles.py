@@ -62,7 +62,7 @@ class Family:
         roles: by name.
         needs: roles of which a space of this family must have one.
         alike: whether what is best for one model is good for most, so that trials begin with it.
-            Of networks too few are: docs/gp-experiments.md, "On public tables".
+            Of networks too few are: benchmarks/gp-experiments.md, "On public tables".
     """
 
     roles: Mapping[str, Role]

@@ -1,4 +1,4 @@
-"""docs/gp.md: its specs run as they stand there, and its tables are those of the code."""
+"""explanation/gp.md: its specs run as they stand there, and its tables are those of the code."""
 
 import re
 from dataclasses import fields
@@ -13,8 +13,8 @@ from hposvc import api
 from searchers.gp.searcher import GaussianProcess
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = pages.read("gp.md")
-BLOCKS = pages.blocks("gp.md", "yaml")
+PAGE = pages.read("explanation/gp.md")
+BLOCKS = pages.blocks("explanation/gp.md", "yaml")
 SPECS = [YAML(typ="safe", pure=True).load(block) for block in BLOCKS]
 CURVE = """
 import math

@@ -1,4 +1,4 @@
-"""The section HTTP of docs/CONTRACT.md has the bodies and the codes of the server."""
+"""reference/http.md has the bodies and the codes of the server."""
 
 import re
 from pathlib import Path

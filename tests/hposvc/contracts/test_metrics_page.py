@@ -1,4 +1,4 @@
-"""docs/metrics.md: its specs run as they stand there."""
+"""docs/how-to/metrics.md: its specs run as they stand there."""
 
 import re
 
@@ -9,7 +9,7 @@ from simulated_sweeps import make_spec
 
 from hposvc import api
 
-BLOCKS = pages.blocks("metrics.md", "yaml")
+BLOCKS = pages.blocks("how-to/metrics.md", "yaml")
 MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
 
 

@@ -12,7 +12,7 @@ from command_line import run
 from hposvc import spec as specs
 from hposvc.errors import SpecError
 
-PAGE = Path(__file__).parents[3] / "docs" / "your-code.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "your-code.md"
 SECTION = PAGE.read_text().split("## Names with points")[1].split("\n## ")[0]
 (SWEEP,) = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
 FUNCTION, CLASS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)

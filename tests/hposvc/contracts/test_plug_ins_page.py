@@ -1,4 +1,4 @@
-"""docs/plug-ins.md: its plug-ins work in a sweep, from their files beside the spec."""
+"""docs/advanced/plug-ins.md: its plug-ins work in a sweep, from their files beside the spec."""
 
 import json
 import re
@@ -9,8 +9,10 @@ from ruamel.yaml import YAML
 
 from hposvc.cli.main import main
 
-FILES = {re.match(r'"""(\w+\.py): ', block)[1]: block for block in pages.blocks("plug-ins.md")}
-SECTIONS = [YAML(typ="safe").load(block) for block in pages.blocks("plug-ins.md", "yaml")]
+FILES = {
+    re.match(r'"""(\w+\.py): ', block)[1]: block for block in pages.blocks("advanced/plug-ins.md")
+}
+SECTIONS = [YAML(typ="safe").load(block) for block in pages.blocks("advanced/plug-ins.md", "yaml")]
 CURVE = """
 def curve(params, step):
     return {"loss": (params["x"] - 1.0) ** 2 + 1 / step}, 1.0

@@ -1,4 +1,4 @@
-"""docs/CONTRACT.md, the reference, has what the code accepts and prints, and nothing else."""
+"""docs/reference has what the code accepts and prints, and nothing else."""
 
 import inspect
 import re
@@ -239,6 +239,6 @@ def test_the_names_of_the_page_exist_in_searchers():
 
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
 def test_a_python_block_of_the_page_compiles_and_those_without_a_sweep_run(block):
-    code = compile(block, "CONTRACT.md", "exec")
+    code = compile(block, "python.md", "exec")
     if "Sweep.load" not in block:
         exec(code, {"__name__": "page"})

@@ -1,4 +1,4 @@
-"""docs/schedulers.md: its specs run, and its pictures are what the command draws."""
+"""docs/how-to/schedulers.md: its specs run, and its pictures are what the command draws."""
 
 import re
 import subprocess
@@ -16,9 +16,9 @@ from hposvc.spec.registry import SCHEDULERS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGE = pages.read("schedulers.md")
-BLOCKS = pages.blocks("schedulers.md", "yaml")
-PICTURES = re.findall(r"\]\((schedulers/.*?\.svg)\)", PAGE)
+PAGE = pages.read("how-to/schedulers.md")
+BLOCKS = pages.blocks("how-to/schedulers.md", "yaml")
+PICTURES = re.findall(r"\]\(\.\./(schedulers/.*?\.svg)\)", PAGE)
 LARGEST = 150_000  # bytes of a picture
 BASE = {
     "metric": {"name": "loss", "goal": "minimize"},

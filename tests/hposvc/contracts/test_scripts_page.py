@@ -1,4 +1,4 @@
-"""docs/scripts.md: each script runs in a sweep by the spec beside it."""
+"""docs/how-to/scripts.md: each script runs in a sweep by the spec beside it."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 import hposvc
 from trainables.programs.arguments import PARAMETER_LISTS, render
 
-PAGE = (Path(__file__).parents[3] / "docs" / "scripts.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "scripts.md").read_text()
 SECTIONS = re.findall(
     r"^## (\w+)[^\n]*\n(?:(?!^## ).)*?^```python\n(.*?)^```\n\n```yaml\n(.*?)^```$",
     PAGE,

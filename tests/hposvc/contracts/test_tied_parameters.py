@@ -15,7 +15,7 @@ from hposvc import spec as specs
 from hposvc.errors import SpecError
 from trainables.programs.arguments import render
 
-PAGE = Path(__file__).parents[3] / "docs" / "your-code.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "your-code.md"
 SIZES = [
     {"layers": 2, "width": 64, "name": "small"},
     {"layers": 8, "width": 256, "name": "middle"},

@@ -16,7 +16,7 @@ from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import read_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-PAGE = Path(__file__).parents[3] / "docs" / "init.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "init.md"
 NAMES = st.sampled_from(
     [
         *("lr", "learning-rate", "dropout", "momentum", "weight_decay", "alpha", "batch_size"),

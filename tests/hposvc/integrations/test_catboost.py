@@ -1,4 +1,4 @@
-"""CatBoost in real sweeps, by the line of docs/boosting.md; its page is run by test_boosting."""
+"""CatBoost in real sweeps, by the line of boosting.md, which test_boosting runs."""
 
 from functools import partial
 

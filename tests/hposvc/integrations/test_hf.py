@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer in real sweeps, by the lines of docs/hugging-face.md."""
+"""Hugging Face's Trainer in real sweeps, by the lines of docs/how-to/hugging-face.md."""
 
 import json
 from functools import partial
@@ -14,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import hposvc
 from hposvc.errors import SpecError
 
-BLOCKS = pages.blocks("hugging-face.md")
+BLOCKS = pages.blocks("how-to/hugging-face.md")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(48, 4)).astype("float32")
 ROWS = [{"pixels": x, "labels": float(x.sum())} for x in X]
@@ -256,7 +256,7 @@ def test_the_trainer_of_trl_goes_on_from_its_rungs(tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(compile(block, "hugging-face.md", "exec"), names)
+    exec(compile(block, "how-to/hugging-face.md", "exec"), names)
     result = names["result"]
     resumed = result.trials[result.trials["attempts"] > 1]
     assert [*resumed["step"]] == [3] * len(resumed)
@@ -274,6 +274,6 @@ def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
     monkeypatch.setattr(hposvc.hf, "search", untracked)
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(compile(block, "hugging-face.md", "exec"), names)
+    exec(compile(block, "how-to/hugging-face.md", "exec"), names)
     best = names.get("best") or names["result"].best
     assert best.objective < 1.0 if "best" in names else best.value > 0.5

@@ -20,7 +20,7 @@ from hposvc.integrations.hydra import Options, _declare
 from hposvc.tracking.hydra_results import Multirun
 
 ROOT = Path(__file__).parents[3]
-BLOCKS = pages.fenced(pages.read("hydra.md"))
+BLOCKS = pages.fenced(pages.read("how-to/hydra.md"))
 SCRIPT = """
 import time
 from pathlib import Path

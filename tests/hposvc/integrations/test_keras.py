@@ -1,4 +1,4 @@
-"""Keras in real sweeps, by the line of docs/keras.md."""
+"""Keras in real sweeps, by the line of docs/how-to/keras.md."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import keras
 
 import hposvc
 
-BLOCKS = pages.blocks("keras.md")
+BLOCKS = pages.blocks("how-to/keras.md")
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X.sum(1)
 EPOCHS = 4
@@ -92,7 +92,7 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in BLOCKS:
-        exec(compile(block, "keras.md", "exec"), names)
+        exec(compile(block, "how-to/keras.md", "exec"), names)
     value = names["result"].best.value
     assert value > 0.3
     _, accuracy = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -33,7 +33,7 @@ from hposvc import api
 from hposvc.errors import SpecError
 from hposvc.integrations.sklearn import SweepSearchCV
 
-BLOCKS = pages.blocks("scikit-learn.md")
+BLOCKS = pages.blocks("how-to/scikit-learn.md")
 X, Y = load_iris(return_X_y=True)
 GRID = {"max_depth": [1, 2, 3], "criterion": ["gini", "entropy"]}
 # What scikit-learn excuses GridSearchCV from, in the words of its own list.
@@ -284,4 +284,4 @@ def test_ctrl_c_ends_the_fit_and_keeps_what_was_found():
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_of_the_page_runs(block):
-    exec(compile(block, "scikit-learn.md", "exec"), {})
+    exec(compile(block, "how-to/scikit-learn.md", "exec"), {})

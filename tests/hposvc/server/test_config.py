@@ -11,7 +11,7 @@ from hposvc.server.config import Config, read
 from hposvc.spec.parsing.coercion import fill
 from hposvc.tracking.services import FIXED
 
-PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "server.md").read_text()
 
 
 def read_text(tmp_path, text):

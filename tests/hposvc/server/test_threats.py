@@ -1,4 +1,4 @@
-"""Attacks on the server that span its files; docs/threat-model.md lists all, with their tests."""
+"""Attacks on the server that span its files; threat-model.md lists all, with their tests."""
 
 import hmac
 import json
@@ -17,7 +17,7 @@ from hposvc.server.service import Service
 from hposvc.views.console import show
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
 OF_AGENTS = {
     ("GET", "/sweeps/{id}/spec"),
     ("GET", "/sweeps/{id}/record"),

@@ -25,7 +25,7 @@ from trainables.training import Training
 SPECS = Path(__file__).parents[2] / "specs"
 GOOD = sorted(SPECS.glob("*.yaml"))
 BAD = SPECS / "bad"
-PAGE = Path(__file__).parents[3] / "docs" / "CONTRACT.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spec.md"
 
 SMALL = {
     "trainable": "my_code:Net",

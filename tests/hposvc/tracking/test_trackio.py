@@ -219,7 +219,7 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
 
 @pytest.mark.full
 def test_the_blocks_of_the_page_run_a_sweep_and_read_it(tmp_path: Path, folder: Path):
-    states = {line[0]: line[1] for line in pages.run("trackio.md", tmp_path) if line[1:]}
+    states = {line[0]: line[1] for line in pages.run("how-to/trackio.md", tmp_path) if line[1:]}
     states = {run: state for run, state in states.items() if re.fullmatch(r"t\d{4}|sweep", run)}
     assert sorted(states) == ["sweep", *(f"t{n:04d}" for n in range(1, 7))]
     assert {*states.values()} <= {"COMPLETED", "STOPPED"}

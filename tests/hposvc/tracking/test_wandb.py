@@ -221,6 +221,6 @@ run.finish()
 
 @pytest.mark.full
 def test_the_page_runs(tmp_path: Path):
-    lines = pages.run("wandb.md", tmp_path)
+    lines = pages.run("how-to/wandb.md", tmp_path)
     names = {line[0]: line[1][0] for line in lines if re.fullmatch(r"t\d{4}", line[0])}
     assert names == {f"t{n:04d}": "[" for n in range(1, 7)}  # its losses

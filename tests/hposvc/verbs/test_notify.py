@@ -22,7 +22,7 @@ from hposvc.verbs.notify import send_again, try_out
 from hposvc.verbs.options import Shared
 from hposvc.views.result import describe_undelivered
 
-PAGE = (Path(__file__).parents[3] / "docs" / "notifications.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "notifications.md").read_text()
 HERE = {ALLOWED: "127.0.0.1"}
 
 

@@ -1,4 +1,4 @@
-"""The examples in docs/searchers.md run as they stand there."""
+"""The examples in docs/how-to/searchers.md run as they stand there."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ import pytest
 from searchers import METHODS, Float, Space, create
 from searchers.methods import load, takes_several
 
-PAGE = (Path(__file__).parents[3] / "docs" / "searchers.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "searchers.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (PLUG_IN,) = (block for block in BLOCKS if block.startswith('"""my_search.py'))
 (SEVERAL,) = (block for block in BLOCKS if "goal=[" in block)
@@ -52,7 +52,7 @@ def test_its_options_are_its_fields(wander, digits):
 
 
 def test_the_example_of_several_metrics_prints_a_front(capsys):
-    exec(compile(SEVERAL, "docs/searchers.md", "exec"), {})
+    exec(compile(SEVERAL, "docs/how-to/searchers.md", "exec"), {})
     *front, volume = capsys.readouterr().out.splitlines()
     assert len(front) > 2
     assert 0 < float(volume) < 2

@@ -199,11 +199,11 @@ def test_the_whole_explanation_is_json():
 
 
 def test_the_example_of_the_page_prints_what_matters(capsys):
-    """The example in docs/searchers.md runs as it stands there."""
-    page = (Path(__file__).parents[3] / "docs" / "searchers.md").read_text()
+    """The example in docs/how-to/searchers.md runs as it stands there."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "searchers.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (example,) = (block for block in blocks if "Explanation" in block)
-    exec(compile(example, "docs/searchers.md", "exec"), {})
+    exec(compile(example, "docs/how-to/searchers.md", "exec"), {})
     importance, prediction, *curve = capsys.readouterr().out.splitlines()
     assert importance.startswith("{'lr': 0.9")
     assert prediction.startswith("Prediction(mean=0.9")

@@ -1,16 +1,16 @@
-"""docs/data.md as people copy it. If this fails, what they copied does not run."""
+"""docs/how-to/data.md as people copy it. If this fails, what they copied does not run."""
 
 import pages
 
-PAGE = pages.read("data.md")
-BLOCKS = pages.blocks("data.md")
+PAGE = pages.read("how-to/data.md")
+BLOCKS = pages.blocks("how-to/data.md")
 
 
 def test_the_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     variables = {"__name__": "page"}
     for block in BLOCKS:
-        exec(compile(block, "docs/data.md", "exec"), variables)
+        exec(compile(block, "docs/how-to/data.md", "exec"), variables)
     share, padded, weighted, streamed, text, packed = capsys.readouterr().out.splitlines()
     assert 0 < float(share) <= 1
     assert padded == "[[0, -1, -1, -1], [0, 1, 2, 3], [0, 1, -1, -1]] 8"

@@ -1,4 +1,4 @@
-"""docs/lora.md against the code. If it fails, people who fine-tune copy what does not work."""
+"""how-to/lora.md against the code. If it fails, people who fine-tune copy what does not work."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ from hposvc.cli.main import main
 from trainables.lora import LoraOptions
 
 ROOT = Path(__file__).parents[3]
-PAGE = pages.read("lora.md")
+PAGE = pages.read("how-to/lora.md")
 BLOCKS = pages.fenced(PAGE)
 
 

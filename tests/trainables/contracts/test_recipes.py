@@ -18,7 +18,7 @@ from trainables.memory_estimation.forecast import adapted_to_ranks
 from trainables.stop_signals import StopTrial
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted((pages.DOCS / "recipes").glob("*.md"))
+PAGES = sorted((pages.DOCS / "how-to" / "recipes").glob("*.md"))
 NAMED = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST = 110  # lines of a page
 # Too long for a test, with what stands for it.

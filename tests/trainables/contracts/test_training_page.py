@@ -1,4 +1,4 @@
-"""docs/training.md and training-reference.md against the code.
+"""docs/how-to/training.md and training-reference.md against the code.
 
 If they fail, people set options that do something else.
 """
@@ -29,16 +29,16 @@ from trainables.training import WORDS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGE = pages.read("training-reference.md")
+PAGE = pages.read("reference/training-reference.md")
 BLOCKS = {
     language: [
         block
-        for page in ("training.md", "training-reference.md")
+        for page in ("how-to/training.md", "reference/training-reference.md")
         for block in pages.blocks(page, language)
     ]
     for language in ("python", "yaml")
 }
-FIRST = pages.read("training.md")
+FIRST = pages.read("how-to/training.md")
 
 sys.path.insert(0, str(DOCS))
 from techniques import BEGIN, END, written  # noqa: E402 - it lies beside the page
@@ -61,7 +61,7 @@ def task_of_the_page(tmp_path, monkeypatch):
 def test_the_blocks_run_one_after_the_other(task_of_the_page, capsys):
     variables = {}
     for block in BLOCKS["python"][1:]:
-        exec(compile(block, "docs/training.md", "exec"), variables)
+        exec(compile(block, "docs/how-to/training.md", "exec"), variables)
     printed = capsys.readouterr().out
     assert printed.startswith("1 ")
     losses_PP = variables["losses_PP"]

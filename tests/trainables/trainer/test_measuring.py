@@ -225,9 +225,9 @@ def test_a_name_that_summarize_has_too_is_refused():
 
 
 def test_the_task_of_the_page_measures(monkeypatch):
-    (block,) = pages.blocks("metrics.md")
+    (block,) = pages.blocks("how-to/metrics.md")
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(block, "docs/metrics.md", "exec"), names)
+    exec(compile(block, "docs/how-to/metrics.md", "exec"), names)
     metrics = trained(names["Frugal"](width=4), until=1).reports[0].metrics
     model = names["Frugal"](width=4).build_model()
     assert metrics["parameters"] == costs.parameters(model)

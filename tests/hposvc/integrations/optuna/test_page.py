@@ -1,4 +1,4 @@
-"""docs/optuna.md: its blocks run as they stand there, but their sweeps are not tracked."""
+"""docs/how-to/optuna.md: its blocks run as they stand there, but their sweeps are not tracked."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import pytest
 
 import hposvc
 
-BLOCKS = pages.blocks("optuna.md")
+BLOCKS = pages.blocks("how-to/optuna.md")
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -16,4 +16,4 @@ def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
     untracked = partial(hposvc.optuna.run, tracking={"send_to": []})
     monkeypatch.setattr(hposvc.optuna, "run", untracked)
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "optuna.md", "exec"), {"__name__": "page"})
+    exec(compile(block, "how-to/optuna.md", "exec"), {"__name__": "page"})
