@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import launch
+from cluster.own_ray import start
 
 
 @contextmanager
@@ -13,10 +14,10 @@ def own_ray() -> Iterator[Path]:
     """A Ray that is up before any clock starts, and has ended when the block is left.
 
     Yields:
-        The folder by which `cluster.launch` finds it: a sweep in the same home uses it.
+        The folder by which `cluster.own_ray` finds it: a sweep in the same home uses it.
     """
     folder = Path(os.environ["HPOSVC_HOME"]) / "ray"
-    lock = launch.start(folder)
+    lock = start(folder)
     try:
         launch.connect(folder).close()
         yield folder

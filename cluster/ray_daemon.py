@@ -20,8 +20,9 @@ from typing import IO, Any
 
 import psutil
 import ray
+from ray._private.node import Node
 
-from cluster.launch import ADDRESS, DRIVERS, MARK, POLL_S, try_lock
+from cluster.own_ray import ADDRESS, DRIVERS, MARK, POLL_S, try_lock
 
 LINGER_S = 3.0  # after the last driver was killed, for one that resumes at once
 STRAYS_S = 1.0  # between searches for stray processes: each takes 2 ms
@@ -50,6 +51,7 @@ def keep(folder: Path, keeper_lock: int) -> None:
         mark = secrets.token_hex(8)
         # Or processes that change their title would overwrite their environment and the mark.
         os.environ |= {MARK: mark, "SPT_NOENV": "1"}
+        _leave_out_processes()
         ray.init(
             address="local",
             include_dashboard=False,
@@ -77,6 +79,16 @@ def keep(folder: Path, keeper_lock: int) -> None:
         if died:
             logging.shutdown()
             os._exit(1)  # Ray's own shutdown would wait for the dead process
+
+
+def _leave_out_processes() -> None:
+    """Let Ray start without three processes that one machine does not need; they double its time.
+
+    One is for usage statistics (Ray 2.60 starts it even without a dashboard, and waits for it), one
+    adds nodes, and one copies logs to drivers. Ray has no public option for that.
+    """
+    for name in ("start_api_server", "start_monitor", "start_log_monitor"):
+        setattr(Node, name, lambda *_, **__: None)
 
 
 def _await_last(drivers: IO[str], node: Any) -> str:

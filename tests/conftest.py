@@ -57,12 +57,12 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a Ray is that stays up for all tests of this process which need none of their own."""
-    from cluster import launch
+    from cluster import own_ray
 
     folder = tmp_path_factory.mktemp("ray")
-    with launch.start(folder):
+    with own_ray.start(folder):
         yield folder
-    launch._await_end(folder)
+    own_ray.await_end(folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,17 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cluster import own_ray
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
 from hposvc.backends.null import NullBackend
@@ -35,7 +37,7 @@ from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import Due, Journal, SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.spec import fingerprint, registry
-from hposvc.spec.engines import ENGINES
+from hposvc.spec.engines import ENGINES, EngineType
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import provenance
@@ -135,13 +137,14 @@ class Driver:
         setting = replace(setting, code=fingerprint.fingerprint(spec))
         engine = ENGINES[spec.engine.type]
         with ExitStack() as stack:
-            path = engine.backend_for(spec.resources.ranks)
-            opened: Backend = (self.embedded or registry.resolve(path))(setting)
+            with self._starting_ray(engine):
+                searcher = spec.searcher()  # which imports for a second, while Ray starts
+                path = engine.backend_for(spec.resources.ranks)
+                opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long
             interrupted = stack.enter_context(interruptible())
             has_slots = backend.slots() > 0 and not backend.virtual
-            searcher = spec.searcher()
             rules = StopRules.of(spec.stop.rules)
             plug_ins = {
                 **{f"stop.rules {name}": rule for name, rule in rules.rules.items()},
@@ -182,6 +185,15 @@ class Driver:
         if has_slots:
             _delete_unknown_checkpoints(folder, checkpoints_at, state)
         return state
+
+    def _starting_ray(self, engine: EngineType) -> AbstractContextManager[object]:
+        """Start this machine's own Ray if the sweep runs on it; the backend will wait for it."""
+        ray = sys.modules.get("ray")
+        if not engine.shared or self.address is not None or self.embedded is not None:
+            return nullcontext()
+        if ray is not None and ray.is_initialized():  # then the backend takes that connection
+            return nullcontext()
+        return own_ray.start(self.home.path / "ray")
 
     def _end(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
         """End or pause the sweep as was requested, without slots."""

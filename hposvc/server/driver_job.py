@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from cluster.launch import Unreachable, connect
+from cluster.launch import connect
+from cluster.own_ray import Unreachable
 from cluster.secret_transfer import take
 from hposvc import api
 from hposvc import spec as specs

@@ -41,8 +41,9 @@ ANSWERS, SILENT = b"+", b"-"  # what a recorder says of its sink, each time that
 FLUSH_S = 5.0  # seconds that an interrupted sweep waits for its recorders
 
 # Run by the new interpreter before it can import hposvc: it takes over the driver's import path.
+NICE = 5  # recording gives way to the start of Ray, and to training
 BOOT = (
-    "import importlib, json, sys; task = json.loads(sys.stdin.readline()); "
+    f"import importlib, json, os, sys; os.nice({NICE}); task = json.loads(sys.stdin.readline()); "
     "sys.path[:] = task.pop('import'); importlib.import_module(task.pop('program')).main(task)"
 )
 NOTIFICATIONS = "notifications"  # the recorder that sends what `notify` asks for

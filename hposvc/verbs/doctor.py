@@ -308,7 +308,7 @@ def _probe_sqlite(uri: str) -> None:
 
 
 def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
-    from cluster.launch import find_others, own_address
+    from cluster.own_ray import find_others, own_address
 
     folder = home.path / "ray"
     address = given_address or own_address(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 import ray
 from terminal import GONE_S
 
-from cluster import launch
+from cluster import launch, own_ray
 
 POLL_S = 0.05
 
@@ -29,7 +29,7 @@ def taken() -> dict[str, float]:
 
 if __name__ == "__main__":
     folder, go = map(Path, sys.argv[1:])
-    lock = launch.start(folder)
+    lock = own_ray.start(folder)
     while not go.exists():
         time.sleep(POLL_S)
     connection = launch.connect(folder)

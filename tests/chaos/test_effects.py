@@ -7,7 +7,7 @@ import aftermath
 import pytest
 from terminal import GONE_S, HERE, ROUNDS, Terminal, until
 
-from cluster import launch
+from cluster import own_ray
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Failed
@@ -31,9 +31,9 @@ def terminal(tmp_path_factory, empty_mlflow):
     home = tmp_path_factory.mktemp("home")
     shutil.copy(empty_mlflow, home / "mlflow.db")
     opened = Terminal(home)
-    with launch.start(home / "ray"):
+    with own_ray.start(home / "ray"):
         yield opened
-    launch._await_end(home / "ray")
+    own_ray.await_end(home / "ray")
     opened.sweep_up()
 
 

@@ -11,7 +11,8 @@ from ray._private.state import available_resources_per_node  # no public name (R
 from ray._private.state import state as cluster_state
 
 from cluster import quarantine
-from cluster.launch import NAMESPACE, Connection, Unreachable, connect, find_others, running
+from cluster.launch import NAMESPACE, Connection, connect
+from cluster.own_ray import Unreachable, find_others, running
 from hposvc.backends.backend import Setting, SlotNeeds
 from hposvc.backends.ray.autoscaling import NewNodes, may_grow, starts_nodes
 from hposvc.backends.ray.placement import (

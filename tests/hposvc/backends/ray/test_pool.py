@@ -7,7 +7,7 @@ import pytest
 import ray
 from engines import await_none, in_slots
 
-from cluster import inspection, launch
+from cluster import inspection, launch, own_ray
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
@@ -136,7 +136,7 @@ def test_a_cluster_is_joined_by_its_address_and_left_running(sweeps, home):
     row = api.create(sweeps, spec("steady"))
     api.drive(sweeps, row, address=address)
     assert api.load(sweeps, row.id).status()["state"] == "COMPLETED"
-    assert launch.is_locked(home / "ray" / launch.KEEPER)
+    assert own_ray.is_locked(home / "ray" / own_ray.KEEPER)
 
 
 def test_an_address_where_nothing_answers_is_said(sweeps):
