@@ -18,7 +18,7 @@ PAGE = pages.read("how-to/cost.md")
 BLOCKS = pages.fenced(PAGE)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_the_blocks_run_one_after_the_other(python, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for language, text in BLOCKS:
