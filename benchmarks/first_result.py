@@ -32,7 +32,7 @@ PAGES = {
     "a Hugging Face Trainer": "how-to/hugging-face.md",
     "a Lightning module": "how-to/lightning.md",
     "a Keras model": "how-to/keras.md",
-    "a notebook": "how-to/notebook.md",
+    "a notebook": "how-to/your-code.md",
 }
 
 

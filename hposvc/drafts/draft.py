@@ -255,9 +255,7 @@ def _advice(target: str, program: SourceProgram) -> str:
     """Return what to do with a program in which nothing to search was found."""
     if program.arguments:
         names = ", ".join(argument.name for argument in program.arguments)
-        return (
-            f"nothing tells a range of {names}; write `parameters` yourself (hposvc docs your-code)"
-        )
+        return f"nothing tells a range of {names}; write `parameters` yourself (hposvc docs spec)"
     if ":" in target:
         return "it reads no key of its first argument; let it take f(config), and read config[NAME]"
     if name := next(objects_with_parameters(Path(target)), None):

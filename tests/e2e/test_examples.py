@@ -55,6 +55,10 @@ def test_no_example_is_without_a_test():
         "train_trees.py",  # of tabular_sklearn.yaml
         "torchrun.yaml",
         "train_torchrun.py",
+        "script_accelerate.yaml",
+        "train_accelerate.py",
+        "torchrun_shards.yaml",
+        "train_shards.py",
         "pareto.yaml",  # run by test_readme.py
         "train_front.py",  # of pareto.yaml
         # test_examples_in_python.py

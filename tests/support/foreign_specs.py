@@ -12,7 +12,7 @@ from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import read_text
 
 Path = tuple[str | int, ...]
-PAGE = FilePath(__file__).parents[2] / "docs" / "how-to" / "import.md"
+PAGE = FilePath(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -103,5 +103,5 @@ def _launched_by_node(words: Sequence[str]) -> Started:
     name = PurePath(words[0]).name if words else ""
     if name not in OF_A_NODE and not any(word in OF_TORCH for word in words[:3]):
         return Started(words)
-    done = "starts the ranks of its node itself: launch is node; see hposvc docs your-code"
+    done = "starts the ranks of its node itself: launch is node; see hposvc docs scripts"
     return Started(words, "node", done=(done,))

@@ -22,7 +22,10 @@ def test_a_spec_of_the_page_runs_to_its_end(block, tmp_path):
     written = YAML(typ="safe", pure=True).load(block)
     metric = {} if "metrics" not in written else {"metric": None}
     curve = {"engine": {"type": "simulate", "curve": "simulated_sweeps:served"}}
-    spec = make_spec(**{"trials": MANY, **metric, **curve, **written})
+    # What finalists.set names is a parameter of the sweep.
+    fixed = dict.fromkeys(written.get("finalists", {}).get("set", {}), 64)
+    space = {"parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, **fixed}}
+    spec = make_spec(**{"trials": MANY, **metric, **curve, **space, **written})
     state = api.drive(sweeps, api.create(sweeps, spec)).state
     assert state.state == "COMPLETED"
     assert state.front

@@ -13,7 +13,7 @@ from hposvc.drafts.imported import determined, reading, wandb
 from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import from_mapping, read_text
 
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "import.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "coming-from.md"
 SWEEP = {"method": "random", "program": "t.py", "metric": {"name": "loss"}, "run_cap": 5}
 EXPERIMENT = {
     "name": "a study",
