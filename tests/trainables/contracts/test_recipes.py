@@ -1,4 +1,4 @@
-"""The pages of docs/how-to/recipes/ as people copy them. If this fails, what they copied does not run."""
+"""The pages of docs/how-to/recipes as people copy them. If this fails, they copied what breaks."""
 
 import re
 import runpy
