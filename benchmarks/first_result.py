@@ -1,8 +1,9 @@
 """How long it takes from what people have to the first result, by each page's first example.
 
 `python benchmarks/first_result.py` prints Markdown. Each page of docs/ that is for users of another
-library begins with a whole example. It runs here as a user would run it: in a new process, in an
-empty folder and with an empty home. `--install` also times `pip install` into a new environment.
+library, or its section, begins with a whole example. It runs here as a user would run it: in a new
+process, in an empty folder and with an empty home. `--install` also times `pip install` into a new
+environment.
 """
 
 import argparse
@@ -27,22 +28,26 @@ PAGES = {
     "a script with argparse": "how-to/scripts.md",
     "an Optuna study": "how-to/optuna.md",
     "a scikit-learn estimator": "how-to/scikit-learn.md",
-    "XGBoost or LightGBM": "how-to/boosting.md",
+    "XGBoost or LightGBM": "how-to/frameworks.md#xgboost-and-lightgbm",
     "a Hydra application": "how-to/hydra.md",
-    "a Hugging Face Trainer": "how-to/hugging-face.md",
-    "a Lightning module": "how-to/lightning.md",
-    "a Keras model": "how-to/keras.md",
+    "a Hugging Face Trainer": "how-to/frameworks.md#transformers-and-trl",
+    "a Lightning module": "how-to/frameworks.md#lightning",
+    "a Keras model": "how-to/frameworks.md#keras",
     "a notebook": "how-to/your-code.md",
 }
 
 
 def commands(page: str) -> tuple[Mapping[str, str], list[str]]:
-    """Return the files and the command of a page's first example.
+    """Return the files and the command of the first example of a page, or of its section.
 
     Python alone is run. With a spec behind it, `hposvc run` runs the spec; with a shell's lines
     behind it, the one that calls Python is run.
     """
-    (_, code), *others = BLOCK.findall((ROOT / "docs" / page).read_text())
+    path, _, anchor = page.partition("#")
+    text = (ROOT / "docs" / path).read_text()
+    title = anchor.replace("-", " ")
+    begin = text.lower().index(f"\n## {title}\n") if anchor else 0
+    (_, code), *others = BLOCK.findall(text[begin:])
     language, text = others[0] if others else ("", "")
     files = {"train.py": code}
     if language == "yaml":

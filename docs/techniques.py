@@ -1,14 +1,15 @@
-"""What works with what: the table of reference/training-reference.md, from what refuses.
+"""What excludes what: tables of two pages, from what `validate` refuses.
 
-PYTHONPATH=. python docs/techniques.py            (prints it)
-PYTHONPATH=. python docs/techniques.py --write    (puts it into the page)
+PYTHONPATH=. python docs/techniques.py            (prints them)
+PYTHONPATH=. python docs/techniques.py --write    (puts them into the pages)
 
-A test holds the page against it, and others train every pair of options (test_pairs.py).
+A test holds the pages against them, and others train every pair of options (test_pairs.py).
 """
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -16,7 +17,7 @@ from typing import Any, get_args
 from trainables.combinations import refusals
 from trainables.training import Precision, Training
 
-PAGE = Path(__file__).with_name("training-reference.md")
+DOCS = Path(__file__).parent
 BEGIN, END = "<!-- techniques: begin -->\n", "<!-- techniques: end -->\n"
 PRECISIONS = get_args(Precision)
 WORKERS = {"single": 1, "fsdp + tensor": 4}  # two for all others
@@ -35,6 +36,20 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "deepspeed": {},
     "deepspeed, ZeRO-3": {"strategy": "deepspeed", "zero_stage": 3},
 }
+# The strategies of each page's table.
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "reference/training-reference.md": ("single", "ddp", "zero1", "fsdp", "fsdp, ZeRO-2"),
+    "advanced/strategies.md": (
+        "tensor",
+        "fsdp + tensor",
+        "pipeline",
+        "pipeline, 1f1b",
+        "local_sgd",
+        "deepspeed",
+        "deepspeed, ZeRO-3",
+    ),
+}
+BY_VALUE = ("optimizer", "clip_by", "precision")  # options of which some values are refused
 TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
     "nothing else": {},
     "accumulate": {"accumulate": 4},
@@ -68,55 +83,58 @@ def refused(strategy: str, technique: str, precision: str) -> bool:
     return any(refusals(options, WORKERS.get(strategy, 2)))
 
 
-def table() -> str:
-    """A row a technique, a column a strategy, in each cell the precisions that work."""
-    lines = [
-        f"| | {' | '.join(STRATEGIES)} |",
-        f"| --- |{' :-: |' * len(STRATEGIES)}",
-    ]
-    for technique in TECHNIQUES:
-        cells = [_cell(strategy, technique) for strategy in STRATEGIES]
-        lines.append(f"| {technique} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def section(strategies: Collection[str]) -> str:
+    """Return a row for each of these strategies, or precisions, with the options that it excludes.
+
+    What every strategy refuses is so for its precision, and stands on the first page.
+    """
+    by_precision: dict[str, dict[str, None]] = defaultdict(dict)
+    by_strategy: dict[str, dict[str, None]] = defaultdict(dict)
+    for (option, _), cells in _refusals().items():
+        if {strategy for strategy, _ in cells} == STRATEGIES.keys():
+            for _, precision in cells:
+                by_precision[precision][option] = None
+        else:
+            for strategy, _ in cells:
+                by_strategy[strategy.partition(",")[0]][option] = None
+    names = [name for name in by_strategy if name in strategies]
+    rows = [f"| `{name}` | {_listed(by_strategy[name])} |" for name in names]
+    if "single" in strategies:
+        rows += [f"| `{name}` | {_listed(by_precision[name])} |" for name in by_precision]
+    return "\n".join(["| with | these are refused |", "| --- | --- |", *rows]) + "\n"
 
 
-def reasons() -> str:
-    """Why cells are empty: each reason once."""
-    found: dict[str, None] = {}
+def _refusals() -> Mapping[tuple[str, str], list[tuple[str, str]]]:
+    """Return the strategies and precisions by the option that they refuse and the reason."""
+    cells = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
     for strategy, technique, precision in product(STRATEGIES, TECHNIQUES, PRECISIONS):
         options = training(strategy, technique, precision)
         for option, reason in refusals(options, WORKERS.get(strategy, 2)):
-            found[f"- `{option}` {reason}"] = None
-    return "\n".join(found) + "\n"
+            value, _, why = reason.removeprefix("is ").partition(", but ")
+            name = f"{option}: {value}" if option in BY_VALUE else option
+            cells[name, why].append((strategy, precision))
+    return cells
 
 
-def _cell(strategy: str, technique: str) -> str:
-    works = [name for name in PRECISIONS if not refused(strategy, technique, name)]
-    if len(works) == len(PRECISIONS):
-        return "all"
-    if len(works) > len(PRECISIONS) / 2:
-        return "not " + ", ".join(name for name in PRECISIONS if name not in works)
-    return ", ".join(works) or "–"
-
-
-def section() -> str:
-    """What the page says between its two marks."""
-    return f"{table()}\nWhy cells are empty:\n\n{reasons()}"
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def written(page: str) -> str:
-    """The page with the section as it is now."""
-    before, begin, rest = page.partition(BEGIN)
+    """Return the text of a page with its table as it is now."""
+    before, begin, rest = (DOCS / page).read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"{PAGE.name} lacks {BEGIN.strip()} and {END.strip()}; put them back")
-    return before + begin + section() + end + after
+        raise ValueError(f"{page} lacks {BEGIN.strip()} and {END.strip()}; put them back")
+    return before + begin + section(PAGES[page]) + end + after
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="What works with what")
-    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
-    if parser.parse_args().write:
-        PAGE.write_text(written(PAGE.read_text()))
-    else:
-        sys.stdout.write(section())
+    parser = argparse.ArgumentParser(description="What excludes what")
+    parser.add_argument("--write", action="store_true", help="into the pages")
+    write = parser.parse_args().write
+    for page, strategies in PAGES.items():
+        if write:
+            (DOCS / page).write_text(written(page), encoding="utf-8")
+        else:
+            sys.stdout.write(section(strategies) + "\n")

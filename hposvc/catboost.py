@@ -1,4 +1,4 @@
-"""CatBoost, in trials: see hposvc docs boosting."""
+"""CatBoost, in trials: see hposvc docs frameworks."""
 
 from hposvc.integrations.catboost import fit
 

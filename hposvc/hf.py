@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, in trials and searched: see hposvc docs hugging-face."""
+"""Hugging Face's Trainer, in trials and searched: see hposvc docs frameworks."""
 
 from hposvc.integrations.hf import Report, checkpoint, search
 

@@ -1,4 +1,4 @@
-"""Keras, in trials: see hposvc docs keras."""
+"""Keras, in trials: see hposvc docs frameworks."""
 
 from hposvc.integrations.keras import FILE, Report
 

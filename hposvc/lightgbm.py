@@ -1,4 +1,4 @@
-"""LightGBM's trainings, as trials: see hposvc docs boosting."""
+"""LightGBM's trainings, as trials: see hposvc docs frameworks."""
 
 from hposvc.integrations.lightgbm import Report, checkpoint
 

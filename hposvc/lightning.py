@@ -1,4 +1,4 @@
-"""Lightning's Trainer, in trials: see hposvc docs lightning."""
+"""Lightning's Trainer, in trials: see hposvc docs frameworks."""
 
 from hposvc.integrations.lightning import Report, checkpoint, ranks
 

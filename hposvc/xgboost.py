@@ -1,4 +1,4 @@
-"""XGBoost's trainings, as trials: see hposvc docs boosting."""
+"""XGBoost's trainings, as trials: see hposvc docs frameworks."""
 
 from hposvc.integrations.xgboost import Report, checkpoint, rounds_left
 

@@ -1,6 +1,6 @@
 """Rules for training options that exclude each other. Imports no torch: `validate` uses it too.
 
-The page `training-reference` shows these rules as a table, written by docs/techniques.py.
+The pages `training-reference` and `strategies` show these rules, written by docs/techniques.py.
 """
 
 from collections.abc import Callable, Iterator

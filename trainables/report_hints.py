@@ -8,20 +8,20 @@ from pathlib import Path
 # By the module that such code imports: the line to add, and its page. Only the first that is
 # imported is named, so a library stands before those that code beside it merely uses.
 LINES: Mapping[str, tuple[str, str]] = {
-    "keras": ("callbacks=[hposvc.keras.Report()] to fit", "hposvc docs keras"),
+    "keras": ("callbacks=[hposvc.keras.Report()] to fit", "hposvc docs frameworks"),
     "lightning": (
         "callbacks=[hposvc.lightning.Report()] to the Trainer",
-        "hposvc docs lightning",
+        "hposvc docs frameworks",
     ),
-    "xgboost": ("callbacks=[hposvc.xgboost.Report()] to train", "hposvc docs boosting"),
-    "lightgbm": ("callbacks=[hposvc.lightgbm.Report()] to train", "hposvc docs boosting"),
+    "xgboost": ("callbacks=[hposvc.xgboost.Report()] to train", "hposvc docs frameworks"),
+    "lightgbm": ("callbacks=[hposvc.lightgbm.Report()] to train", "hposvc docs frameworks"),
     "catboost": (
         "hposvc.catboost.fit(model, ...) in place of model.fit",
-        "hposvc docs boosting",
+        "hposvc docs frameworks",
     ),
     "transformers": (
         "callbacks=[hposvc.hf.Report()] to the Trainer",
-        "hposvc docs hugging-face",
+        "hposvc docs frameworks",
     ),
 }
 

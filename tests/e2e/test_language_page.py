@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pages
@@ -22,26 +21,6 @@ BLOCKS = pages.fenced(PAGE)
 
 def blocks(language):
     return [text for word, text in BLOCKS if word == language]
-
-
-def test_every_block_is_run_or_read():
-    assert {word for word, _ in BLOCKS} == {"bash", "python", "yaml"}
-    assert len(BLOCKS) == 6
-
-
-@pytest.mark.full
-def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    variables = {}
-    for block in blocks("python"):
-        exec(compile(block, "docs/how-to/language-model.md", "exec"), variables)
-    printed = capsys.readouterr().out
-    losses = [report.metrics["val/loss"] for report in variables["worker"].reports]
-    assert 6.24 > losses[0] > losses[2]
-    assert "step 3: " in printed
-    assert "\nHAMLET" in printed
 
 
 @pytest.mark.full

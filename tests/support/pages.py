@@ -22,6 +22,12 @@ def blocks(page: str, language: str = "python") -> list[str]:
     return [text for word, text in fenced(read(page)) if word == language]
 
 
+def block(page: str, text: str) -> str:
+    """Return the Python block of a page that has this text."""
+    (found,) = (block for block in blocks(page) if text in block)
+    return found
+
+
 def run(page: str, folder: Path) -> list[list[str]]:
     """Run the Python blocks of a page, as one script; return the words of the lines printed."""
     script = folder / "page.py"

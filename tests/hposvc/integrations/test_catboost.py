@@ -1,4 +1,4 @@
-"""CatBoost in real sweeps, by the line of boosting.md, which test_boosting runs."""
+"""CatBoost in real sweeps, by the line of docs/how-to/frameworks.md."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer in real sweeps, by the lines of docs/how-to/hugging-face.md."""
+"""Hugging Face's Trainer in real sweeps, by the lines of docs/how-to/frameworks.md."""
 
 import json
 from functools import partial
@@ -9,12 +9,14 @@ import numpy as np
 import pages
 import pytest
 import torch
+from ruamel.yaml import YAML
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import hposvc
 from hposvc.errors import SpecError
 
-BLOCKS = pages.blocks("how-to/hugging-face.md")
+BLOCK = pages.block("how-to/frameworks.md", "TrainingArguments")
+TRL = "how-to/recipes/trl.md"
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(48, 4)).astype("float32")
 ROWS = [{"pixels": x, "labels": float(x.sum())} for x in X]
@@ -252,28 +254,26 @@ def test_a_trainer_that_cannot_begin_anew_is_refused(tmp_path):
 
 @pytest.mark.full
 def test_the_trainer_of_trl_goes_on_from_its_rungs(tmp_path, monkeypatch):
-    (block,) = (block for block in BLOCKS if "SFTTrainer" in block)
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
+    (program,), (text,) = pages.blocks(TRL), pages.blocks(TRL, "yaml")
     names = {}
-    exec(compile(block, "how-to/hugging-face.md", "exec"), names)
-    result = names["result"]
+    exec(compile(program, TRL, "exec"), names)
+    spec = {key: value for key, value in YAML(typ="safe").load(text).items() if key != "trainable"}
+    quiet = {"engine": "local", "tracking": {"send_to": []}}
+    result = hposvc.Sweep(names["train"], **spec, **quiet).run()
     resumed = result.trials[result.trials["attempts"] > 1]
     assert [*resumed["step"]] == [3] * len(resumed)
     assert len(resumed) >= 1
-    assert result.best.value < np.log(len(names["tokens"])) - 1  # better than to guess
+    assert result.best.value > 0.5  # better than to guess
     model = names["GPT2LMHeadModel"].from_pretrained(result.best.checkpoint)
     assert model.config.vocab_size == len(names["tokens"])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", [block for block in BLOCKS if "SFTTrainer" not in block])
-def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
+def test_the_block_of_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
-    untracked = partial(hposvc.hf.search, tracking={"send_to": []})
-    monkeypatch.setattr(hposvc.hf, "search", untracked)
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(compile(block, "how-to/hugging-face.md", "exec"), names)
-    best = names.get("best") or names["result"].best
-    assert best.objective < 1.0 if "best" in names else best.value > 0.5
+    exec(compile(BLOCK, "how-to/frameworks.md", "exec"), names)
+    assert names["result"].best.value > 0.5
