@@ -1,4 +1,4 @@
-"""The page about agents: its worker, a shell script, works for a real server."""
+"""The page about workers without Ray: its worker, a shell script, works for a real server."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from real_server import serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "advanced" / "agents.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "advanced" / "workers-without-ray.md").read_text()
 PATIENCE_S = 300.0
 
 

@@ -79,7 +79,7 @@ def test_the_tab_of_hyperparameters_has_those_of_every_trial(written, home):
 
 def test_the_program_of_the_page_reads_the_curves(written, home: Home, monkeypatch, capsys):
     row, *_ = written
-    (program,) = pages.blocks("how-to/tensorboard.md")
+    _, program, _ = pages.blocks("how-to/other-trackers.md")
     monkeypatch.chdir(folder_of(home, row).parent)
-    exec(compile(program, "docs/how-to/tensorboard.md", "exec"), {})
+    exec(compile(program, "docs/how-to/other-trackers.md", "exec"), {})
     assert "t0001 loss [" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from hposvc.analysis.comparison import SweepRun, compare
 from hposvc.reporting.charts import KINDS, charts, comparison, draw
 from hposvc.spec.metrics import Metric
 
-PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "charts.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "advanced" / "charts.md").read_text()
 LEAVES = {"params"}  # objects whose keys are names of the sweep itself
 
 
@@ -69,6 +69,6 @@ def keys_of(data: object, prefix: str = "") -> Iterator[str]:
 def documented(kind: str) -> list[str]:
     """Return the keys in the first column of a kind's table."""
     section = re.search(rf"^## {kind}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-    assert section is not None, f"docs/reference/charts.md has no section {kind}"
+    assert section is not None, f"docs/advanced/charts.md has no section {kind}"
     rows = re.findall(r"^\| (`[^|]*`) \|", section[1], re.M)
     return [key for row in rows for key in re.findall(r"`([^`]+)`", row)]
