@@ -138,7 +138,7 @@ def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked)
 
 def test_pandas_reads_the_curves_as_the_page_says(written, home: Home, monkeypatch):
     row, journal, _ = written
-    program, *_ = pages.blocks("how-to/other-trackers.md")
+    (program,) = pages.blocks("how-to/other-trackers.md")
     monkeypatch.chdir(file_of(home, row).parent)
     names: dict[str, pd.DataFrame] = {}
     exec(compile(program, "docs/how-to/other-trackers.md", "exec"), names)

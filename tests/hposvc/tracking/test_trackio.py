@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pages
 import pytest
 from outboxes import add, begun, report, send_all
 
@@ -214,14 +213,3 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
         "valley-1: nothing goes to Trackio: trackio_that_is_away is not installed; "
         "pip install 'hposvc[trackio]', and resume the sweep"
     )
-
-
-def test_the_program_of_the_page_reads_the_runs(stored, capsys):
-    row, *_ = stored
-    *_, program = pages.blocks("how-to/other-trackers.md")
-    exec(
-        compile(program.replace('"ID"', repr(row.id)), "docs/how-to/other-trackers.md", "exec"), {}
-    )
-    states = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
-    assert states == {name: run.config["hposvc.state"] for name, run in runs_of(row.id).items()}
-    assert "t0001" in states
