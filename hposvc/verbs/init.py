@@ -42,7 +42,7 @@ def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> Non
         missing = ", ".join(draft.unknown)
         note(f"The code also needs {missing}: write a value or a range into the spec.")
     if draft.program.logs_to_wandb:
-        note("Call hposvc.report beside wandb.log in the script first: see hposvc docs wandb.")
+        note("Call hposvc.report beside wandb.log in the script: see hposvc docs other-trackers.")
 
 
 def _only_script() -> str:

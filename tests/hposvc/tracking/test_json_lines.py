@@ -3,10 +3,10 @@
 import json
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any
 
+import pages
 import pandas as pd
 import pytest
 from outboxes import send_all
@@ -138,11 +138,10 @@ def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked)
 
 def test_pandas_reads_the_curves_as_the_page_says(written, home: Home, monkeypatch):
     row, journal, _ = written
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "json-lines.md").read_text()
-    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (program,) = pages.blocks("how-to/other-trackers.md")
     monkeypatch.chdir(file_of(home, row).parent)
     names: dict[str, pd.DataFrame] = {}
-    exec(compile(program, "docs/how-to/json-lines.md", "exec"), names)
+    exec(compile(program, "docs/how-to/other-trackers.md", "exec"), names)
     events = [event for _, event in journal.read(row.id) if isinstance(event, Reported)]
     finite = [event for event in events if math.isfinite(event.metrics["loss"])]
     assert names["curves"].notna().sum().sum() == len(finite)

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import pages
 import pytest
 from outboxes import send_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -75,11 +74,3 @@ def test_the_tab_of_hyperparameters_has_those_of_every_trial(written, home):
         assert values.keys() == event.params.keys()
         assert values["lr"].number_value == event.params["lr"]
         assert "_hparams_/session_end_info" in plugin
-
-
-def test_the_program_of_the_page_reads_the_curves(written, home: Home, monkeypatch, capsys):
-    row, *_ = written
-    (program,) = pages.blocks("how-to/tensorboard.md")
-    monkeypatch.chdir(folder_of(home, row).parent)
-    exec(compile(program, "docs/how-to/tensorboard.md", "exec"), {})
-    assert "t0001 loss [" in capsys.readouterr().out

@@ -1,12 +1,10 @@
 """Runs in Trackio, as Trackio reads them: each row once, whenever the writer dies."""
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pages
 import pytest
 from outboxes import add, begun, report, send_all
 
@@ -215,12 +213,3 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
         "valley-1: nothing goes to Trackio: trackio_that_is_away is not installed; "
         "pip install 'hposvc[trackio]', and resume the sweep"
     )
-
-
-@pytest.mark.full
-def test_the_blocks_of_the_page_run_a_sweep_and_read_it(tmp_path: Path, folder: Path):
-    states = {line[0]: line[1] for line in pages.run("how-to/trackio.md", tmp_path) if line[1:]}
-    states = {run: state for run, state in states.items() if re.fullmatch(r"t\d{4}|sweep", run)}
-    assert sorted(states) == ["sweep", *(f"t{n:04d}" for n in range(1, 7))]
-    assert {*states.values()} <= {"COMPLETED", "STOPPED"}
-    assert len(list(folder.glob("*.db"))) == 1
