@@ -29,7 +29,7 @@ from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.waiting import SweepWait, find_waiting
 from hposvc.open_sweep import OpenSweep, Record, trials_logged
-from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec import SweepSpec, fingerprint, variants
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
 from hposvc.state.sweep import SweepState
@@ -151,6 +151,7 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     )
     if sweeps.journal.find(name) is not None:
         raise id_taken
+    spec = variants.freeze(spec, sweeps.home.path / "variants")
     row = prepare(sweeps, spec, name, fingerprint.describe(spec))
     try:
         claim_store(sweeps, row)

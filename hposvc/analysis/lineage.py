@@ -12,7 +12,7 @@ length, such as a learning-rate schedule, differs.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -100,7 +100,7 @@ def replay_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
         "name": f"{spec.name[:73]}-replay",
         "description": f"{segments[-1].trial} of {sweep}, trained again by its schedule",
         **inherited,
-        "parameters": _first_values(segments),
+        "parameters": {**(first := _first_values(segments)), **_frozen_code(spec, first)},
         "scheduler": {
             "type": "replay",
             "seed_of": segments[0].trial,
@@ -160,6 +160,16 @@ def replays_exactly(segments: list[LineageSegment]) -> bool:
             return False
         done += segment.steps
     return True
+
+
+def _frozen_code(spec: SweepSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declaration of the parameter that chooses the code, with these values' choice."""
+    variants = spec.variants
+    if variants is None:
+        return {}
+    name = values[variants.parameter]
+    entries = tuple(entry for entry in variants.entries if entry["name"] == name)
+    return {variants.parameter: replace(variants, entries=entries).declared()}
 
 
 def _first_values(segments: list[LineageSegment]) -> dict[str, Any]:

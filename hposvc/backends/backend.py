@@ -77,6 +77,7 @@ class Setting:
             stall_s=spec.failure.stall,
             path=tuple(f"{Path(folder).absolute()}" for folder in sys.path),
             command=_command(spec),
+            variants=None if spec.variants is None else spec.variants.for_ranks(spec.folder),
             memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,
             variables=spec.environment.env,

@@ -43,6 +43,7 @@ GROUPS = {
             "audit": "Explain every decision about a trial.",
             "report": "Write a report: what came out, why, what it cost.",
             "compare": "Compare sweeps, or groups of them, at equal cost.",
+            "verdict": "Keep, retest or discard a candidate: SWEEP/TRIAL against another.",
             "events": "Print the events of a sweep: all that happened, as recorded.",
             "export": "Write trials, reports, the best schedule or model for other tools.",
         },

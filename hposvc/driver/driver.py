@@ -139,7 +139,8 @@ class Driver:
         with ExitStack() as stack:
             with self._starting_ray(engine):
                 searcher = spec.searcher()  # which imports for a second, while Ray starts
-                path = engine.backend_for(spec.resources.ranks)
+                several = spec.variants is not None  # then never in this process
+                path = engine.backend_for(2 if several else spec.resources.ranks)
                 opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long

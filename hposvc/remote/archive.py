@@ -29,11 +29,13 @@ from hposvc.journal.home import Home
 from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import code_references, replace_text
+from hposvc.spec.variants import with_variants
 from trainables import load
 from trainables.storage.stores import is_url
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-NEVER = frozenset({".git", ".venv", "venv", "__pycache__"})
+VARIANTS = ".hposvc-variants"  # folder in the archive for versions of the code
+NEVER = frozenset({".git", ".venv", "venv", "__pycache__", VARIANTS})
 # Before compression; refuses a folder that is too large without reading all of it.
 MAX_READ_BYTES = 512 * 2**20
 PICKLES = ".hposvc-pickles"  # folder in the archive for functions that can't be imported by name
@@ -93,6 +95,9 @@ def pack(
     """
     top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
     spec, files = _relocate_pickle(spec)
+    if spec.variants is not None:
+        spec, archives = _relocate_variants(spec, folder, top)
+        files += archives
     if top is None:
         spec = _relocate_command(spec, works_in, None, ())
         return SourceArchive(_without_folders(spec), _zip(files), ())
@@ -241,6 +246,20 @@ def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]
     file = Path(spec.trainable.removeprefix(load.PICKLE))
     inside = f"{PICKLES}/{file.name}"
     return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
+
+
+def _relocate_variants(
+    spec: SweepSpec, folder: Path, top: Path | None
+) -> tuple[SweepSpec, list[tuple[str, Path]]]:
+    """Replace the folder of the code's versions by its name in the archive; return its files."""
+    variants = spec.variants
+    assert variants is not None
+    if top != folder.resolve():
+        fix = "keep the code in the spec's folder, and set no other working_dir"
+        raise fail(f"are of {folder}, which is not what travels", *variants.path, fix=fix)
+    names = [f"{tree}.tar" for tree in variants.trees.values()]
+    files = [(f"{VARIANTS}/{name}", folder / f"{variants.archives}" / name) for name in names]
+    return with_variants(spec, replace(variants, archives=VARIANTS)), files
 
 
 def _candidate_files(top: Path, names: Sequence[str], excludes: Sequence[str]) -> list[str]:

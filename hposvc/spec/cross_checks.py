@@ -91,6 +91,22 @@ def price_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("budget", "cost"), message, fix, at_key=True)
 
 
+def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that each trial can have processes of its own code."""
+    type_, changing = spec.engine.type, trait(SCHEDULERS, spec.scheduler, "changes_values")
+    refusals = {
+        f"needs engine ray or local, and engine is {type_}": type_ not in ("ray", "local"),
+        "would change within a trial; take a scheduler such as asha": (
+            changing and spec.scheduler.name != "replay"
+        ),
+        "has the spec's folder; leave working_dir out": spec.environment.working_dir is not None,
+        "needs trials_per_process: 1": spec.training.trials_per_process > 1,
+    }
+    for message in (text for text, refused in refusals.items() if refused):
+        if spec.variants is not None:
+            yield Problem.of_text(message, *spec.variants.path)
+
+
 def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that rules about the best trial have a single metric, and a reserve has finalists."""
     finalists, worth, metrics = spec.finalists, spec.stop.worth, len(spec.objectives)
@@ -476,6 +492,7 @@ CHECKS: tuple[Check, ...] = (
     space_problems,
     *COMPLETENESS,
     ending_problems,
+    variant_problems,
     finalist_problems,
     baseline_problems,
     scheduler_problems,

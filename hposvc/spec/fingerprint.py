@@ -22,6 +22,8 @@ def describe(spec: SweepSpec) -> dict[str, Any]:
     Raises:
         SpecError: the trainable's file does not exist.
     """
+    if spec.variants is not None:  # frozen
+        return {"variants": spec.variants.trees}
     if spec.command is not None:
         files = _command_files(spec)
         return {
@@ -42,6 +44,8 @@ def fingerprint(spec: SweepSpec) -> dict[str, str]:
     Raises:
         SpecError: the trainable's file does not exist.
     """
+    if spec.variants is not None:
+        return {}
     if spec.command is not None:
         files = _command_files(spec).items()
         return {item: checksum(file) for item, file in files if _is_code(file)}

@@ -44,6 +44,7 @@ from hposvc.spec.types import (
     Version,
     Word,
 )
+from hposvc.spec.variants import Variants
 from hposvc.spec.warm_start import WarmStartSection
 from searchers.searcher import Searcher
 from searchers.space import Space
@@ -162,6 +163,11 @@ class SweepSpec:
     def space(self) -> Space:
         """The search space of the declared parameters and constraints."""
         return Space.from_dict(self.parameters, self.constraints)
+
+    @cached_property
+    def variants(self) -> Variants | None:
+        """The versions of the code among which a parameter chooses; None: there is one version."""
+        return Variants.of(self.parameters)
 
     @property
     def first_points(self) -> tuple[Mapping[str, ParameterValue], ...]:

@@ -209,6 +209,10 @@ def number_or_text(kind: Literal["number", "integer"], pattern: str, low: float)
     return WithJsonSchema({"anyOf": [{"type": kind, "minimum": low}, text]})
 
 
+def _has_list(key: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {key: {"type": "array"}}, "required": [key]}
+
+
 def _has_number(key: str) -> dict[str, Any]:
     return {"properties": {key: {"not": {"type": "object"}}}, "required": [key]}
 
@@ -243,14 +247,19 @@ _CHOICE = {
         "items": {"type": "number", "exclusiveMinimum": 0},
     },
 }
+_SOURCES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 _GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
 _DOMAIN: dict[str, Any] = {
-    "if": {"type": "object", "properties": {"values": {"type": "array"}}, "required": ["values"]},
+    "if": _has_list("values"),
     "then": {"properties": _CHOICE, "additionalProperties": False},
     "else": {
         "if": {"type": "object", "anyOf": [_has_number("min"), _has_number("max")]},
         "then": {"properties": _RANGE, "additionalProperties": False, "required": ["min", "max"]},
-        "else": {"if": {"type": "object"}, "then": _GROUP, "else": SCALAR_SCHEMA},
+        "else": {
+            "if": _has_list("variants"),
+            "then": {"properties": {"variants": _SOURCES}, "additionalProperties": False},
+            "else": {"if": {"type": "object"}, "then": _GROUP, "else": SCALAR_SCHEMA},
+        },
     },
 }
 _PERIOD = f"{UPDATES.pattern}|({DURATION.pattern})+"

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,11 +42,14 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     Raises:
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
     """
-    if spec.trainable is not None:
+    frozen = spec.variants is not None  # then the code here is no trial's
+    if spec.trainable is not None and frozen:
+        _check_has_versions(spec.trainable, Path(spec.folder or Path.cwd()))
+    if spec.trainable is not None and not frozen:
         trainable = _check_trainable(spec.trainable, spec.space)
         _check_suits(spec, trainable)
         _check_changed(trainable, spec)
-    if spec.command is not None:
+    if spec.command is not None and not frozen:
         _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:
@@ -174,6 +178,15 @@ def _check_changed(trainable: load.Trainable, spec: "SweepSpec") -> None:
         if not isinstance(default, bool | int | float | str) or same_kind(value, default):
             continue
         raise fail(f"is {shown(value)}, and the field's default is {shown(default)}", *path)
+
+
+def _check_has_versions(reference: str, folder: Path) -> None:
+    """Check that the source of a trainable lies in the folder whose versions trials run."""
+    with suppress(load.LoadError):  # a version may have it
+        file = load.source(reference)
+        if not file.resolve().is_relative_to(folder.resolve()):
+            message = f"lies in {file}, and code is frozen of {folder} alone"
+            raise fail(message, "trainable", fix="name its folder by `folder`")
 
 
 def _check_program(command: Sequence[str], folder: Path) -> None:

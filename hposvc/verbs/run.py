@@ -17,6 +17,7 @@ from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
+from hposvc.spec.variants import with_variants
 from hposvc.state.trial import OVER
 from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.foreground import conclude, conclude_trained, relaunched, starting
@@ -158,9 +159,10 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
     Raises:
         SpecError: it has another one; the message has the values that differ.
     """
-    recorded, given = (
-        specs.flat(specs.dump(one_spec)) for one_spec in (specs.restore(row.spec), spec)
-    )
+    before = specs.restore(row.spec)
+    if before.variants and spec.variants:  # frozen, whatever became of the branches
+        spec = with_variants(spec, before.variants)
+    recorded, given = (specs.flat(specs.dump(one_spec)) for one_spec in (before, spec))
     found_then = spec.warm_start is not None and spec.warm_start.is_auto
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"

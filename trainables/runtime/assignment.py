@@ -33,6 +33,7 @@ from trainables.report_hints import imported_here, report_hint
 from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
+from trainables.runtime.variants import CodeVariants
 from trainables.stop_signals import SIGTERM_TEXT, How, Notice, Preempted, StopTrial
 from trainables.storage.checkpoint import CheckpointDamaged, Every
 from trainables.storage.stores import StoreFailed
@@ -136,6 +137,7 @@ class SlotConfig:
     works_in: str | None = None  # the working folder, if the node has it; None: leave it as it is
     code: Mapping[str, str] = field(default_factory=dict)  # checksums, see load.Sources
     command: Command | None = None  # a program in place of the trainable
+    variants: CodeVariants | None = None  # versions of the code; None: there is only one
     memory: int | None = None  # bytes of main memory that a rank may use; None: no limit
     nan: Nan = "stop"  # as failure.nan says
     unit: str = "epoch"  # of steps, as fidelity.unit says
@@ -147,6 +149,10 @@ class SlotConfig:
     def distributed(self) -> bool:
         """Whether to use torch's process groups, even with a single rank."""
         return self.world_size > 1 or self.training.strategy != "single"
+
+    def variant(self, order: Order) -> str:
+        """Return the version of the code that an order runs; empty: there is only one."""
+        return "" if self.variants is None else f"{order.params[self.variants.parameter]}"
 
     def enter(self) -> None:
         """Change into `works_in`, unless this node has no such folder."""

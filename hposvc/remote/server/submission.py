@@ -20,6 +20,7 @@ from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.environment import Environment, read_secrets
 from hposvc.spec.paths import code_references
+from hposvc.spec.variants import freeze
 from hposvc.state.trial import OVER
 from trainables.load import PICKLE
 
@@ -59,6 +60,7 @@ def submit(
     Raises:
         SpecError: the spec is wrong, here or there; or another sweep has the id.
     """
+    spec = freeze(spec, server.home.path / "variants")
     packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private_paths(server.home, spec))
     say_left_out(packed, say)
     _check_roots(packed)

@@ -1,0 +1,158 @@
+"""Keep, retest or discard: a candidate against a baseline, from pairs of runs of both.
+
+Where nothing differs, a pair's difference is as likely above zero as below, whatever the noise, so
+bets on its sign can't win. The wealth is multiplied by 1 + 0.7 sqrt(r / i) sign, where the size of
+the i-th difference is the r-th smallest of the first i. By Ville's inequality it ever reaches 20
+with probability 1/20 at most, so one may look after each pair, with heavy-tailed noise too.
+
+Source: Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid
+inference, Statistical Science 38 (2023), sections 2 and 3; Vovk and Wang, Efficiency of
+nonparametric e-tests, Operations Research (2024), for tests of symmetry by signs and ranks.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from hposvc.errors import NotFound, fail
+from hposvc.open_sweep import Record, check_trial
+from hposvc.state.trial import TrialState
+from hposvc.text import number
+from searchers.names import nearest
+from searchers.values import Params, identity
+from trainables.storage.checkpoint import TRIAL
+
+BET = 0.7  # share of the wealth on the largest difference so far
+PROOF = 20.0  # wealth that keeps a candidate: one useless candidate in 20, at most
+DOUBT = 5.0  # wealth of the opposite bets that discards it
+FEWEST = math.ceil(math.log(PROOF) / math.log(1 + BET))  # pairs that can keep a candidate
+MOST = 20  # pairs; without proof by then, it is discarded
+
+Choice = Literal["KEEP", "RETEST", "DISCARD"]
+EXIT_CODES: Mapping[Choice, int] = {"KEEP": 0, "RETEST": 10, "DISCARD": 20}
+
+
+@dataclass(frozen=True)
+class CandidateVerdict:
+    """What the pairs say of a candidate."""
+
+    verdict: Choice
+    baseline: str
+    candidate: str
+    metric: str
+    pairs: int
+    better_by: float | None  # the median over pairs, in the metric's unit; None: no finite one
+    evidence: float  # the wealth of bets on the candidate; 20 keeps it
+    evidence_against: float  # of bets on the baseline; 5 discards the candidate
+    more: int  # pairs to add before it is worth another look; 0: it is decided
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the command that gives more runs."""
+        sweep, _, name = self.candidate.partition("/")
+        known = "" if self.better_by is None else f", median gain {number(self.better_by)}"
+        seen = f"{self.pairs} pairs of runs{known}: "
+        if self.verdict == "RETEST":
+            values = f"finalists.seeds={self.pairs + self.more}"
+            if not TRIAL.fullmatch(name):
+                values = "'parameters.seed.values=[0, 1, ...]'"
+            return f"{seen}too few; give each {self.more} more: hposvc fork {sweep} --set {values}"
+        return seen + ("it is better" if self.verdict == "KEEP" else "not shown to be better")
+
+
+def wealth(differences: Sequence[float]) -> float:
+    """Return the wealth of bets that differences are above zero, from 1 on."""
+    won = 1.0
+    for i, difference in enumerate(differences, start=1):
+        rank = sum(abs(earlier) <= abs(difference) for earlier in differences[:i])
+        if difference:
+            won *= 1 + math.copysign(BET * math.sqrt(rank / i), difference)
+    return won
+
+
+def decide(differences: Sequence[float]) -> tuple[Choice, int]:
+    """Return the choice, and how many pairs to add before the next look.
+
+    Args:
+        differences: by how much the candidate's loss is lower, of each pair, first pair first.
+    """
+    pairs, won, lost = len(differences), wealth(differences), wealth([-x for x in differences])
+    if won >= PROOF:
+        return "KEEP", 0
+    if lost >= DOUBT or pairs >= MOST:
+        return "DISCARD", 0
+    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else 0
+    return "RETEST", max(1, FEWEST - pairs, math.ceil(min(likely, MOST - pairs)))
+
+
+def judge_candidate(
+    baseline: tuple[Record, str], candidate: tuple[Record, str]
+) -> CandidateVerdict:
+    """Return the verdict on a candidate.
+
+    Args:
+        baseline: a sweep, and a trial of it or a version of its code; and the candidate likewise.
+
+    Raises:
+        NotFound: there is no such trial or version.
+        SpecError: a sweep has several metrics, or the sweeps have different ones.
+    """
+    names = [f"{record.row.id}/{name}" for record, name in (baseline, candidate)]
+    metric, *others = {*baseline[0].state.spec.objectives, *candidate[0].state.spec.objectives}
+    if others:
+        raise fail(f"{names[0]} and {names[1]} need one metric, and the same", "verdict")
+    ours, theirs = _runs(*baseline), _runs(*candidate)
+    differences = [
+        0.0 if before == now else before - now
+        for key, runs in ours.items()
+        for before, now in zip(runs, theirs.get(key, ()), strict=False)
+    ]
+    choice, more = decide(differences)
+    finite = [difference for difference in differences if math.isfinite(difference)]
+    return CandidateVerdict(
+        verdict=choice,
+        baseline=names[0],
+        candidate=names[1],
+        metric=metric.name,
+        pairs=len(differences),
+        better_by=median(finite) if finite else None,
+        evidence=wealth(differences),
+        evidence_against=wealth([-difference for difference in differences]),
+        more=more,
+    )
+
+
+def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
+    """Return the losses of a trial's replicates, or of a version's trials by configuration.
+
+    A failed run has the worst loss, infinity; one that was stopped early is left out.
+    """
+    state, variants = record.state, record.state.spec.variants
+    keyed: list[tuple[Hashable, TrialState]]
+    if variants is None or name in state.trials:
+        check_trial(record, name)
+        trials = (run for run in state.replicates.trials.values() if run.replicate_of == name)
+        keyed = [(None, run) for run in trials]
+    else:
+        versions = {full.rpartition("@")[0]: full for full in variants.trees}
+        full = versions.get(name, name)
+        if full not in variants.trees:
+            raise NotFound(
+                f"{record.row.id} has no trial or version {name}", nearest(name, versions)
+            )
+        trials = (run for run in state.trials.values() if full in run.params.values())
+        keyed = [(_without(run.params, variants.parameter), run) for run in trials]
+    runs = defaultdict[object, list[float]](list)
+    for key, run in keyed:
+        if run.state == "FAILED":
+            runs[key].append(math.inf)
+        elif run.state == "COMPLETED" and run.value is not None:
+            runs[key].append(run.metric.loss(run.value))
+    return runs
+
+
+def _without(params: Params, name: str) -> Hashable:
+    return frozenset((key, identity(value)) for key, value in params.items() if key != name)

@@ -1,0 +1,154 @@
+"""Each trial runs the code of its variant, as it was when the sweep began; engines: local and ray.
+
+What a trial reports says which code ran: main 10, branch 20, a patch 30, and 99 what came later.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import code_repository
+import pytest
+from command_line import run
+from waiting import until
+
+from hposvc import api
+
+ALL = {"main": 10.5, "branch": 20.5, "by-patch": 30.5}  # losses where x is one half
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path / 'home'}")
+    return code_repository.make(tmp_path / "repository")
+
+
+def drive(spec, sweep="s"):
+    """Run a sweep to its end."""
+    sweeps = api.Sweeps.open()
+    api.drive(sweeps, api.create(sweeps, api.validate(spec, {}), sweep))
+
+
+def short(trial):
+    return trial.params["code"].partition("@")[0]
+
+
+def reported(sweep):
+    """Return the losses of trials whose x is one half, by the short name of their variant."""
+    trials = api.load(api.Sweeps.open(), sweep).state.trials.values()
+    return {short(trial): trial.value for trial in trials if trial.params["x"] == 0.5}
+
+
+def test_local_trials_run_the_code_of_their_variant_also_after_the_repository_has_moved_on(
+    repository, capfd
+):
+    drive(code_repository.spec(repository, engine="local"))
+    assert reported("s") == ALL
+    code_repository.move_on(repository)
+    assert run(capfd, "repro", "s", "t0002", "-o", "json").data["verdict"] == "equal"
+    assert run(capfd, "extend", "s", "--trials", 6).code == 0
+    trials = api.load(api.Sweeps.open(), "s").state.trials.values()
+    assert len(trials) == 9
+    assert all(
+        trial.value == pytest.approx(ALL[short(trial)] + trial.params["x"] - 0.5)
+        for trial in trials
+    )
+    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=4").code == 0
+    forked = api.load(api.Sweeps.open(), "f").state.trials.values()
+    assert {int(trial.value) for trial in forked} <= {10, 20, 30}
+    shown = run(capfd, "trials", "s").out
+    assert all(f"code={trial.params['code']}" in shown for trial in trials)
+
+
+def test_programs_run_in_the_tree_of_their_variant(repository):
+    command = ["python", "program.py", "${args}"]
+    spec = code_repository.spec(repository, engine="local", command=command)
+    del spec["trainable"], spec["fidelity"]
+    drive(spec)
+    assert reported("s") == ALL
+
+
+def test_a_sweep_that_was_killed_goes_on_with_the_frozen_code(repository, tmp_path):
+    (repository / "train.py").write_text(
+        code_repository.TRAIN + "        import time; time.sleep(0.3)\n"
+    )
+    code_repository.commit(repository)
+    code_repository.git(repository, "checkout", "-q", "branch")
+    code_repository.git(repository, "checkout", "-q", "main", "--", "train.py")
+    code_repository.commit(repository)
+    code_repository.git(repository, "checkout", "-q", "main")
+    file = tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(code_repository.spec(repository, engine="local")))
+    command = [sys.executable, "-m", "hposvc", "run", f"{file}", "--id", "s"]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    sweeps = api.Sweeps.open(tmp_path / "home")
+
+    def has_begun():
+        row = sweeps.journal.find("s")
+        return row is not None and api.load(sweeps, "s").state.trials
+
+    until(has_begun, "a first trial")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    code_repository.move_on(repository)
+    subprocess.run([*command[:3], "resume", "s"], check=True, stderr=subprocess.DEVNULL)
+    assert reported("s") == ALL
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_ray_trials_run_the_code_of_their_variant(
+    repository, home_with_ray: Path, monkeypatch, parallel
+):
+    monkeypatch.setenv("HPOSVC_HOME", f"{home_with_ray}")
+    initial = [{"code": name, "x": 0.5} for name in (*ALL, "main", "by-patch")]
+    sweep = f"ray-{parallel}"
+    spec = code_repository.spec(
+        repository,
+        engine="ray",
+        initial=initial,
+        trials={"max": 5, "parallel": parallel},
+        resources={"cpus_per_worker": 0.5},
+    )
+    drive(spec, sweep)
+    trials = api.load(api.Sweeps.open(), sweep).state.trials.values()
+    values = [(short(trial), trial.value) for trial in trials]
+    assert sorted(values) == sorted((point["code"], ALL[point["code"]]) for point in initial)
+
+
+def test_the_same_command_goes_on_with_a_sweep_whose_branches_have_moved_on(repository, capfd):
+    file = repository.parent / "sweep.yaml"
+    spec = code_repository.spec(repository, engine="local")
+    spec["parameters"]["code"] = {"variants": ["main", "branch"]}
+    del spec["initial"]
+    file.write_text(json.dumps(spec))
+    assert run(capfd, "run", file, "--id", "s").code == 0
+    code_repository.move_on(repository)
+    assert run(capfd, "run", file, "--id", "s", "--resume").code == 0
+
+
+def test_garbage_collection_deletes_the_code_that_no_sweep_uses(repository, capfd):
+    drive(code_repository.spec(repository, engine="local"))
+    folder = api.Sweeps.open().home.path / "variants"
+    used = {*folder.iterdir()}
+    unused = folder / f"{'0' * 40}.tar"
+    unused.touch()
+    for path in (*used, unused):
+        os.utime(path, (0, 0))
+    assert run(capfd, "gc").code == 0
+    assert {*folder.iterdir()} == used
+
+
+def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, capfd):
+    seeds = {"values": [0, 1, 2, 3, 4, 5]}
+    parameters = {"code": {"variants": ["main", "branch"]}, "x": 0.5, "seed": seeds}
+    spec = code_repository.spec(repository, engine="local", parameters=parameters, search="grid")
+    drive({**spec, "initial": [], "trials": {"max": 12}})
+    kept = run(capfd, "verdict", "s/branch", "s/main", "-o", "json")
+    assert (kept.code, kept.data["verdict"], kept.data["pairs"]) == (0, "KEEP", 6)
+    assert kept.data["better_by"] == 10
+    discarded = run(capfd, "verdict", "s/main", "s/branch")
+    assert (discarded.code, discarded.out.partition(":")[0]) == (20, "DISCARD")
+    assert "did you mean 'branch'?" in run(capfd, "verdict", "s/main", "s/brnach").err
