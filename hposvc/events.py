@@ -61,8 +61,9 @@ PATIENT = frozenset(
 Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # drain: start no new trials, let the others go on as usual; pause: let go until a user resumes the
-# sweep; extend: go on with other limits; retry: try failed trials again
-Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry"]
+# sweep; extend: go on with other limits; retry: try failed trials again; propose: train a
+# configuration
+Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry", "propose"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
 NOTHING: Mapping[str, object] = {}  # no changes
@@ -254,7 +255,8 @@ class Requested:
     time: float
     verb: Verb
     trial: str | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)  # of `extend`: dotted key to value
+    # Of `extend`: dotted key to value; of `propose`: the configuration.
+    changes: Mapping[str, Any] = field(default_factory=dict)
     by: str = ""  # user@host
     refused: str = ""  # why the request came to nothing: another one came before it
 

@@ -41,6 +41,10 @@ class Grid:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
+        if space.fixed:  # a part of the grid, whose proposals do not say how far the whole grid is
+            taken = SeenConfigs(space, (seen.params for seen in history))
+            left = (params for params in space.grid(self.resolution) if params not in taken)
+            return [Proposal(params) for params in islice(left, n)]
         last = next((seen for seen in reversed(history) if MARK in seen.note), None)
         others = SeenConfigs(space, (seen.params for seen in history if MARK not in seen.note))
         remaining = space.grid(self.resolution, after=None if last is None else last.params)

@@ -54,7 +54,8 @@ def can_repeat(space: Space) -> bool:
     They cannot where some continuous parameter is always active. In other infinite spaces they can:
     `{model: [cnn, mlp]}` with a learning rate for the cnn alone.
     """
-    return all(domain.count is not None or domain.when for domain in space.values())
+    free = [domain for name, domain in space.items() if name not in space.fixed]
+    return all(domain.count is not None or domain.when for domain in free)
 
 
 def sample_new(space: Space, taken: SeenConfigs, rng: Generator) -> dict[str, Value] | None:

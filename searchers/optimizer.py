@@ -12,7 +12,7 @@ from searchers.names import nearest
 from searchers.objectives import Objectives, Outcome, are_finite, is_number
 from searchers.options import build, check
 from searchers.pareto import fronts, hypervolume
-from searchers.searcher import Observation, Proposal, Searcher, call_rng
+from searchers.searcher import Observation, Proposal, Searcher, call_rng, suggest_fixed
 from searchers.space import Space
 from searchers.values import Params
 
@@ -136,24 +136,33 @@ class Optimizer:
         return Best(seen.id, seen.params, self._objectives.in_user_sign(_losses(seen)))
 
     @overload
-    def ask(self) -> Trial: ...
+    def ask(self, *, fixed: Params | None = None) -> Trial: ...
     @overload
-    def ask(self, n: int) -> list[Trial]: ...
+    def ask(self, n: int, fixed: Params | None = None) -> list[Trial]: ...
 
-    def ask(self, n: int | None = None) -> Trial | list[Trial]:
+    def ask(self, n: int | None = None, fixed: Params | None = None) -> Trial | list[Trial]:
         """Propose the next trial, or a list of the next n (fewer where the space ends).
 
+        Args:
+            n: None: one trial, which is no list.
+            fixed: values that the trials are to have, such as {"lr": 1e-3}.
+
         Raises:
-            Exhausted: the space has no more configurations.
+            Exhausted: the space has no more configurations, or none with the fixed values.
+            SpaceError: no configuration has the fixed values.
+            ValueError: the method does not keep fixed values.
         """
         if n is not None and n < 1:
             raise ValueError(f"ask: n is {n}; ask for 1 or more")
         rng = call_rng(self._seed, len(self._observations))
-        proposals = self._searcher.suggest(self.space, self.history, n or 1, rng)
+        proposals = suggest_fixed(
+            self._searcher, self.space, self.history, fixed or {}, n or 1, rng
+        )
         if not proposals:
-            raise Exhausted(
-                f"all configurations that the space has were proposed: {len(self._observations)}"
-            )
+            kept = fixed or {}
+            count = sum(kept.items() <= seen.params.items() for seen in self.history)
+            part = f" with {dict(kept)}" if kept else ""
+            raise Exhausted(f"all configurations{part} that the space has were proposed: {count}")
         trials = [self._add_pending(proposal) for proposal in proposals]
         return trials if n is not None else trials[0]
 

@@ -97,3 +97,29 @@ def call_rng(seed: int, proposed: int, tried: int = 0) -> Generator:
         tried: the number of trials of earlier searches whose draws must not come again.
     """
     return np.random.default_rng([seed, proposed, tried] if tried else [seed, proposed])
+
+
+def suggest_fixed(
+    searcher: Searcher,
+    space: Space,
+    history: Sequence[Observation],
+    fixed: Params,
+    n: int,
+    rng: Generator,
+) -> list[Proposal]:
+    """Return the next configurations with fixed values (empty: any); see `Searcher.suggest`.
+
+    Raises:
+        SpaceError: no configuration has the fixed values.
+        ValueError: the searcher does not keep them, as it makes configurations without its space.
+    """
+    part = space.fix(fixed) if fixed else space
+    proposals = searcher.suggest(part, history, n, rng)
+    for proposal in proposals:
+        if fixed and not part.allows(proposal.params):
+            raise ValueError(
+                f"{type(searcher).__name__} proposed {dict(proposal.params)}, which is not allowed "
+                f"with {dict(fixed)} fixed; a method keeps fixed values if it makes configurations "
+                "by the sample, decode or build of the space that it is given"
+            )
+    return proposals

@@ -53,10 +53,16 @@ class Space(Mapping[str, Domain]):
     """A mapping of parameter names to domains.
 
     Configurations are given and returned in user units; returned values never leave their domains.
+
+    Attributes:
+        fixed: the only values that some parameters have; see `fix`.
     """
+
+    fixed: Params
 
     def __init__(self, domains: Mapping[str, Domain], constraints: Sequence[str] = ()) -> None:
         self._domains = dict(domains)
+        self.fixed = {}
         name_by_identifier: dict[str, str] = {}
         for name in self._domains:
             check_name(name)
@@ -109,6 +115,38 @@ class Space(Mapping[str, Domain]):
             define_by_run.check(function, space, [space.sample(rng) for _ in range(REPLAYS)])
         return space
 
+    def fix(self, values: Params) -> "Space":
+        """Return the space of the configurations with these values.
+
+        Its encoding is that of this space, so that searchers learn from trials with other values.
+        Conditions and ties that the values leave one way to meet are fixed too.
+
+        Raises:
+            SpaceError: no configuration has the values.
+        """
+        example = self.complete(values, np.random.default_rng(0))
+        fitting = ties.keys_that_fit(values, self._domains)
+        names = {*values, *(key for key, keys in fitting.items() if len(keys) == 1)}
+        for name in reversed(self._order):  # parents come before their children
+            if name in names:
+                conditions = self._domains[name].when.items()
+                names |= {parent for parent, allowed in conditions if len(allowed) == 1}
+        part = Space(self._domains, [constraint.text for constraint in self.constraints])
+        part.fixed = {name: example[name] for name in self._order if name in names}
+        return part
+
+    def place_fixed(self, unit_ND: Array) -> Array:
+        """Return the points of the unit cube, (..., D), with the fixed values in their columns."""
+        columns = [index for index, name in enumerate(self.searched) if name in self.fixed]
+        placed_ND = unit_ND.copy()
+        placed_ND[..., columns] = self.encode(self.fixed)[columns]
+        return placed_ND
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether points of the unit cube may stand for configurations that are not allowed."""
+        return bool(self.constraints or self.fixed)
+
     def path_of(self, name: str) -> tuple[str | int, ...]:
         """Return where the spec declares a parameter: a tied one among the members of a choice."""
         tied = ties.write(name, self._domains)
@@ -136,41 +174,60 @@ class Space(Mapping[str, Domain]):
 
         None: infinite, or more than are ever listed.
         """
-        return count(self._domains, self._conditions)
+        return count(self._listed, self._conditions)
+
+    @property
+    def _listed(self) -> dict[str, Domain]:
+        """The domains, with a constant for each fixed parameter."""
+        constants = {
+            name: Constant(value, self._domains[name].when)
+            for name, value in self.fixed.items()
+            if not isinstance(self._domains[name], Tied)
+        }
+        return {**self._domains, **constants}
 
     @cached_property
     def is_rare(self) -> bool:
         """Whether next to no random configuration meets the constraints."""
         rng = np.random.default_rng(0)
         allowed = 0
-        for _ in range(TRIES if self.constraints else 0):
+        for _ in range(TRIES if self.is_restricted else 0):
             allowed += self._satisfies(self.decode(self.drawn(rng.random(len(self.searched)))))
             if allowed == RARE:
                 return False
-        return bool(self.constraints)
+        return self.is_restricted
 
     def sample(self, rng: Generator) -> dict[str, Value]:
         """Sample a configuration, as the parameters are drawn, where the constraints hold.
 
         Where they seldom hold, that is nearly so: see `feasible`.
         """
-        if not self.is_rare:
-            while True:
-                params = self.decode(self.drawn(rng.random(len(self.searched))))
-                if self._satisfies(params):
-                    return params
-        return self.sample_related(1, rng)[0]
+        if self._walks:
+            return self.sample_related(1, rng)[0]
+        if self.fixed:
+            return self.complete(self.fixed, rng)
+        while True:
+            params = self.decode(self.drawn(rng.random(len(self.searched))))
+            if self._satisfies(params):
+                return params
+
+    @cached_property
+    def _walks(self) -> bool:
+        """Whether samples come from walks through the region that constraints leave."""
+        tied = [self._domains[name] for name in self.fixed]
+        is_open = any(isinstance(tie, Tied) and tie.key not in self.fixed for tie in tied)
+        return bool(self.constraints) and not is_open and self.is_rare
 
     def sample_related(self, count: int, rng: Generator) -> list[dict[str, Value]]:
         """Sample configurations as `sample` does, but in a rare region each not far from the last.
 
         This costs a tenth of as many independent samples there.
         """
-        if not self.is_rare:
+        if not self._walks:
             return [self.sample(rng) for _ in range(count)]
-        names = self._columns({})
-        points = self._region({}, names).walk(self._starts, count, rng)
-        return [self._built({}, names, point_D, rng) for point_D in points]
+        names = self._columns(self.fixed)
+        points = self._region(self.fixed, names).walk(self._starts, count, rng)
+        return [self._built(self.fixed, names, point_D, rng) for point_D in points]
 
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
         """Complete a partial configuration by sampling its missing parameters.
@@ -269,6 +326,8 @@ class Space(Mapping[str, Domain]):
                         params[name] = copied(value)
                     case Tied() as tied:
                         params[name] = copied(tied.value_in(params))
+                    case _ if name in self.fixed:
+                        params[name] = copied(self.fixed[name])
                     case _:
                         params[name] = copied(choose(name))
         return params
@@ -336,7 +395,7 @@ class Space(Mapping[str, Domain]):
         def may_go_on(params: Params) -> bool:
             return all(constraint.may_hold({**ends, **params}) for constraint in applicable)
 
-        every = walk(self._domains, self._conditions, resolution, after, may_go_on)
+        every = walk(self._listed, self._conditions, resolution, after, may_go_on)
         return map(copied, filter(self._satisfies, every))
 
     def key(self, params: Params) -> Hashable:
@@ -352,6 +411,9 @@ class Space(Mapping[str, Domain]):
                 raise SpaceError((name,), problem)
 
     def _satisfies(self, params: Params) -> bool:
+        for name, value in self.fixed.items():
+            if name not in params or identity(params[name]) != identity(value):
+                return False
         return all(self._holds(index, params) for index in range(len(self.constraints)))
 
     def _holds(self, index: int, params: Params) -> bool:
@@ -373,14 +435,14 @@ class Space(Mapping[str, Domain]):
         Raises:
             SpaceError: nothing meets the constraints.
         """
-        names = self._columns({})
+        names = self._columns(self.fixed)
         rng = np.random.default_rng(0)
         for constraint in self.constraints:
             self._refuse_exact(constraint)
         try:
-            return self._region({}, names).starts(rng)
+            return self._region(self.fixed, names).starts(rng)
         except NothingFound as error:
-            nearest = self._built({}, names, error.nearest_D, rng)
+            nearest = self._built(self.fixed, names, error.nearest_D, rng)
             raise self._unsatisfiable(nearest) from None
 
     def _refuse_exact(self, constraint: Expression) -> None:

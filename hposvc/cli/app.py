@@ -55,6 +55,7 @@ GROUPS = {
             "stop": "Stop a sweep or a trial at the next report.",
             "kill": "End a sweep or a trial at once.",
             "extend": "Give a sweep more or longer trials, or more budget.",
+            "propose": "Ask what the model thinks of a configuration; have it trained.",
             "retry": "Train failed trials again, from their last checkpoints.",
             "fork": "Run a new sweep that learns from this one's trials.",
             "repro": "Train a trial again, and compare the results.",

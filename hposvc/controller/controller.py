@@ -128,9 +128,11 @@ class Controller:
 
         The request was checked when it was made; another one may have come before it.
         """
+        state = self.state
+        if request.verb == "propose":
+            return replace(request, refused=state.refusal(request.changes))
         if request.verb != "extend":
             return request
-        state = self.state
         try:
             limits = accepted(state.spec, request.changes, len(state.trials))
         except SpecError as error:

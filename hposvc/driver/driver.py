@@ -310,6 +310,7 @@ def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: in
         number: request
         for number, request in requests
         if number <= last_renewal and (request.verb in RENEWALS or request.trial is None)
+        if request.verb != "propose"
     }
     # Dated as the last event: no driver worked since, so the sweep's clock stood still.
     now = controller.state.now
@@ -323,6 +324,8 @@ def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: in
 
 def _when_due(state: SweepState, request: Requested) -> Due:
     """Decide when to carry out a request that came too late for the driver's loop."""
+    if request.verb == "propose":
+        return "later"  # also after the end: `extend` may give it a trial
     if state.finished:
         return "now" if request.verb in RENEWALS else "void"
     if request.trial is not None or request.verb not in ENDS:

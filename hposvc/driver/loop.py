@@ -42,7 +42,7 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from hposvc.text import format_bytes
-from searchers.searcher import Observation
+from searchers.searcher import REPEAT_OF, Observation, Proposal
 from trainables.order import Order
 
 log = logging.getLogger("hposvc")
@@ -298,7 +298,7 @@ class Runner:
         """Propose a trial and order its first steps; False if there is nothing to propose yet."""
         state = self.controller.state
         try:
-            proposal = self.proposer.take()
+            proposal = self._take_proposal()
         except SearchExhausted:
             self._apply(Closed(self.backend.now(), "space"))
             return False
@@ -317,6 +317,30 @@ class Runner:
         self._place_order(order)
         self._look_ahead()
         return True
+
+    def _take_proposal(self) -> Proposal | None:
+        """Return what people proposed if it is due, or else the searcher's next proposal, or None.
+
+        Raises:
+            SearchExhausted: neither has one left.
+        """
+        state = self.controller.state
+        queue, begun = state.proposals, len(state.trials)
+        # The spec's own points come first, as the proposer counts trials to find the next one.
+        if begun >= len(state.spec.first_points) and queue.is_due(
+            begun, state.spec.trials.proposed
+        ):
+            return queue.first()
+        try:
+            proposal = self.proposer.take()
+            # A searcher that looks far ahead may not have seen what people proposed.
+            while proposal and proposal.params in queue.begun and REPEAT_OF not in proposal.note:
+                proposal = self.proposer.take()
+        except SearchExhausted:
+            if queue.waiting:
+                return queue.first()
+            raise
+        return proposal
 
     def _look_ahead(self) -> None:
         state = self.controller.state

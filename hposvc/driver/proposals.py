@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from hposvc.errors import is_built_in, plug_in_raised, shown, wrong_plug_in_answer
 from hposvc.spec import SweepSpec
+from hposvc.state.proposals import PROPOSED
 from searchers.novelty import SeenConfigs
 from searchers.searcher import REPEAT_OF, Observation, Proposal, Searcher, call_rng
 from searchers.space import Params, SpaceError
@@ -51,11 +52,12 @@ def propose(
     """
     rng = call_rng(spec.seed, len(history))
     first = spec.first_points
-    if len(history) < len(first):
-        point = spec.space.complete(first[len(history)], rng)
+    own = sum(seen.note.get("source") != PROPOSED for seen in history)  # but for people's
+    if own < len(first):
+        point = spec.space.complete(first[own], rng)
         is_baseline = spec.baseline is not None and not history
         return Proposal(point, {"source": "baseline" if is_baseline else "initial"})
-    if len(history) < len(first) + len(leading):
+    if own < len(first) + len(leading):
         proposed = {spec.space.key(seen.params) for seen in history}
         for params in leading:
             if spec.space.key(params) not in proposed:

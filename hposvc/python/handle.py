@@ -20,7 +20,7 @@ from hposvc.reporting import comparison, comparison_checks, writing
 from hposvc.reporting.result import Best, Result
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
-from hposvc.verbs import extend, resume, retry, steering
+from hposvc.verbs import extend, propose, resume, retry, steering
 from hposvc.views import result
 from hposvc.views.console import console
 from hposvc.views.live import LiveView
@@ -161,6 +161,19 @@ class Handle:
     def pause(self) -> None:
         """Ask running trials to release their slots; `resume` continues them."""
         self._steer("pause")
+
+    @without_our_frames
+    def propose(self, params: Mapping[str, object], run: bool = False) -> dict[str, Any]:
+        """Return what the model thinks of a configuration, as `hposvc -o json propose` prints it.
+
+        Args:
+            params: values of some parameters, or all; the model chooses the others.
+            run: have the sweep train it; False: only ask.
+
+        Raises:
+            SpecError: no configuration of the sweep has these values.
+        """
+        return propose.propose(self.sweeps, self.id, params, run)
 
     @without_our_frames
     def resume(self, progress: bool = True, accept_code: bool = False) -> Result:

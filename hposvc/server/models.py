@@ -127,6 +127,8 @@ class Proposals(Answer):
     waited_s: float
     fallbacks: int = Field(description="Quasi-random proposals, made where the model failed.")
     fallback_reason: str | None = Field(description="Of the last of them; null: there is none.")
+    proposed: int = Field(description="Trials begun that `propose` queued.")
+    queued: int = Field(description="Configurations that wait for their trials.")
 
 
 class Undelivered(Answer):

@@ -13,6 +13,7 @@ from searchers.names import nearest
 LIMITS = (
     "trials.max",
     "trials.parallel",
+    "trials.proposed",
     "fidelity.max",
     "budget.wall",
     "budget.gpu_hours",

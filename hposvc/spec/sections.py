@@ -16,6 +16,7 @@ from hposvc.spec.engines import ENGINES, EngineType
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.spec.sinks import SINKS
+from hposvc.spec.stopping import Share
 from hposvc.spec.types import (
     CLOSED,
     Bytes,
@@ -73,6 +74,7 @@ class Trials:
 
     max: Positive | None = None  # None: until the budget is spent
     parallel: Parallel = "auto"
+    proposed: Share = 0.3  # of the trials begun, for what `hposvc propose` queues
     __pydantic_config__ = CLOSED
 
 

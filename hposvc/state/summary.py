@@ -43,6 +43,8 @@ def status(
             "waited_s": round(state.waited_s, 3),
             "fallbacks": len(reasons),
             "fallback_reason": reasons[-1] if reasons else None,
+            "proposed": len(state.proposals.begun),
+            "queued": len(state.proposals.waiting),
         },
         "driver": driver,
         "learned_from": earlier_trials(state),
@@ -222,6 +224,18 @@ def describe_fallbacks(state: SweepState) -> str:
     return (
         f"{len(reasons)} of {total} proposals fell back to the quasi-random design; the last time: "
         f"{reasons[-1]}"
+    )
+
+
+def describe_queue(state: SweepState) -> str:
+    """Say how many configurations that people proposed wait for their trials; empty: none does."""
+    queue, share = state.proposals, state.spec.trials.proposed
+    if not queue.waiting:
+        return ""
+    turn = max(queue.turn(0, share), len(state.spec.first_points))
+    return (
+        f"{len(queue.waiting)} proposed by hposvc propose wait, {len(queue.begun)} were begun; "
+        f"the next begins after {turn} trials, as proposals are {share:.0%} of them at most"
     )
 
 

@@ -33,10 +33,12 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.extension import changed
 from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
+from hposvc.state.proposals import ProposalQueue
 from hposvc.state.replicates import Replicates, replica_name
 from hposvc.state.trial import OVER, TrialState
 from hposvc.state.trial_table import TrialTable
 from searchers.searcher import Observation
+from searchers.space import Params
 from trainables.order import Order
 
 SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
@@ -68,6 +70,7 @@ class SweepState:
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
     alerts: Alerts = field(default_factory=Alerts)
+    proposals: ProposalQueue = field(default_factory=ProposalQueue)  # of people and agents
 
     def __post_init__(self) -> None:
         self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
@@ -199,6 +202,14 @@ class SweepState:
         due = [table[name] for table in self._tables for name in table.due(time)]
         return [*dict.fromkeys(trial.shown_as for trial in due)]
 
+    def refusal(self, params: Params) -> str:
+        """Return why a configuration is not trained if somebody proposes it; empty: it is."""
+        trials = self.trials.values()
+        tried = next((trial.id for trial in trials if trial.params == params), None)
+        if tried is not None:
+            return f"it was tried as {tried}"
+        return "it is in the queue already" if self.proposals.is_waiting(params) else ""
+
     def _prized(self) -> list[str]:
         """Return the trials whose best checkpoint is kept whatever the quota."""
         finalists = self.spec.finalists
@@ -252,6 +263,7 @@ class SweepState:
     def _propose(self, event: Proposed) -> None:
         self.waits += event.waited > 0
         self.waited_s += event.waited
+        self.proposals.begin(event)
         self.trials.add(
             TrialState(
                 id=event.trial,
@@ -305,6 +317,8 @@ class SweepState:
             self._extend(event)
         elif event.verb == "retry":
             self._retry(event)
+        elif event.verb == "propose":
+            self.proposals.waiting += [] if event.refused else [event]
         elif event.trial is not None:
             self.replicates.end(event)
         elif not self.finished:

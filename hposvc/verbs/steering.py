@@ -116,7 +116,8 @@ def check(
     answer = RequestReceipt(row.id, state.state, driver.state, place, changes=dict(changes))
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
-        if state.finished or (paused and trial is None):
+        done = state.finished and verb != "propose"  # `extend` may begin what was proposed
+        if done or (paused and trial is None):
             return answer, False
         spec = state.spec
         may_have_replicates = spec.finalists is not None or spec.baseline is not None

@@ -26,6 +26,7 @@ from searchers.space import Params, Space
 
 Shares = Mapping[str, float]
 DRAWS = 24  # functions of each model
+PAIRS = 4096  # draws from each model of two values, to compare them
 DRAWN_POINTS = 1024  # at which functions are drawn together
 SIGNS = {"minimize": 1.0, "maximize": -1.0}
 
@@ -100,6 +101,19 @@ class Explanation:
         points = self.belief.encoding.snap(units(self.space, [params]))
         (mean,), (deviation,) = self.belief.predict(points)
         return Prediction(self.sign * float(mean), float(deviation))
+
+    def chance_better(self, params: Params, than: Params) -> float:
+        """Return the probability that a configuration's noise-free value is better than another's.
+
+        Raises:
+            SpaceError: a configuration is not in this space.
+        """
+        for each in (params, than):
+            self.space.validate(each)
+        points = self.belief.encoding.snap(units(self.space, [params, than]))
+        loss_SM = self.belief.draw(points, PAIRS, np.random.default_rng(0))
+        lead_S = loss_SM[:, 1] - loss_SM[:, 0]
+        return float(np.mean((lead_S > 0) + 0.5 * (lead_S == 0)))
 
     def importance(self, worst: float | None = None) -> Importance:
         """Return shares of the variance of the predicted value over the space.

@@ -123,13 +123,13 @@ class Maximiser:
 
     def _score(self, unit_NP: Array) -> Candidates:
         """Return the points that may be proposed, snapped and scored, the best first."""
+        unit_NP = self.space.place_fixed(unit_NP)
         if self.focus is not None:
-            unit_NP = unit_NP.copy()
             unit_NP[:, self.focus.parameter] = self.focus.unit
         points = self.encoding.snap(unit_NP)
         if self.focus is not None:
             points = points.take(np.flatnonzero(points.active_NP[:, self.focus.parameter]))
-        if self.space.constraints:
+        if self.space.is_restricted:
             rows = enumerate(points.unit_NP)
             points = points.take(
                 [index for index, unit_P in rows if self.space.allows(self.space.decode(unit_P))]
@@ -147,7 +147,8 @@ class Maximiser:
         start = found.points.take(self._distinct_starts(found.points.unit_NP))
         parameter_C = self.encoding.smooth_C
         column_C = self.encoding.first_column_P[parameter_C]
-        free_SC = start.active_NP[:, parameter_C]
+        fixed_C = [self.space.searched[index] in self.space.fixed for index in parameter_C]
+        free_SC = start.active_NP[:, parameter_C] & ~np.array(fixed_C)
         x_SD = self.encoding.columns_of(start)
 
         def descent(flat: Array) -> tuple[float, Array]:
@@ -166,7 +167,7 @@ class Maximiser:
         unit_SP = start.unit_NP.copy()
         refined_SC = np.clip(result.x, 0.0, 1.0).reshape(free_SC.shape)
         unit_SP[:, parameter_C] = np.where(free_SC, refined_SC, unit_SP[:, parameter_C])
-        if self.space.constraints:  # a point on the way may be allowed where its end is not
+        if self.space.is_restricted:  # a point on the way may be allowed where its end is not
             unit_SP = np.vstack([start.unit_NP + t * (unit_SP - start.unit_NP) for t in ASCENTS])
         return self._score(unit_SP)
 

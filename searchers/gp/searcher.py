@@ -191,7 +191,7 @@ class GaussianProcess:
                 sweeps = sweeps.judged(*proposer.comparable_results())
                 proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
             failures = Evidence.of([*earlier, *history])
-        if self.repeats and is_repeat_due(history):
+        if self.repeats and is_repeat_due(history) and not space.fixed:
             proposal = repeated(proposer, history, len(evidence.loss_R), rng)
             if proposal is not None:
                 return proposal
@@ -204,6 +204,7 @@ class GaussianProcess:
     def _proposers_to_try(self, proposer: Proposer, trials: int) -> Iterator[Proposer]:
         """Yield the proposer within the least-visited category, if a probe is due; then itself."""
         is_probe = self.probe_every > 0 and trials % self.probe_every == 0
+        is_probe = is_probe and not proposer.space.fixed
         fixed = proposer.least_visited() if is_probe else None
         if fixed is not None:
             yield proposer.within_category(fixed)

@@ -7,6 +7,7 @@ from typing import Any
 from hposvc.analysis.audit.comparison import TrialStanding, Values
 from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
+from hposvc.state.proposals import PROPOSED
 from searchers.values import Value, as_text
 from trainables.order import Order
 
@@ -34,6 +35,8 @@ def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:
     source = str(note.get("source", ""))
     if source in ORIGINS:
         return ORIGINS[source]
+    if source == PROPOSED:
+        return f"proposed by {note.get('by') or 'somebody'}"
     by = " ".join(map(str, filter(None, ("search", spec.search.name, note.get("method")))))
     how = f"model {note['model']}" if "model" in note else DESIGNS.get(source, source)
     predicted = {name: note[name] for name in PREDICTIONS if note.get(name) is not None}

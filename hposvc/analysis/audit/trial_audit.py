@@ -168,7 +168,7 @@ class TrialAudit:
                 self.next_reason = "the driver before was lost"
                 why = f"{event.driver} took the sweep over; order {before.order} is lost"
                 self._write(event, trial, "lost", why, {"driver": event.driver})
-            case Requested() if event.trial in (None, self.trial):
+            case Requested() if event.trial in (None, self.trial) and event.verb != "propose":
                 if before.phase not in OVER or trial.state != before.phase:
                     self._write(event, trial, "asked", phrasing.request_text(event), asked(event))
 

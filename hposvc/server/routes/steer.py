@@ -11,12 +11,13 @@ from hposvc.events import NOTHING, Verb
 from hposvc.journal.journal import SweepRow
 from hposvc.server import steering
 from hposvc.server.access import Principal, Steerer
-from hposvc.server.models import Accepted
+from hposvc.server.models import Accepted, Answer
 from hposvc.server.policy import check_extension
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
 from hposvc.spec.extension import more_trials
+from hposvc.verbs import propose as proposals
 from hposvc.verbs.promote import promote
 
 router = APIRouter(tags=["steering"])
@@ -70,6 +71,22 @@ class Promote(Body):
     gate: float = Field(default=0.0, description="Require this improvement, in the metric's unit.")
 
 
+class Propose(Body):
+    """A configuration, in whole or in part."""
+
+    set: dict[str, Any] = Field(
+        default={}, description="Values of parameters; the model chooses the others."
+    )
+    run: bool = Field(default=False, description="Have the sweep train it; false: only ask.")
+
+
+class ProposalReply(Answer):
+    """What the model thinks of a configuration, and whether the sweep is to train it."""
+
+    operation: str | None = Field(description="That queued it; null: it was not queued.")
+    answer: dict[str, Any] = Field(description="As `hposvc -o json propose` prints it.")
+
+
 class Steered(Accepted):
     """A sweep, the operation that steers it or its trial, and who carries that out."""
 
@@ -111,6 +128,26 @@ def extend_sweep(
         state = folded.record().state
         check_extension(service.config.limits, state.spec, changes, len(state.trials))
     return _steer(service, caller, sweep, "extend", changes=changes, renewal=asked)
+
+
+@router.post("/sweeps/{id}/propose")
+def propose_trial(
+    caller: Steerer, service: Serving, sweep: SweepId, body: Propose | None = None
+) -> ProposalReply:
+    """Ask what the model thinks of a configuration, and have the sweep train it if `run` says so.
+
+    A configuration that was tried or is queued already is not queued again.
+    """
+    asked = body or Propose()
+    row = service.find(caller, sweep)
+    answer = proposals.propose(service.sweeps, row.id, asked.set)
+    if not asked.run or answer["refused"]:
+        return ProposalReply(operation=None, answer=answer)
+    steered = _steer(service, caller, row.id, "propose", changes=answer["params"])
+    driver = (steered.receipt or {}).get("driver", answer["driver"])
+    return ProposalReply(
+        operation=steered.operation, answer={**answer, "queued": True, "driver": driver}
+    )
 
 
 @router.post("/sweeps/{id}/retry", status_code=202)

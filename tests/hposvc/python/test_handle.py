@@ -94,6 +94,23 @@ def test_a_sweep_that_has_ended_is_extended_and_goes_on_here(tmp_path):
     assert len(ran.trials()) == 6
 
 
+def test_a_configuration_is_proposed_and_its_trial_follows(tmp_path):
+    Sweep(**SECTIONS).run(tmp_path, progress=False)
+    handle = hposvc.load("last", tmp_path)
+    asked = handle.propose({"x": 1.5})
+    assert (asked["queued"], asked["params"]) == (False, {"x": 1.5})
+    assert asked["predicted"]["loss"]["deviation"] > 0
+    assert handle.propose({"x": 1.5}, run=True)["queued"]
+    again = handle.propose({"x": 1.5}, run=True)
+    assert (again["queued"], again["refused"]) == (False, "it is in the queue already")
+    handle.extend(trials=1, progress=False)
+    assert handle.trials()["x"].tolist()[-1] == 1.5
+    assert handle.status()["proposals"]["proposed"] == 1
+    assert handle.propose({"x": 1.5})["refused"] == "it was tried as t0005"
+    with pytest.raises(SpecError, match="xx: is no parameter: did you mean 'x'"):
+        handle.propose({"xx": 1.0})
+
+
 def test_run_says_id_progress_and_result_on_stderr_unless_told_not_to(tmp_path, capsys):
     result = Sweep(**SECTIONS).run(tmp_path)
     out, err = capsys.readouterr()

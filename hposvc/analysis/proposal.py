@@ -1,0 +1,168 @@
+"""The answer to a person or an agent that proposes a configuration: what the model thinks of it.
+
+The models are those of `gp`, whatever method searches (searchers/explain). They predict the value
+without noise that a trial has at the sweep's last step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hposvc.errors import Problem, SpecError
+from hposvc.spec import SweepSpec
+from hposvc.state.summary import named
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from searchers.gp.searcher import GaussianProcess
+from searchers.searcher import Searcher, call_rng, suggest_fixed
+from searchers.space import Params, Space, SpaceError, Value
+from searchers.warm_start import warm_started
+
+FILLS = 1  # sets the generators of what is filled in apart from those of proposals
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The value of one metric, without noise, as the models expect it."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class NearestTrial:
+    """The tried trial that differs least: a sum over parameters, each in shares of its range."""
+
+    trial: str
+    distance: float  # another category, or a parameter that one of them lacks, counts 1
+    differs: Mapping[str, tuple[Value, Value]]  # its value, and the one proposed
+    value: float | list[float] | None  # None: it has no value yet
+
+
+@dataclass(frozen=True)
+class ProposalAnswer:
+    """What the models think of a configuration, and when its trial begins."""
+
+    sweep: str
+    params: Params
+    filled: tuple[str, ...]  # the parameters that were not given
+    step: int | None  # of which the prediction is; None: the end of a trial without steps
+    predicted: Mapping[str, Predicted]  # by metric; empty: the models know too little
+    unknown: str  # why there is no prediction; empty: there is one
+    better: float | None  # probability that it beats `best`; None: unknown, or several metrics
+    best: str | None  # the best trial so far
+    best_value: float | None
+    nearest: NearestTrial | None  # None: nothing was tried
+    refused: str  # why it can't be queued; empty: it can
+    turn: int  # its trial begins when so many have begun, at least, and a slot is free
+    begun: int  # trials so far
+    room: int | None  # trials that there can be; None: no limit
+    queued: bool = False
+
+
+def assess(
+    sweep: str, state: SweepState, given: Params, ahead: tuple[Params, ...] = ()
+) -> ProposalAnswer:
+    """Return what the models think of a configuration, after filling in what is not given.
+
+    Args:
+        sweep: the sweep's id.
+        given: values of some parameters, or all.
+        ahead: proposals that no driver has taken yet.
+
+    Raises:
+        SpecError: no configuration of the sweep has the given values.
+    """
+    spec = state.spec
+    try:
+        params = complete(state, given)
+    except SpaceError as error:
+        raise SpecError([Problem.of_text(error.message, *error.path)]) from error
+    predicted, unknown, better = _predictions(state, params)
+    best = None if state.best is None else state.trials[state.best]
+    queue = state.proposals
+    waiting = [*(asked.changes for asked in queue.waiting), *ahead]
+    return ProposalAnswer(
+        sweep,
+        params,
+        tuple(name for name in params if name not in given and name in spec.space.searched),
+        spec.last_step,
+        predicted,
+        unknown,
+        better,
+        state.best,
+        best.values[0] if best else None,
+        nearest(spec, [*state.trials.values()], params),
+        state.refusal(params) or ("it is in the queue already" if params in waiting else ""),
+        max(
+            queue.turn(len(waiting), spec.trials.proposed),
+            len(state.trials) + len(waiting),
+            len(spec.first_points),
+        ),
+        len(state.trials),
+        spec.trials.max,
+    )
+
+
+def complete(state: SweepState, given: Params) -> dict[str, Value]:
+    """Return a whole configuration: what is not given is the model's best choice.
+
+    Raises:
+        SpaceError: no configuration of the sweep has the given values.
+    """
+    spec, history = state.spec, state.history()
+    rng = call_rng(spec.seed, len(history), FILLS)
+    whole = spec.space.complete(given, rng)
+    if all(name in given for name in whole if name in spec.space.searched):
+        return whole
+    gp = spec.searcher() if spec.search.name in ("auto", "gp") else GaussianProcess()
+    searcher: Searcher = warm_started(gp, state.earlier or ())
+    proposals = suggest_fixed(searcher, spec.space, history, given, 1, rng)
+    return dict(proposals[0].params) if proposals else whole  # all that there are were tried
+
+
+def nearest(spec: SweepSpec, trials: list[TrialState], params: Params) -> NearestTrial | None:
+    """Return the trial whose configuration is nearest; None: there are no trials."""
+    if not trials:
+        return None
+    by_trial = [(distances(spec.space, trial.params, params), trial) for trial in trials]
+    apart, trial = min(by_trial, key=lambda pair: sum(pair[0].values()))
+    differs = {
+        name: (trial.params.get(name), params.get(name))
+        for name in sorted(apart, key=lambda name: -apart[name])
+    }
+    return NearestTrial(trial.id, sum(apart.values()), differs, named(spec, trial.values))
+
+
+def distances(space: Space, one: Params, other: Params) -> dict[str, float]:
+    """Return how far two configurations are apart in each searched parameter that differs."""
+    unit_D = abs(space.encode(one) - space.encode(other))
+    apart = dict(zip(space.searched, unit_D.tolist(), strict=True))
+    return {
+        # All but choices without an order can be more or less apart.
+        name: apart[name]
+        if name in one and name in other and getattr(space[name], "ordered", True)
+        else 1.0
+        for name in space.searched
+        if one.get(name) != other.get(name)
+    }
+
+
+def _predictions(
+    state: SweepState, params: Params
+) -> tuple[dict[str, Predicted], str, float | None]:
+    """Return the prediction of each metric, why there is none, and the chance to beat the best."""
+    from searchers.explain.explanation import Explanation
+
+    spec, history = state.spec, state.history()
+    goals = [metric.goal for metric in spec.objectives]
+    predicted, better = {}, None
+    try:
+        for place, metric in enumerate(spec.objectives):
+            model = Explanation.of(spec.space, history, goals, place)
+            expected = model.predict(params)
+            predicted[metric.name] = Predicted(expected.mean, expected.deviation)
+            if state.best is not None:
+                better = model.chance_better(params, state.trials[state.best].params)
+    except ValueError as error:
+        return {}, f"{error}".removeprefix("explain: "), None
+    return predicted, "", better
