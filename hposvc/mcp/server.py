@@ -25,7 +25,7 @@ INSTRUCTIONS = (
     "events; why says what came out. `sweep` is an id, the beginning of one, or `last`. "
     "`set` replaces values of a spec by dotted keys, like trials.max."
 )
-EMPTY: tuple[object, ...] = (None, "", [], {})
+EMPTY: tuple[object, ...] = (None, "", {})
 # What tools do, as agents are told: whether they destroy anything, whether a repetition does more.
 HINTS = {
     "read": types.ToolAnnotations(read_only_hint=True, idempotent_hint=True),

@@ -16,7 +16,6 @@ import click
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.forecast.plan import Question
 from hposvc.errors import NotFound, SpecError
 from hposvc.events import NOTHING
 from hposvc.mcp import detached
@@ -50,7 +49,9 @@ async def call(place: Place, tool: str, arguments: Mapping[str, object]) -> Any:
     url = place.http.name if isinstance(place, ServedSweeps) else ""
     shared = ("--home", f"{place.home.path}", "--server", url)
     command = [sys.executable, "-m", "hposvc", *shared, VERB, tool]
-    done = await anyio.run_process(command, input=json.dumps(arguments, default=dict).encode(), check=False)
+    done = await anyio.run_process(
+        command, input=json.dumps(arguments, default=dict).encode(), check=False
+    )
     if done.returncode:
         raise ToolRefused(done.stderr.decode(errors="replace").strip())
     return json.loads(done.stdout.splitlines()[-1])
@@ -77,6 +78,8 @@ def plan(
     place: Place, spec: str, set: Mapping[str, Any] = NOTHING, seconds_per_step: float | None = None
 ) -> dict[str, Any]:
     """Forecast a sweep, and return the figures with the token by which it can be submitted."""
+    from hposvc.analysis.forecast.plan import Question  # takes seconds, which others need not wait
+
     checked = _read(place, spec, set)
     question = Question(seconds_per_step=seconds_per_step)
     answer = planning.plan(place, checked, question).data()
