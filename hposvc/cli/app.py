@@ -90,13 +90,12 @@ GROUPS = {
         },
     ),
 }
-HIDDEN = ("supervised", "cluster-server", "mcp-spec")  # which only servers call
+HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
     "import": "hposvc.verbs.import_spec:import_command",
     "cluster-server": "hposvc.cli.serve:cluster_server_command",
     "mcp": "hposvc.mcp.command:mcp_command",
-    "mcp-spec": "hposvc.mcp.spec_tools:mcp_spec_command",
     "ui": "hposvc.cli.serve:ui_command",
     "serve": "hposvc.cli.serve:serve_command",
     "supervised": "hposvc.cli.serve:supervised_command",

@@ -46,11 +46,11 @@ def test_a_whole_campaign_on_the_own_home(home, tmp_path):
                 lines += news["events"]
             assert "finished" in lines[-1]
             assert not any("reported" in line for line in lines)
-            (row,) = await agent.call("trials")
+            (row,) = (await agent.call("trials"))["trials"]
             assert (row["trial"], row["state"], row["step"]) == ("t0001", "COMPLETED", 3)
-            assert any("t0001" in sentence for sentence in await agent.call("why"))
+            assert "t0001" in (await agent.call("why"))["findings"][0]
             await agent.call("steer", sweep=sweep, action="extend", trials=1)
-            while (await agent.call("status"))["trials"].get("completed") != 2:
+            while (await agent.call("status"))["trials"]["completed"] != 2:
                 await anyio.sleep(0.1)
             other = await agent.submit(spec, seed=1)
             comparison = await agent.call("compare", sweeps=[sweep, other])
@@ -73,9 +73,8 @@ def test_a_sweep_is_paused_and_resumed_and_stopped(home, tmp_path):
             sweep = handle.task_id
             assert sweep == preview["sweep"]
             await agent.call("steer", sweep=sweep, action="pause")
-            while (status := await agent.call("status"))["state"] != "PAUSED":
+            while (await agent.call("status"))["state"] != "PAUSED":
                 await anyio.sleep(0.1)
-            assert "resume" in status["next"]
             assert (await agent.task("get", sweep))["status"] == "working"
             await agent.call("steer", sweep=sweep, action="resume")
             while (await agent.call("status"))["state"] != "RUNNING":
