@@ -17,7 +17,7 @@ from real_server import environment
 from waiting import PATIENCE_S
 
 TASKS = "io.modelcontextprotocol/tasks"
-# Trials report once the file `go` is beside the code.
+# Trials report once the file GO exists: a server runs copies of the code, so it has a whole path.
 CODE = """
 import time
 from pathlib import Path
@@ -25,7 +25,7 @@ from pathlib import Path
 def train(params, worker):
     print("a line on stdout")
     for step in worker.steps():
-        while not Path(__file__).with_name("go").exists():
+        while not Path(GO).exists():
             time.sleep(0.02)
         worker.report(step, {"loss": params["x"] + 1 / step})
 """
@@ -46,7 +46,8 @@ SPEC = {
 def write_spec(folder: Path, **changes: object) -> Path:
     """Write the spec and its code into a folder, and return the spec's file."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "code.py").write_text(f"print('imported')\n{CODE}")
+    code = f"print('imported')\nGO = {f'{folder}/go'!r}\n{CODE}"
+    (folder / "code.py").write_text(code)
     file = folder / "sweep.yaml"
     file.write_text(json.dumps({**SPEC, **changes}))
     return file
