@@ -1,5 +1,6 @@
 """`mcp`: serve agents over the Model Context Protocol."""
 
+from importlib import import_module
 from importlib.resources import files
 
 import click
@@ -23,10 +24,10 @@ def mcp_command(shared: Shared, skill: bool) -> None:
         emit(files("hposvc.mcp").joinpath(SKILL).read_text())
         return
     try:
-        from hposvc.mcp.server import build
+        server = import_module("hposvc.mcp.server")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         message = f"needs the package {error.name}"
         raise fail(message, "mcp", fix="pip install 'hposvc[mcp]'") from error
-    build(shared.open_place()).run("stdio")
+    server.build(shared.open_place()).run("stdio")

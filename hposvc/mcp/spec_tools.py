@@ -24,11 +24,12 @@ from hposvc.remote import cluster_server
 from hposvc.remote.place import Place
 from hposvc.remote.server import submission
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec import SweepSpec, fingerprint, registry
 from hposvc.state.doubts import repeated_points
 from hposvc.verbs import plan as planning
 
 NO_BUDGET = "give budget.wall (like 2h), budget.gpu_hours, budget.cpu_hours or budget.cost"
+QUESTION = "hposvc.analysis.forecast.plan:Question"
 Answer = dict[str, Any]
 LEFT_OUT = ("rungs", "checkpoint", "memory", "simulated")  # of a plan's data
 
@@ -61,10 +62,10 @@ def plan(
     place: Place, spec: str, set: Mapping[str, Any], seconds_per_step: float | None = None
 ) -> Answer:
     """Forecast a sweep, and return the figures with the token by which it can be submitted."""
-    from hposvc.analysis.forecast.plan import Question  # takes seconds, which others need not wait
-
     checked = _read(place, spec, set)
-    data = planning.plan(place, checked, Question(seconds_per_step=seconds_per_step)).data()
+    # By name: loading torch takes seconds, which other tools need not wait.
+    question = registry.resolve(QUESTION)(seconds_per_step=seconds_per_step)
+    data = planning.plan(place, checked, question).data()
     figures = {name: value for name, value in data.items() if name not in LEFT_OUT}
     figures |= {"savings": data["savings"][:3], "budget": vars(checked.budget)}
     try:
