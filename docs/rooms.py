@@ -23,7 +23,10 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"integrations": "in other libraries' words: sklearn, optuna, hydra, hf, xgboost, ..."},
     {"__main__": "python -m hposvc"},
     {"python": "the same verbs in Python: Sweep, load, connect", "cli": "the command line"},
-    {"server": "the same verbs over HTTP, for a team"},
+    {
+        "server": "the same verbs over HTTP, for a team",
+        "mcp": "the same verbs as tools, for agents",
+    },
     {"verbs": "a file each: command, table, and the function if no room below has it"},
     {"views": "what people see: the console, the live table, watch"},
     {"remote": "clients: of a server, of a cluster, and the agents that take trials"},

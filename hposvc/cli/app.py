@@ -78,6 +78,7 @@ GROUPS = {
             "serve": "Serve this home's sweeps to a team over HTTP, with pages.",
             "agent": "Train trials of a server's sweep here, without Ray.",
             "token": "Create, list and revoke the tokens of this home's server.",
+            "mcp": "Serve sweeps to an agent over MCP, on stdin and stdout.",
         },
     ),
     "Cost": (
@@ -96,6 +97,7 @@ HIDDEN = ("supervised", "cluster-server")  # which only servers call
 PLACES = {
     "import": "hposvc.verbs.import_spec:import_command",
     "cluster-server": "hposvc.cli.serve:cluster_server_command",
+    "mcp": "hposvc.mcp.command:mcp_command",
     "ui": "hposvc.cli.serve:ui_command",
     "serve": "hposvc.cli.serve:serve_command",
     "supervised": "hposvc.cli.serve:supervised_command",

@@ -1,6 +1,8 @@
 """`resume`: continue an interrupted or paused sweep; a reproduction then gets its verdict."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -60,8 +62,7 @@ def resume(
         return Trained(record, reproduction.verdict_of(place, record), ended)
     status = place.status(sweep)
     name, ended = status["sweep"], status["state"] in OVER
-    body = {"accept_code": accept_code, **submission.secrets_for(place, status)}
-    answer = place.http.post(path_of(name, "resume"), body)
+    answer = request(place, status, accept_code)
     with watching(name) as watchers:
         if ended:
             place.result(answer)
@@ -70,6 +71,15 @@ def resume(
             operation, since = answer["operation"], status["seq"]
             record = following.show(place, name, watchers, operation, since, _resumes)
     return Trained(record, ask_verdict(place, record) if record.state.finished else None, ended)
+
+
+def request(
+    server: ServedSweeps, status: Mapping[str, Any], accept_code: bool
+) -> Mapping[str, Any]:
+    """Ask a server to continue a sweep with this status, and return its answer at once."""
+    body = {"accept_code": accept_code, **submission.secrets_for(server, status)}
+    answer: Mapping[str, Any] = server.http.post(path_of(status["sweep"], "resume"), body)
+    return answer
 
 
 def _resumes(event: Event) -> bool:

@@ -1,0 +1,33 @@
+"""`mcp`: serve agents over the Model Context Protocol."""
+
+from importlib import import_module
+from importlib.resources import files
+
+import click
+
+from hposvc.errors import fail
+from hposvc.verbs.options import Shared, verb
+from hposvc.views.console import emit
+
+SKILL = "SKILL.md"
+
+
+@verb
+@click.option("--skill", is_flag=True, help="Only print how an agent runs a campaign, as a skill.")
+def mcp_command(shared: Shared, skill: bool) -> None:
+    """Serve sweeps to an agent over MCP, on stdin and stdout.
+
+    `claude mcp add hposvc -- hposvc mcp` has Claude Code start it. The tools are those that the
+    server's token may use, or without a server all of them.
+    """
+    if skill:
+        emit(files("hposvc.mcp").joinpath(SKILL).read_text())
+        return
+    try:
+        server = import_module("hposvc.mcp.server")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        message = f"needs the package {error.name}"
+        raise fail(message, "mcp", fix="pip install 'hposvc[mcp]'") from error
+    server.build(shared.open_place()).run("stdio")

@@ -1,0 +1,91 @@
+"""The tools as agents see them: how much there is to read, what is refused, and how."""
+
+import json
+
+import anyio
+import pytest
+from agent_session import Agent, connected, write_spec
+from mcp import Client, MCPError
+
+from hposvc.mcp.server import build
+
+TOKENS = 2000  # of all descriptions together
+CHARACTERS = 4  # of a token, roughly
+NAMES = {"validate", "plan", "submit", "status", "trials", "why", "compare"}
+NAMES |= {"propose", "steer", "events"}
+
+
+@pytest.fixture
+def ask(sweeps):
+    """Return a function that lets another one talk to this home's server, as an agent."""
+
+    def call(function, **options):
+        async def converse():
+            async with Client(build(sweeps), **options) as client:
+                return await function(Agent(client))
+
+        return anyio.run(converse)
+
+    return call
+
+
+def listed(ask, **options):
+    return ask(lambda agent: agent.client.list_tools(), **options).tools
+
+
+def test_an_agent_reads_few_short_descriptions(ask):
+    tools = listed(ask)
+    assert {tool.name for tool in tools} >= NAMES
+    assert len(tools) <= 10
+    shown = [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tools]
+    assert len(json.dumps(shown)) < TOKENS * CHARACTERS
+
+
+def test_what_changes_something_is_marked(ask):
+    hints = {tool.name: tool.annotations for tool in listed(ask)}
+    changing = {name for name, hint in hints.items() if not hint.read_only_hint}
+    assert changing == {"submit", "propose", "steer"}
+    assert (hints["submit"].destructive_hint, hints["submit"].idempotent_hint) == (False, True)
+    assert (hints["steer"].destructive_hint, hints["steer"].idempotent_hint) == (True, False)
+
+
+def test_a_client_of_an_older_protocol_has_the_tools_and_no_tasks(ask):
+    async def converse(agent):
+        with pytest.raises(MCPError, match="Method not found"):
+            await agent.task("get", "last")
+        return await agent.refusal("status")
+
+    assert {tool.name for tool in listed(ask, mode="legacy")} >= NAMES
+    assert "no such sweep" in ask(converse, mode="legacy")
+
+
+def test_a_client_that_has_not_declared_tasks_is_told_so(ask):
+    async def converse(agent):
+        with pytest.raises(MCPError, match="did not declare required extension"):
+            await agent.task("get", "last")
+
+    ask(converse)
+
+
+def test_a_wrong_spec_is_refused_in_the_words_of_the_command_line(ask, hposvc, tmp_path):
+    spec = f"{write_spec(tmp_path / 'files', search='randm')}"
+    refusal = ask(lambda agent: agent.refusal("validate", spec=spec))
+    assert hposvc("validate", spec).err.strip() in refusal
+
+
+def test_a_server_that_does_not_answer_is_named_by_every_tool(tmp_path):
+    async def converse():
+        async with connected(tmp_path, "--server", "http://127.0.0.1:1") as agent:
+            assert {tool.name for tool in (await agent.client.list_tools()).tools} >= NAMES
+            return await agent.refusal("status")
+
+    assert "no hposvc server answers" in anyio.run(converse)
+
+
+def test_the_skill_is_short_and_names_every_tool(hposvc):
+    answer = hposvc("mcp", "--skill")
+    head, front, text = answer.out.split("---\n", 2)
+    assert (answer.code, head) == (0, "")
+    assert [line.split(":")[0] for line in front.splitlines()] == ["name", "description"]
+    assert len(answer.out.splitlines()) <= 120
+    assert not [name for name in NAMES if f"`{name}`" not in text]
