@@ -106,6 +106,7 @@ pictures: $(VENV)/.developing
 
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
+	$(BIN)/pre-commit run --all-files --hook-stage pre-push
 
 clean:
 	rm -rf $(VENV) .lock build dist *.egg-info
