@@ -51,7 +51,7 @@ def binaries(tmp_path_factory):
     skipped = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:  # a copy: an old build/ or egg-info in the checkout hides what is missing
         shutil.copytree(ROOT / name, source / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
