@@ -118,7 +118,7 @@ $(VENV)/bin/python:
 # after another; a few of the packages' files are not meant for this Python.
 PIP := $(BIN)/pip install --quiet --no-compile
 $(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --constraint constraints.txt .
+	$(PIP) --constraint constraints.txt '.[all]'
 	touch $@
 
 $(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies

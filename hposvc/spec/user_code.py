@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hposvc.errors import Problem, SpecError, fail, shown
+from hposvc.errors import Problem, SpecError, fail, require_extra, shown
 from hposvc.spec import registry
 from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
@@ -40,7 +40,10 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
 
     Raises:
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
+        MissingExtra: the engine needs packages that are not installed here.
     """
+    if spec.engine.type == "tune":
+        require_extra("tune", "engine: tune")
     if spec.trainable is not None:
         trainable = _check_trainable(spec.trainable, spec.space)
         _check_suits(spec, trainable)
