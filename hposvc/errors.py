@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -20,6 +21,8 @@ RESUME = "nothing is lost: mend it, and `hposvc resume` goes on"
 BUILT_IN = ("searchers", "hposvc")  # packages of plug-ins
 WIDTH = 60  # characters of a value in a message
 PLACE = re.compile(r"(?P<file>.*):(?P<line>[0-9]+):(?P<column>[0-9]+)", re.DOTALL)
+# Extras of the installation, each with packages that only it brings.
+EXTRAS = {"mlflow": ("flask",), "plots": ("matplotlib", "resvg_py"), "tune": ("pyarrow",)}
 BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
 
 
@@ -154,6 +157,12 @@ class Denied(FixableError):
     exit_code = USAGE
 
 
+class MissingExtra(FixableError):
+    """A package is not installed that an extra of hposvc brings."""
+
+    exit_code = USAGE
+
+
 class Fenced(FixableError):
     """Another driver, or another recorder, wrote to the sweep."""
 
@@ -189,6 +198,26 @@ def save_traceback(error: BaseException, home: FilePath | None) -> FilePath:
     with file.open("a") as log:  # a server may break twice in a second
         log.write("".join(traceback.format_exception(error)))
     return file
+
+
+def require_extra(extra: str, user: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Args:
+        extra: a key of EXTRAS.
+        user: what needs it, as `engine: tune`.
+
+    Raises:
+        MissingExtra: some are not; the text says how to install them.
+    """
+    if packages := missing(extra):
+        message = f"{user} needs {' and '.join(packages)}, not installed here"
+        raise MissingExtra(message, f"pip install 'hposvc[{extra}]'")
+
+
+def missing(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed here."""
+    return [package for package in EXTRAS[extra] if find_spec(package) is None]
 
 
 def fail(

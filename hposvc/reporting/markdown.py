@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
 
-import resvg_py
-
+from hposvc.errors import require_extra
 from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import Compared
 from hposvc.reporting.document import Section, compare
@@ -23,7 +22,11 @@ def markdown(sections: Sequence[Section], stem: str) -> dict[str, str | bytes]:
 
     Args:
         stem: begins the names of all files.
+
+    Raises:
+        MissingExtra: what draws the charts is not installed.
     """
+    require_extra("plots", "a report in Markdown")
     lines: list[str] = []
     pictures: dict[str, bytes] = {}
     if len(sections) > 1:
@@ -46,7 +49,9 @@ def markdown(sections: Sequence[Section], stem: str) -> dict[str, str | bytes]:
 
 
 def png(picture: str) -> bytes:
-    """Return a picture as PNG, in light colours and with a font that every installation has."""
+    """Return a picture as PNG, in light colours and with a font that matplotlib brings."""
+    import resvg_py
+
     return bytes(
         resvg_py.svg_to_bytes(
             svg_string=flat(picture),
@@ -78,7 +83,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _fonts() -> Iterator[Path]:
     """Yield the fonts that matplotlib brings."""
     module_spec = util.find_spec("matplotlib")
-    assert module_spec is not None  # it is a dependency
+    assert module_spec is not None
     assert module_spec.origin is not None
     folder = Path(module_spec.origin).parent / "mpl-data" / "fonts" / "ttf"
     yield from (folder / name for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"))

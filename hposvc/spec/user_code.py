@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hposvc.errors import Problem, SpecError, fail, shown
+from hposvc.errors import Problem, SpecError, fail, require_extra, shown
 from hposvc.spec import registry
 from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
@@ -41,7 +41,10 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
 
     Raises:
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
+        MissingExtra: the engine needs packages that are not installed here.
     """
+    if spec.engine.type == "tune":
+        require_extra("tune", "engine: tune")
     frozen = spec.variants is not None  # then the code here is no trial's
     if spec.trainable is not None and frozen:
         _check_has_versions(spec.trainable, Path(spec.folder or Path.cwd()))

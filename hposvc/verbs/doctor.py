@@ -172,6 +172,7 @@ def _versions() -> Iterator[Check]:
     except PackageNotFoundError:
         yield Check("hposvc", "warn", "runs from its source", "pip install -e .")
         return
+    yield Check("hposvc", "ok", version("hposvc"))
     for requirement in requirements:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue

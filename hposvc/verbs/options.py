@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from click.core import ParameterSource
 
+from hposvc.errors import require_extra
 from hposvc.text import finite
 from hposvc.verbs.completion import complete_key, complete_sweep, complete_trial
 from hposvc.views.console import emit
@@ -177,7 +178,9 @@ def read_settings(sets: tuple[str, ...]) -> dict[str, object]:
 
 
 def check_picture(file: Path | None) -> None:
-    """Check that the picture can be written, before anything runs."""
+    """Check that the picture can be drawn and written, before anything runs."""
+    if file is not None:
+        require_extra("plots", "--plot")
     if file is not None and file.suffix not in PICTURES:
         raise click.UsageError(f"--plot is {file}; its name must end with {', '.join(PICTURES)}")
     if file is not None and not file.absolute().parent.is_dir():

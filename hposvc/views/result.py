@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hposvc.analysis import devices
 from hposvc.analysis.verdict import worth
+from hposvc.errors import missing
 from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, WANDB, Home
 from hposvc.open_sweep import Record
@@ -171,7 +172,8 @@ def mlflow(record: Record, home: Home) -> list[RenderableType]:
     link = _copyable_line("MLflow", address(uri, record.runs[EXPERIMENT], record.row.id))
     if is_served(uri):
         return [link]
-    return [link, _copyable_line("", f"after mlflow ui --backend-store-uri {uri}")]
+    install = "pip install 'hposvc[mlflow]' && " if missing("mlflow") else ""
+    return [link, _copyable_line("", f"after {install}mlflow ui --backend-store-uri {uri}")]
 
 
 def tracked_files(record: Record, home: Home) -> list[RenderableType]:

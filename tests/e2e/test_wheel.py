@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 PACKAGES = ("hposvc", "hydra_plugins", "searchers", "trainables", "cluster")
 SPEC = """
 engine: {type: simulate, curve: "valley:curve"}
@@ -44,23 +47,45 @@ def run(*command, cwd):
 
 
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory):
-    """The scripts of a fresh environment with our wheel; its dependencies are those of this one."""
+def wheel(tmp_path_factory):
+    """Our wheel, in a folder of its own."""
     folder = tmp_path_factory.mktemp("wheel")
-    source, target = folder / "source", folder / "venv"
+    source = folder / "source"
     skipped = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:  # a copy: an old build/ or egg-info in the checkout hides what is missing
         shutil.copytree(ROOT / name, source / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
-    venv.create(target)
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
     (wheel,) = folder.glob("*.whl")
-    run(*pip, "--python", target, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def binaries(wheel):
+    """The scripts of a fresh environment with our wheel; its dependencies are those of this one."""
+    folder, target = wheel.parent, wheel.parent / "venv"
+    venv.create(target)
+    run(*PIP, "--python", target, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     (packages,) = target.glob("lib/*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return target / "bin"
+
+
+def test_a_registry_takes_the_wheel(wheel):
+    run(sys.executable, "-m", "twine", "check", "--strict", wheel, cwd=wheel.parent)
+
+
+def test_the_wheel_holds_what_is_no_code(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in ("LICENSE", "uplot.LICENSE", "htmx.LICENSE"):
+        assert [each for each in names if re.search(rf"dist-info/licenses/(.*/)?{name}$", each)]
+    ours = ("reporting/assets", "reporting/templates", "server/pages", "spec/schema.json")
+    for file in (file for name in ours for file in sorted((ROOT / "hposvc").glob(f"{name}/**/*"))):
+        if file.is_file() and file.suffix not in {".py", ".pyc"}:
+            assert f"{file.relative_to(ROOT)}" in names
+    assert "hposvc/spec/schema.json" in names
+    assert {f"{package}/py.typed" for package in PACKAGES} - {*names} == {"hydra_plugins/py.typed"}
 
 
 def test_the_packages_come_from_the_wheel_with_their_data(binaries, tmp_path):
