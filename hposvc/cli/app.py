@@ -17,6 +17,7 @@ GROUPS = {
             "import": "Print a spec of another tool as a spec of hposvc.",
             "examples": "List the examples that come with hposvc, or copy one.",
             "schema": "Print the JSON Schema of a spec, by which editors complete its keys.",
+            "docs": "Open these pages in a browser: all, or the one about PAGE.",
         },
     ),
     "Run": (
@@ -91,6 +92,27 @@ GROUPS = {
         },
     ),
 }
+# Verbs by the page that says more, which the end of their help names.
+MORE = {
+    "agents": ("agent",),
+    "audit": ("audit", "repro"),
+    "cost": ("memory", "scaling", "laws"),
+    "data": ("validate",),
+    "disk": ("gc", "rm"),
+    "metrics": ("best",),
+    "page": ("ui",),
+    "server": ("serve", "token"),
+    "spec": ("run", "schema"),
+    "steering": ("resume", "pause", "stop", "kill", "extend", "retry", "fork"),
+    "tracking": ("promote", "doctor"),
+    "your-code": ("submit",),
+    "notifications": ("notify",),
+    "verdict": ("why",),
+    **{
+        name: (name,)
+        for name in ("init", "import", "queue", "watch", "report", "compare", "plan", "transfer")
+    },
+}
 HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
@@ -127,6 +149,8 @@ class Verbs(click.Group):
         place = PLACES.get(cmd_name, f"hposvc.verbs.{cmd_name}:{cmd_name}_command")
         module, _, attribute = place.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        page = next((page for page, verbs in MORE.items() if cmd_name in verbs), None)
+        command.epilog = page and f"More: hposvc docs {page}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
