@@ -1,7 +1,8 @@
-"""What pages take from the code when the site is built: verbs, the server's paths, docstrings.
+"""What pages take from the code when the site is built: verbs, paths and bodies, docstrings.
 
-A page asks for verbs and paths by a line `<!-- verbs -->` or `<!-- paths -->`. Docstrings come by
-Sphinx's autodoc; `without_autodoc` writes them into the Markdown that lies beside each page.
+A page asks by a line like `_From the code: verbs._`: for verbs, paths, metrics, or the keys of the
+class of a body. Docstrings come by Sphinx's autodoc; `without_autodoc` writes them into the
+Markdown that lies beside each page.
 """
 
 import inspect
@@ -10,20 +11,27 @@ import pydoc
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.testclient import TestClient
 
 from hposvc import api
 from hposvc.cli.app import GROUPS, commands
 from hposvc.server.app import create_app
+from hposvc.server.models import Best
 from hposvc.server.service import Service
 
 DOCS = Path(__file__).parent
 SHARED = {"output", "home", "server", "help"}  # options of every verb: the page has them once
+MARK = re.compile(r"^_From the code: (\S+)\._$", re.MULTILINE)
 MENTION = re.compile(r"`?hposvc docs ([a-z][\w-]*\w)`?")
 AUTODOC = re.compile(r"^```\{eval-rst\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HELP = re.compile(r"^# HELP (\S+) (.+)$", re.MULTILINE)
 DIRECTIVE = re.compile(r"^\.\. auto\w+:: (\S+)\n(?:   :members: ?(.*)\n)?", re.MULTILINE)
 
 
@@ -35,10 +43,12 @@ def pages() -> dict[str, str]:
 
 def fill(page: str, text: str) -> str:
     """Return the Markdown of a page with what it takes from the code."""
-    for name, write in (("verbs", verbs), ("paths", paths)):
-        if (mark := f"<!-- {name} -->") in text:
-            text = text.replace(mark, link_mentions(page, write()))
-    return text
+
+    def write(mark: re.Match[str]) -> str:
+        what = mark[1]
+        return link_mentions(page, MAKERS[what]() if what in MAKERS else keys(pydoc.locate(what)))
+
+    return MARK.sub(write, text)
 
 
 def link_mentions(page: str, text: str) -> str:
@@ -87,11 +97,53 @@ def describe(words: str, verb: click.Command) -> str:
     return f"### {words}\n{help}\n\n{table('option', 'does', rows=rows)}"
 
 
+@contextmanager
+def server() -> Iterator[FastAPI]:
+    """Make a server of an empty home."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield create_app(Service(api.Sweeps.open(Path(folder))))
+
+
+def metrics() -> str:
+    """Return a table of the metrics that Prometheus finds, in the words that it finds."""
+    with server() as app:
+        text = TestClient(app).get("/metrics").text
+    rows = [(f"`{name}`", words) for name, words in HELP.findall(text)]
+    return table("metric", "meaning", rows=rows)
+
+
+def keys(model: type[BaseModel]) -> str:
+    """Return a table of the keys of a body, and of those within them."""
+    rows: list[tuple[str, str]] = []
+    for key, words in keys_of(model):
+        if not words and rows and not rows[-1][1]:
+            key = f"{rows.pop()[0]}, {key}"
+        rows.append((key, words))
+    return table("key", "value", rows=rows)
+
+
+def keys_of(model: type[BaseModel], parent: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of a body with their meanings; of the best trials, which have a body, none."""
+    for name, field in model.model_fields.items():
+        inner = [each for each in classes(field.annotation) if issubclass(each, BaseModel)]
+        words = inner[0].__doc__ if inner and not field.description else field.description
+        yield f"`{parent}{name}`", words or ""
+        for each in inner:
+            if each is not Best:
+                yield from keys_of(each, f"{parent}{name}.")
+
+
+def classes(annotation: Any) -> list[type]:
+    """Return the classes in an annotation like `list[Trial] | None`."""
+    if parts := get_args(annotation):
+        return [each for part in parts for each in classes(part)]
+    return [annotation] if isinstance(annotation, type) else []
+
+
 def paths() -> str:
     """Return a table of the server's paths, from its OpenAPI description."""
-    with tempfile.TemporaryDirectory() as folder:
-        schema = create_app(Service(api.Sweeps.open(Path(folder)))).openapi()
-    return table("path", "does", "takes", rows=describe_paths(schema))
+    with server() as app:
+        return table("path", "does", "takes", rows=describe_paths(app.openapi()))
 
 
 def describe_paths(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -131,3 +183,6 @@ def docstring(name: str) -> str:
         plain = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
         signature = str(inspect.Signature([each for each in plain if each.name != "self"]))
     return f"### `{name}{signature}`\n{inspect.getdoc(value) or ''}\n"
+
+
+MAKERS = {"verbs": verbs, "paths": paths, "metrics": metrics}
