@@ -24,9 +24,10 @@ myst_heading_anchors = 4  # GitHub's
 myst_enable_extensions = ["attrs_inline"]
 default_role = "literal"  # docstrings have `code` in single backticks
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"  # a class is shown without the arguments of __init__
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
+
+smartquotes = False  # --set stays --set
 
 html_theme = "furo"
 html_title = "hposvc"
@@ -58,6 +59,11 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = LIGHT.sub(r"\1light\2{.only-light}\1dark\2{.only-dark}", sources[page])
 
 
+def drop_fields(app: Sphinx, what: str, *rest: object) -> tuple[str, None] | None:
+    """Show a class without the arguments of its __init__, many of which are ours alone."""
+    return ("", None) if what == "class" else None
+
+
 def link_pages(
     app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
 ) -> None:
@@ -87,5 +93,6 @@ def write_markdown(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Take part in the build."""
     app.connect("source-read", prepare)
+    app.connect("autodoc-process-signature", drop_fields)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("build-finished", write_markdown)

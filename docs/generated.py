@@ -87,14 +87,19 @@ def describe(words: str, verb: click.Command) -> str:
     context = click.Context(verb)
     arguments = [word for word in verb.collect_usage_pieces(context) if word != "[OPTIONS]"]
     usage = f"`{' '.join(['hposvc', words, *arguments])}`"
-    help = "\n\n".join(filter(None, (usage, inspect.cleandoc(verb.help or ""), verb.epilog)))
     options = [
         each.get_help_record(context)
         for each in verb.params
         if isinstance(each, click.Option) and each.name not in SHARED
     ]
     rows = [(f"`{name}`", meaning.strip()) for name, meaning in filter(None, options)]
-    return f"### {words}\n{help}\n\n{table('option', 'does', rows=rows)}"
+    parts = (
+        usage,
+        inspect.cleandoc(verb.help or ""),
+        table("option", "does", rows=rows),
+        verb.epilog,
+    )
+    return f"### {words}\n" + "\n\n".join(filter(None, parts)) + "\n"
 
 
 @contextmanager

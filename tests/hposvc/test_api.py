@@ -55,7 +55,7 @@ def test_the_keys_are_those_of_the_reference(sweeps):
     row = api.create(sweeps, make())
     api.drive(sweeps, row)
     status = [*Status.model_fields]
-    assert [*api.load(sweeps, row.id).status()] == status[: status.index("name")]
+    assert {*api.load(sweeps, row.id).status()} == {*status[: status.index("name")]}
     assert set(api.load(sweeps, row.id).best()) == Best.model_fields.keys() - {"estimate"}
     assert set(api.load(sweeps, row.id).trials()[0]) == {*Trial.model_fields}
     assert set(ls(sweeps)[0]) == SweepRow.model_fields.keys() - {"owner"}

@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from typing import get_args
 
+import pages
 import pytest
 from reference_page import TEXT, braced, codes, rows, section, verb_documents
 from ruamel.yaml import YAML
@@ -173,7 +174,7 @@ def test_the_page_of_python_has_all_public_names_and_fields_of_a_best_trial():
     assert {*codes(best)} == names_of(hposvc.Best)
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+@pytest.mark.parametrize("block", pages.blocks("reference/python.md"))
 def test_a_python_block_of_the_page_compiles_and_those_without_a_sweep_run(block):
     code = compile(block, "python.md", "exec")
     if "Sweep.load" not in block:
