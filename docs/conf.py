@@ -34,6 +34,7 @@ html_title = "hposvc"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # a browser reads no other page from disk
 copybutton_prompt_text = "$ "
 
 # Links to files that the site does not have, and pictures that have a dark one beside them.
@@ -82,7 +83,7 @@ def write_markdown(app: Sphinx, error: Exception | None) -> None:
     for page, text in sorted(sources.items()):
         text = PICTURE.sub(r"\1", generated.without_autodoc(text))
         Path(app.outdir, f"{page}.md").write_text(text, encoding="utf-8")
-        first = LINK.sub(r"\1", text.split("\n", 2)[1])
+        first = LINK.sub(r"\1", [line for line in text.split("\n") if line][1])
         lines.append(f"- [{titles[page].astext()}]({page}.md): {first}\n")
     head = (
         "# hposvc\n\n> Hyperparameter sweeps on Ray. Each page is listed with whom it is for.\n\n"

@@ -50,7 +50,7 @@ class SweepRow(Answer):
 
     sweep: str = Field(description="The sweep's id.")
     name: str = Field(description="The `name` of its spec.")
-    project: str
+    project: str = Field(description="Its project.")
     created: float = Field(description="Seconds since the epoch.")
     state: str = Field(description="A state, or UNREADABLE.")
     trials: int | None = Field(description="How many there are; null: it can't be read.")
@@ -185,7 +185,7 @@ class Status(Answer):
     """A sweep in a few figures."""
 
     sweep: str = Field(description="The sweep's id.", examples=[SWEEP])
-    state: str = Field(examples=["RUNNING"])
+    state: str = Field(description="Its state.", examples=["RUNNING"])
     reason: str = Field(description="Why it ended or pauses; empty while it runs.")
     trials: Counts
     best: BestTrials

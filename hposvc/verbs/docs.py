@@ -56,9 +56,9 @@ def complete_page(context: click.Context, parameter: click.Parameter, begun: str
 @click.argument("page", required=False, default="index", shell_complete=complete_page)
 @click.option("--path", "print_path", is_flag=True, help="Print the page's file, and open nothing.")
 def docs_command(shared: Shared, page: str, print_path: bool) -> None:
-    """Open these pages in a browser: all, or the one about PAGE, such as `spec` or `optuna`.
+    """Open the documentation in a browser, or its page PAGE, such as `spec` or `optuna`.
 
-    They need no network. Without a browser, as over ssh, the page's file is printed; the same page
+    It needs no network. Without a browser, as over ssh, the page's file is printed; the same page
     in Markdown lies beside it.
     """
     known = pages()
