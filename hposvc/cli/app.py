@@ -96,22 +96,24 @@ GROUPS = {
 MORE = {
     "agents": ("agent",),
     "audit": ("audit", "repro"),
-    "cost": ("memory", "scaling", "laws"),
+    "coming-from": ("import",),
+    "compare": ("compare",),
+    "cost": ("plan", "memory", "scaling", "laws"),
     "data": ("validate",),
     "disk": ("gc", "rm"),
-    "metrics": ("best",),
+    "init": ("init",),
+    "notifications": ("notify",),
     "page": ("ui",),
+    "queue": ("queue",),
+    "report": ("report",),
     "server": ("serve", "token"),
     "spec": ("run", "schema"),
     "steering": ("resume", "pause", "stop", "kill", "extend", "retry", "fork"),
     "tracking": ("promote", "doctor"),
+    "transfer": ("transfer",),
+    "watch": ("watch",),
+    "why": ("why", "best"),
     "your-code": ("submit",),
-    "notifications": ("notify",),
-    "verdict": ("why",),
-    **{
-        name: (name,)
-        for name in ("init", "import", "queue", "watch", "report", "compare", "plan", "transfer")
-    },
 }
 HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
