@@ -94,7 +94,6 @@ GROUPS = {
 }
 # Verbs by the page that says more, which the end of their help names.
 MORE = {
-    "agents": ("agent",),
     "audit": ("audit", "repro"),
     "coming-from": ("import",),
     "compare": ("compare",),
@@ -103,7 +102,7 @@ MORE = {
     "disk": ("gc", "rm"),
     "init": ("init",),
     "notifications": ("notify",),
-    "page": ("ui",),
+    "propose": ("propose",),
     "queue": ("queue",),
     "report": ("report",),
     "server": ("serve", "token"),
@@ -111,8 +110,10 @@ MORE = {
     "steering": ("resume", "pause", "stop", "kill", "extend", "retry", "fork"),
     "tracking": ("promote", "doctor"),
     "transfer": ("transfer",),
-    "watch": ("watch",),
+    "variants": ("verdict",),
+    "watch": ("watch", "ui"),
     "why": ("why", "best"),
+    "workers-without-ray": ("agent",),
     "your-code": ("submit",),
 }
 HIDDEN = ("supervised", "cluster-server")  # which only servers call
