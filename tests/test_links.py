@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("benchmarks", "cluster", "docs", "examples", "hposvc", "searchers", "trainables")
+FOLDERS = ("benchmarks", "cluster", "docs", "examples", "searchers", "trainables")
 PAGES = [*ROOT.glob("*.md"), *(page for each in FOLDERS for page in (ROOT / each).rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)]*))?\)")
 

@@ -17,6 +17,7 @@ GROUPS = {
             "import": "Print a spec of another tool as a spec of hposvc.",
             "examples": "List the examples that come with hposvc, or copy one.",
             "schema": "Print the JSON Schema of a spec, by which editors complete its keys.",
+            "docs": "Open the documentation in a browser, or its page PAGE.",
         },
     ),
     "Run": (
@@ -92,6 +93,30 @@ GROUPS = {
         },
     ),
 }
+# Verbs by the page that says more, which the end of their help names.
+MORE = {
+    "audit": ("audit", "repro"),
+    "coming-from": ("import",),
+    "compare": ("compare",),
+    "cost": ("plan", "memory", "scaling", "laws"),
+    "data": ("validate",),
+    "disk": ("gc", "rm"),
+    "init": ("init",),
+    "notifications": ("notify",),
+    "propose": ("propose",),
+    "queue": ("queue",),
+    "report": ("report",),
+    "server": ("serve", "token"),
+    "spec": ("run", "schema"),
+    "steering": ("resume", "pause", "stop", "kill", "extend", "retry", "fork"),
+    "tracking": ("promote", "doctor"),
+    "transfer": ("transfer",),
+    "variants": ("verdict",),
+    "watch": ("watch", "ui"),
+    "why": ("why", "best"),
+    "workers-without-ray": ("agent",),
+    "your-code": ("submit",),
+}
 HIDDEN = ("supervised", "cluster-server")  # which only servers call
 # Where a verb's command is, if not in the file of hposvc/verbs that has its name.
 PLACES = {
@@ -129,6 +154,8 @@ class Verbs(click.Group):
         place = PLACES.get(cmd_name, f"hposvc.verbs.{cmd_name}:{cmd_name}_command")
         module, _, attribute = place.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        page = next((page for page, verbs in MORE.items() if cmd_name in verbs), None)
+        command.epilog = page and f"More: hposvc docs {page}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

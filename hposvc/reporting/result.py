@@ -163,10 +163,12 @@ class Result:
     def trials(self) -> "pd.DataFrame":
         """All trials, one row each.
 
-        The columns are COLUMNS, one for each parameter, then `metrics.NAME` for each further
-        metric of the trial's last report. `duration_s` is the time for which the trial's ranks
-        were at work. `baseline` says whether it is the trial that measures the metric's noise, and
-        `device` the model of its GPU, or of its CPU in a sweep without GPUs; None: unknown.
+        The columns are `trial`, `state`, `reason`, `value`, `step`, `attempts`, `duration_s`,
+        `gpu_hours`, `money`, `baseline`, `device`, one for each parameter, then `metrics.NAME` for
+        each further metric of the trial's last report. `duration_s` is the time for which the
+        trial's ranks were at work. `baseline` says whether it is the trial that measures the
+        metric's noise, and `device` the model of its GPU, or of its CPU in a sweep without GPUs;
+        None: unknown.
 
         With several metrics, each metric has a column in place of `value`; a metric with the name
         of another column of this table or of `pareto` is `metrics.NAME`. A parameter with the name

@@ -50,7 +50,7 @@ class SweepRow(Answer):
 
     sweep: str = Field(description="The sweep's id.")
     name: str = Field(description="The `name` of its spec.")
-    project: str
+    project: str = Field(description="Its project.")
     created: float = Field(description="Seconds since the epoch.")
     state: str = Field(description="A state, or UNREADABLE.")
     trials: int | None = Field(description="How many there are; null: it can't be read.")
@@ -105,8 +105,8 @@ class Best(Answer):
     params: Params
     value: Value
     metrics: Metrics = Field(description="All metrics of the report that gave the value.")
-    step: int
-    trained_to_end: bool
+    step: int = Field(description="The step of that report.")
+    trained_to_end: bool = Field(description="Whether the trial came to its last step.")
     checkpoint: str | None = Field(description="A folder or a URL; null: there is none.")
     mlflow_run_id: str | None
     baseline: bool = Field(description="Whether it is the baseline, which measures the noise.")
@@ -185,18 +185,18 @@ class Status(Answer):
     """A sweep in a few figures."""
 
     sweep: str = Field(description="The sweep's id.", examples=[SWEEP])
-    state: str = Field(examples=["RUNNING"])
+    state: str = Field(description="Its state.", examples=["RUNNING"])
     reason: str = Field(description="Why it ended or pauses; empty while it runs.")
     trials: Counts
     best: BestTrials
     elapsed_s: float = Field(description="Without the wait for the first slot.")
     queued_s: float = Field(description="Seconds of that wait.")
     waiting: Waiting | None = Field(description="null: for nothing.")
-    gpu_hours: float
+    gpu_hours: float = Field(description="Used so far.")
     money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
     currency: str = Field(description="Of `money`; empty: the spec names none.")
     proposals: Proposals
-    driver: DriverState = Field(description="The process that runs the sweep.")
+    driver: DriverState = Field(description="Whether a process runs the sweep.")
     learned_from: dict[str, int] = Field(
         description="The trials taken from each earlier sweep, by its id."
     )
@@ -255,9 +255,9 @@ class Trial(Answer):
     kept: bool | None = Field(description="Whether it keeps the limits; null: there are none.")
     metrics: Metrics = Field(description="As last reported.")
     step: int = Field(description="The last step reported; 0 before the first.")
-    attempts: int
+    attempts: int = Field(description="How often it was started.")
     shrink: int = Field(description="How often its micro-batches were halved.")
-    duration_s: float
+    duration_s: float = Field(description="For how long its ranks were at work.")
     gpu_hours: float
     money: float | None = Field(description="What it cost, by `price`; null: no price is known.")
     mlflow_run_id: str | None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PAGES = ("spec", "command", "http", "python", "mlflow")
+PAGES = ("spec", "command", "json", "api", "python", "mlflow")
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TEXT = "".join((FOLDER / f"{page}.md").read_text(encoding="utf-8") for page in PAGES)
 
@@ -41,11 +41,6 @@ def braced(cell: str, nth: int = 0) -> set[str]:
     """Return the keys of the nth text of a cell like `{"sweep","state"}`."""
     found = [text for text in codes(cell) if text.startswith("{")]
     return set(re.findall(r'"(\w+)"', found[nth]))
-
-
-def json_keys(title: str) -> set[str]:
-    """Return the keys of a JSON document, from the table of its section."""
-    return {key for cell, _ in rows("key", "value", text=section(title)) for key in codes(cell)}
 
 
 def verb_documents() -> dict[str, str]:

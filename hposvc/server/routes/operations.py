@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi import Path as InPath
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from hposvc.journal import operations
 from hposvc.journal.operations import Operation
@@ -23,16 +23,18 @@ class OperationList(BaseModel):
 class OperationBody(BaseModel):
     """An operation: what was asked of the server, by whom, and what became of it."""
 
-    operation: str
-    verb: str
-    sweep: str | None
+    operation: str = Field(description="Its id.")
+    verb: str = Field(description="submit, fork, rm, pause, stop, ...")
+    sweep: str | None = Field(description="What it changes.")
     trial: str | None
-    by: str
-    state: Literal["running", "done", "failed"]
-    created: float
-    ended: float | None
-    result: dict[str, Any] | None
-    errors: list[dict[str, Any]]
+    by: str = Field(description="Who asked.")
+    state: Literal["running", "done", "failed"] = Field(
+        description="running, done or failed; a submission is done when its sweep has begun."
+    )
+    created: float = Field(description="Seconds since the epoch.")
+    ended: float | None = Field(description="Null while it runs.")
+    result: dict[str, Any] | None = Field(description="What the verb's JSON has.")
+    errors: list[dict[str, Any]] = Field(description="As in an answer that refuses a request.")
 
     @classmethod
     def of(cls, operation: Operation) -> "OperationBody":

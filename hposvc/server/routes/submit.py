@@ -64,7 +64,8 @@ class SubmitBody(BaseModel):
     spec: dict[str, Any] | str = Field(description="The spec: a mapping, or its YAML text.")
     id: Text | None = Field(default=None, description="The sweep's id; null: NAME-DIGEST.")
     files: Annotated[dict[str, str] | None, AfterValidator(check_files)] = Field(
-        default=None, description="Texts by their relative paths, up to 1 MiB in all."
+        default=None,
+        description="Texts by their relative paths, 1 MiB in all; the spec's paths begin there.",
     )
     archive: str | None = Field(
         default=None,

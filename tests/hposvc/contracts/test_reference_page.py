@@ -1,11 +1,10 @@
 """docs/reference has what the code accepts and prints, and nothing else."""
 
-import inspect
 import re
 from dataclasses import fields
 from typing import get_args
 
-import click
+import pages
 import pytest
 from reference_page import TEXT, braced, codes, rows, section, verb_documents
 from ruamel.yaml import YAML
@@ -17,7 +16,6 @@ from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import ScalingSpeed
-from hposvc.cli.main import commands
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
 from hposvc.spec.registry import SCHEDULERS, resolve
@@ -31,10 +29,8 @@ from hposvc.verbs.doctor import Check
 from hposvc.verbs.garbage import Garbage
 from hposvc.verbs.notify import Sent
 from searchers.methods import METHODS, load
-from searchers.optimizer import Optimizer, create
 from trainables.memory_estimation.forecast import Forecast, Variant
 from trainables.training import Training
-from trainables.worker import Worker
 
 # Every section that is left out of a spec by default, with its required keys.
 FULL = {
@@ -139,43 +135,6 @@ def test_the_page_has_no_planned_key():
             assert not {*feature.words} & {*codes(KEYS[feature.key][1])}, feature.key
 
 
-VERBS = {tuple(codes(row[0])[0].split()): row for row in rows("verb", "options", "does")}
-
-
-CONTEXT = click.Context(commands)
-COMMANDS = {name: commands.get_command(CONTEXT, name) for name in commands.list_commands(CONTEXT)}
-GROUPS = {name for name, verb in COMMANDS.items() if isinstance(verb, click.Group)}
-
-
-def on_the_page():
-    """Yield the words of each verb on the page, with its command and its row."""
-    for words, row in VERBS.items():
-        command = COMMANDS[words[0]]
-        if isinstance(command, click.Group):
-            command = command.commands[words[1]]
-        yield words, command, row
-
-
-def test_the_page_has_every_verb_and_no_planned_one():
-    assert {words[0] for words in VERBS} == COMMANDS.keys()
-    for group in GROUPS:
-        on_page = {words[1] for words in VERBS if words[0] == group}
-        assert on_page == {*COMMANDS[group].commands}
-
-
-def test_the_page_has_every_argument_and_option_of_a_verb():
-    shared = {option for row in rows("option", "meaning") for option in codes(row[0])}
-    shared = {option.split()[0] for option in shared}
-    assert shared == {"-o", "--output", "--home", "--server"}
-    for words, command, row in on_the_page():
-        arguments = [each for each in command.params if isinstance(each, click.Argument)]
-        options = [each for each in command.params if isinstance(each, click.Option)]
-        of_the_page = {option.split()[0] for option in codes(row[1])}
-        assert of_the_page | shared == {name for each in options for name in each.opts} | shared
-        given = [word for word in words[1 + (words[0] in GROUPS) :] if word != "--schedule"]
-        assert [word.startswith("[") for word in given] == [not each.required for each in arguments]
-
-
 def test_the_page_has_every_exit_code():
     codes_of_the_page = {int(code) for code, *_ in rows("code", "means")}
     classes = [each for each in vars(errors).values() if hasattr(each, "exit_code")]
@@ -209,37 +168,13 @@ def test_the_page_has_every_state():
     assert listed == {*get_args(SweepPhase), *get_args(TrialPhase), summary.INTERRUPTED}
 
 
-def test_the_names_of_the_page_exist_in_python():
-    classes = {"Sweep": hposvc.Sweep, "Result": hposvc.Result, "Handle": hposvc.Handle}
-    classes["Server"] = hposvc.Server
-    classes["worker"] = Worker
-    for heading, cls in classes.items():
-        listed = [name for row in rows(f"`{heading}`") for name in codes(row[0])]
-        assert listed
-        for signature in listed:
-            name, _, arguments = signature.rstrip(")").partition("(")
-            if name in ("Sweep", "hposvc.load", "hposvc.connect"):
-                continue
-            member = getattr(cls, name, None)
-            assert member is not None or name in names_of(cls), (heading, name)
-            if arguments:
-                assert {*arguments.split(", ")} <= {*inspect.signature(member).parameters}, name
-    assert all(f"{name}`" in TEXT or f"{name}(" in TEXT for name in hposvc.__all__)
-    best = next(row[1] for row in rows("`Result`") if row[0] == "`best`")
+def test_the_page_of_python_has_all_public_names_and_fields_of_a_best_trial():
+    assert all(f"hposvc.{name}" in TEXT for name in hposvc.__all__)
+    (best,) = re.findall(r"`hposvc.Best`, has (.*): \[", TEXT)
     assert {*codes(best)} == names_of(hposvc.Best)
 
 
-def test_the_names_of_the_page_exist_in_searchers():
-    for names, _ in rows("call", "meaning"):
-        for signature in codes(names):
-            name, _, arguments = signature.rstrip(")").partition("(")
-            function = create if name == "create" else getattr(Optimizer, name)
-            if arguments:
-                parameters = {*inspect.signature(function).parameters}
-                assert {*arguments.replace("**", "").split(", ")} <= parameters, name
-
-
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+@pytest.mark.parametrize("block", pages.blocks("reference/python.md"))
 def test_a_python_block_of_the_page_compiles_and_those_without_a_sweep_run(block):
     code = compile(block, "python.md", "exec")
     if "Sweep.load" not in block:
