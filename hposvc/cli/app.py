@@ -102,6 +102,7 @@ MORE = {
     "data": ("validate",),
     "disk": ("gc", "rm"),
     "init": ("init",),
+    "mcp": ("mcp",),
     "notifications": ("notify",),
     "propose": ("propose",),
     "queue": ("queue",),
