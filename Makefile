@@ -95,7 +95,7 @@ lock:
 
 # A release: checked, built, tried in a bare environment, and tagged, on this machine alone. Before:
 # make test, make test-long, and a section of CHANGELOG.md. After: the commands that it prints.
-release: $(VENV)/.developing
+release: $(VENV)/.developing site
 	.ci/release "$(VERSION)" $(BIN)/python
 
 bench: install
