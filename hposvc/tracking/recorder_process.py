@@ -82,6 +82,7 @@ class Recorder:
             name for name in spec.tracking.send_to if name != "mlflow" or is_recorded(spec)
         ]
         self._names = [*self.sinks, *([NOTIFICATIONS] if spec.notify else [])]
+        self._titles: dict[str, str] = {}  # of recorders to start, by name
         self._processes: dict[str, RestartedProcess] = {}  # by name
         self._news: dict[str, _News] = {}  # from those of sinks
         self._trial_runs = TrialRuns(journal, sweep, tracking_uri(home, spec))
@@ -94,12 +95,9 @@ class Recorder:
                 remedy = f"pip install '{sink.requirement}'"
                 log.warning(message, self.sweep, sink.title, sink.package, remedy)
                 continue
-            title = name if sink is None else sink.title
+            self._titles[name] = name if sink is None else sink.title
             if sink is not None:
                 self._news[name] = _News()
-            self._processes[name] = RestartedProcess(
-                f"{self.sweep}: the recorder of {title}", partial(self._start, name)
-            )
         if "mlflow" in self.spec.tracking.send_to and "mlflow" not in self.sinks:
             message = "%s: not recorded in MLflow: %s; give `tracking` to have it recorded"
             log.warning(message, self.sweep, why_not(self.spec))
@@ -117,6 +115,7 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
+            self._begin()
             self._write_report()
         for name, process in self._processes.items():  # all at once: they work beside each other
             limit_s = WAIT_S if name == NOTIFICATIONS else math.inf
@@ -135,11 +134,20 @@ class Recorder:
             news.close()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
-        """Start recorders that died again; called in each turn of the driver's loop."""
+        """Start recorders, and again those that died; called in each turn of the driver's loop."""
+        self._begin()
         for process in self._processes.values():
             process.tend()
         shorten(self._log)
         self._pass_news_on()
+
+    def _begin(self) -> None:
+        """Start a recorder for each sink, unless it runs; not while Ray starts."""
+        for name, title in self._titles.items():
+            if name not in self._processes:
+                self._processes[name] = RestartedProcess(
+                    f"{self.sweep}: the recorder of {title}", partial(self._start, name)
+                )
 
     def _pass_news_on(self) -> None:
         """Say once that a sink does not answer, and that it does again."""
