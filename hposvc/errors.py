@@ -22,7 +22,12 @@ BUILT_IN = ("searchers", "hposvc")  # packages of plug-ins
 WIDTH = 60  # characters of a value in a message
 PLACE = re.compile(r"(?P<file>.*):(?P<line>[0-9]+):(?P<column>[0-9]+)", re.DOTALL)
 # Extras of the installation, each with packages that only it brings.
-EXTRAS = {"mlflow": ("flask",), "plots": ("matplotlib", "resvg_py"), "tune": ("pyarrow",)}
+EXTRAS = {
+    "mcp": ("mcp",),
+    "mlflow": ("flask",),
+    "plots": ("matplotlib", "resvg_py"),
+    "tune": ("pyarrow",),
+}
 BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
 
 

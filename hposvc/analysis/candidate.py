@@ -59,7 +59,8 @@ class CandidateVerdict:
             values = f"finalists.seeds={self.pairs + self.more}"
             if not TRIAL.fullmatch(name):
                 values = "'parameters.seed.values=[0, 1, ...]'"
-            return f"{seen}too few; give each {self.more} more: hposvc fork {sweep} --set {values}"
+            fork = f"hposvc fork {sweep} --set warm_start=null --set {values}"
+            return f"{seen}too few; give each {self.more} more: {fork}"
         return seen + ("it is better" if self.verdict == "KEEP" else "not shown to be better")
 
 
@@ -135,7 +136,7 @@ def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
     if variants is None or name in state.trials:
         check_trial(record, name)
         trials = (run for run in state.replicates.trials.values() if run.replicate_of == name)
-        keyed = [(None, run) for run in trials]
+        keyed = [(run.number, run) for run in trials]
     else:
         versions = {full.rpartition("@")[0]: full for full in variants.trees}
         full = versions.get(name, name)

@@ -43,6 +43,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from hposvc.text import format_bytes
 from searchers.searcher import REPEAT_OF, Observation, Proposal
+from searchers.space import Params
 from trainables.order import Order
 
 log = logging.getLogger("hposvc")
@@ -109,6 +110,7 @@ class Runner:
     # Pairs of index of watcher and type of error.
     _logged_errors: set[tuple[int, type[Exception]]] = field(default_factory=set)
     _turn_events: list[Event] = field(default_factory=list)
+    _passed: list[Params] = field(default_factory=list)  # skipped, as somebody had proposed them
     _unwritten: list[Event] = field(default_factory=list)
     _handled_requests: list[int] = field(default_factory=list)  # numbers of the requests among them
     _known_results: int = -1  # number of results that the proposer knows
@@ -333,8 +335,15 @@ class Runner:
             return queue.first()
         try:
             proposal = self.proposer.take()
-            # A searcher that looks far ahead may not have seen what people proposed.
-            while proposal and proposal.params in queue.begun and REPEAT_OF not in proposal.note:
+            # A searcher that looks far ahead may not have seen what people proposed. It is asked
+            # for another one once: it may be one that repeats itself.
+            if (
+                proposal is not None
+                and REPEAT_OF not in proposal.note
+                and proposal.params in queue.begun
+                and proposal.params not in self._passed
+            ):
+                self._passed.append(proposal.params)
                 proposal = self.proposer.take()
         except SearchExhausted:
             if queue.waiting:

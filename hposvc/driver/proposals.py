@@ -52,12 +52,12 @@ def propose(
     """
     rng = call_rng(spec.seed, len(history))
     first = spec.first_points
-    own = sum(seen.note.get("source") != PROPOSED for seen in history)  # but for people's
-    if own < len(first):
-        point = spec.space.complete(first[own], rng)
+    if len(history) < len(first):
+        point = spec.space.complete(first[len(history)], rng)
         is_baseline = spec.baseline is not None and not history
         return Proposal(point, {"source": "baseline" if is_baseline else "initial"})
-    if own < len(first) + len(leading):
+    by_others = sum(seen.note.get("source") == PROPOSED for seen in history) if leading else 0
+    if len(history) - by_others < len(first) + len(leading):
         proposed = {spec.space.key(seen.params) for seen in history}
         for params in leading:
             if spec.space.key(params) not in proposed:
@@ -206,6 +206,7 @@ class BackgroundProposer:
                 proposal = self._ready.pop(0)
                 # The thread must not propose it again before the next history comes.
                 self._history.append(_pending(proposal))
+                self._changed.notify()
                 return proposal
             if self._exhausted:
                 raise SearchExhausted

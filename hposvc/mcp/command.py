@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import click
 
-from hposvc.errors import fail
+from hposvc.errors import require_extra
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit
 
@@ -23,11 +23,5 @@ def mcp_command(shared: Shared, skill: bool) -> None:
     if skill:
         emit(files("hposvc.mcp").joinpath(SKILL).read_text())
         return
-    try:
-        server = import_module("hposvc.mcp.server")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        message = f"needs the package {error.name}"
-        raise fail(message, "mcp", fix="pip install 'hposvc[mcp]'") from error
-    server.build(shared.open_place()).run("stdio")
+    require_extra("mcp", "hposvc mcp")
+    import_module("hposvc.mcp.server").build(shared.open_place()).run("stdio")

@@ -131,6 +131,10 @@ class SweepTools:
             raise fail(f"are given to {action}", "set or trials", fix="only extend takes them")
         if action == "resume":
             return self._resume(row.id)
+        if lifted := next(
+            (key for key in set if key.startswith("budget") and set[key] is None), ""
+        ):
+            raise fail("is taken away: an agent's sweep needs a limit", lifted, fix="raise it")
         changes = dict(set) if trials is None else more_trials(set, trials)
         receipt = steering.steer(place, row.id, action, trial, changes)
         is_idle = receipt.state in OVER and receipt.driver != "alive"

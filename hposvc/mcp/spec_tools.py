@@ -6,14 +6,13 @@ of this home, which only its user can read: whoever has not called `plan` has no
 
 import hmac
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from cluster.tokens import make_token
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound, SpecError, fail
@@ -122,7 +121,5 @@ def preview(spec: SweepSpec, home: Home, server: str) -> tuple[str, str]:
 def _key(home: Home) -> bytes:
     """Return this home's key; the first call makes it."""
     file = home.path / "mcp.key"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with suppress(FileExistsError), os.fdopen(os.open(file, flags, 0o600), "wb") as new:
-        new.write(os.urandom(32))
+    make_token(file)
     return file.read_bytes()

@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import subprocess
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -259,6 +260,14 @@ def _relocate_variants(
         raise fail(f"are of {folder}, which is not what travels", *variants.path, fix=fix)
     names = [f"{tree}.tar" for tree in variants.trees.values()]
     files = [(f"{VARIANTS}/{name}", folder / f"{variants.archives}" / name) for name in names]
+    for _, file in files:
+        with tarfile.open(file) as archive:
+            names = archive.getnames()
+        if secret := next(
+            (name for name in names if _is_secret(name, spec.environment.includes)), ""
+        ):
+            fix = "take it out of git, or name it in environment.includes"
+            raise fail(f"has {secret}, which may hold secrets", *variants.path, fix=fix)
     return with_variants(spec, replace(variants, archives=VARIANTS)), files
 
 

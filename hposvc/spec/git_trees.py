@@ -16,6 +16,8 @@ from hposvc.errors import fail
 from searchers.names import nearest
 
 # The same files make the same archive, whenever and by whomever.
+# Variables by which a hook's git is told of its own repository.
+OWN = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
 MADE_BY = {
     f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
 }
@@ -48,7 +50,8 @@ class Git:
         """Return what git prints; if it fails, the error is `wrong` and what git says."""
         command, variables = (
             ["git", "-C", f"{self.top}", *words],
-            {**os.environ, **self.variables},
+            {name: text for name, text in os.environ.items() if name not in OWN}
+            | {**self.variables},
         )
         ran = subprocess.run(command, capture_output=True, env=variables)
         if ran.returncode not in (0, fine):
@@ -87,7 +90,7 @@ class Git:
 
     def _tree(self, version: str) -> str:
         """Return the hash of the folder in a version, and refuse what git itself does not hold."""
-        prefix = f"{self.folder.relative_to(self.top)}".removeprefix(".")
+        prefix = "" if self.folder == self.top else self.folder.relative_to(self.top).as_posix()
         wrong = f"has no folder {prefix} in {version}"
         tree = self.run(wrong, "rev-parse", "-q", "--verify", f"{version}:{prefix}")
         files = self.run(wrong, "ls-tree", "-r", "--full-tree", tree).splitlines()
@@ -95,7 +98,8 @@ class Git:
         pointers = ("grep", "-lI", "^version https://git-lfs", tree)
         lost += self.run(wrong, *pointers, fine=1).splitlines()
         if lost:
-            raise fail(f"has {lost[0]} in a submodule or Git LFS, which can't be frozen")
+            name = lost[0].removeprefix(f"{tree}:")
+            raise fail(f"has {name} in a submodule or Git LFS, which can't be frozen")
         return tree
 
     def write(self, tree: str, file: Path) -> None:

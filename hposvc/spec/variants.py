@@ -5,6 +5,7 @@ from then on the repository is not asked again. The parameter is a choice among 
 `my-branch@1f3c9a2`, so that the same value means the same code in every sweep.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
 
 KEY, PARAMETERS = "variants", "parameters"
+TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
 
 
@@ -47,6 +49,10 @@ class Variants:
             if not isinstance(entries, list | tuple) or not entries:
                 fix = "give a list of commits, and of files of patches"
                 raise fail(f"is {shown(entries)}", PARAMETERS, name, KEY, fix=fix)
+            resolved = [entry for entry in entries if isinstance(entry, Mapping)]
+            if not all(_is_resolved(entry) for entry in resolved):
+                fix = "give commits, and files of patches, as texts"
+                raise fail("is no list of texts", PARAMETERS, name, KEY, fix=fix)
             return cls(name, tuple(entries), parameters[name].get("archives"))
         return None
 
@@ -149,3 +155,9 @@ def with_variants(spec: "SweepSpec", variants: Variants) -> "SweepSpec":
 
 def _chooses_code(declared: object) -> bool:
     return isinstance(declared, Mapping) and KEY in declared
+
+
+def _is_resolved(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is as `freeze` makes it."""
+    texts = all(isinstance(entry.get(key), str) for key in ("name", "source", "tree"))
+    return texts and len(entry) == 3 and TREE.fullmatch(entry["tree"]) is not None

@@ -17,8 +17,9 @@ from hposvc.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Coverage may measure these tests; torch takes optree for installed if its metadata is.
-KEPT = {"hposvc", "coverage", "optree"}
+# Coverage may measure these tests; torch takes optree for installed if its metadata is; and Ray has
+# a colorama of its own.
+KEPT = {"hposvc", "colorama", "coverage", "optree"}
 SCRIPT = """
 import argparse
 

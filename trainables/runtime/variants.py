@@ -39,7 +39,8 @@ class CodeVariants:
 
         def move(text: str) -> str:
             path = Path(text)
-            stays = not path.is_relative_to(live) or path.is_relative_to(sys.prefix)
+            installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+            stays = installed or not path.is_relative_to(live)
             return text if stays else f"{tree / path.relative_to(live)}"
 
         sys.path[:] = dict.fromkeys([f"{tree}", *map(move, sys.path)])

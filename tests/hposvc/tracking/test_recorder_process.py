@@ -89,6 +89,7 @@ def test_its_log_is_bounded(simulated, home: Home, monkeypatch):
     row, journal = simulated(tracking={"send_to": ["json_lines"]})
     log = home.folder(row.id, None) / "logs" / "recorder.log"
     with recorder_of(home, row, journal) as recorder:
+        recorder.turn(None, [])
         log.write_text("a sink's word\n" * 1000)
         recorder.turn(None, [])
     assert log.read_text().startswith("a sink's word\n")
@@ -237,7 +238,8 @@ from hposvc.tracking.recorder_process import Recorder
 home = Home.of(Path(sys.argv[1]), {})
 journal = home.journal()
 row = journal.find(sys.argv[2])
-with Recorder(home, row.id, specs.load(row.spec), journal):
+with Recorder(home, row.id, specs.load(row.spec), journal) as recorder:
+    recorder.turn(None, [])
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
