@@ -105,7 +105,7 @@ def test_each_extra_brings_what_tells_that_it_is_installed():
     assert names <= {*hidden()}
     assert set(EXTRAS) < PROJECT["optional-dependencies"].keys()
     [everything] = PROJECT["optional-dependencies"]["all"]
-    assert Requirement(everything).extras == set(EXTRAS)
+    assert Requirement(everything).extras == {*EXTRAS, "export"}
 
 
 def test_a_first_sweep_needs_no_extra(folder):

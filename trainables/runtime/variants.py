@@ -39,7 +39,8 @@ class CodeVariants:
 
         def move(text: str) -> str:
             path = Path(text)
-            installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+            installed = path.is_relative_to(sys.prefix) and not live.is_relative_to(sys.prefix)
+            installed |= not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
             stays = installed or not path.is_relative_to(live)
             return text if stays else f"{tree / path.relative_to(live)}"
 

@@ -100,7 +100,9 @@ def test_trials_without_replicates_are_to_be_retested_and_the_command_is_said(sp
     code, out, _ = run(capfd, "verdict", "s/t0001", "s/t0002")
     assert code == 10
     assert out.startswith("RETEST: 0 pairs of runs: too few")
-    assert f"hposvc fork s --set finalists.seeds={FEWEST}" in " ".join(out.split())
+    assert f"hposvc fork s --set warm_start=null --set finalists.seeds={FEWEST}" in " ".join(
+        out.split()
+    )
 
 
 def test_replicates_of_finalists_decide(spec, capfd):

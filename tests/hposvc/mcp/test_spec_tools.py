@@ -49,7 +49,7 @@ def test_the_key_is_nobody_elses_business(sweeps, tmp_path):
     plan(sweeps, f"{write_spec(tmp_path / 'files', **BUDGET)}", {})
     key = sweeps.home.path / "mcp.key"
     assert key.stat().st_mode & 0o077 == 0
-    assert len(key.read_bytes()) == 32
+    assert len(key.read_bytes()) == 64
 
 
 def test_a_driver_that_is_refused_says_why_and_leaves_nothing(sweeps, tmp_path):
