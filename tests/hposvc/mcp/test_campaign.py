@@ -13,6 +13,7 @@ from real_server import Served, ending_drivers, serving
 from waiting import until
 
 from hposvc import api
+from hposvc.events import Requested
 
 BUDGET = {"budget": {"wall": "30m"}}
 
@@ -123,6 +124,7 @@ def test_a_task_is_got_and_cancelled_after_the_server_was_killed_before_it_answe
             spec.with_name("go").unlink()
             other = await agent.submit_as_task(spec, seed=1)
             await agent.task("cancel", other)
+            until(lambda: is_asked_to_end(sweeps, other))
             spec.with_name("go").touch()  # so that it gets to its next report
             await agent.until(other, "cancelled")
             with pytest.raises(MCPError, match="no such sweep"):
@@ -147,6 +149,7 @@ def test_a_task_is_got_and_cancelled_after_client_and_both_servers_were_killed(h
         async with connected(mine, "--server", url) as agent:
             assert (await agent.task("get", ids[0]))["status"] == "working"
             await agent.task("cancel", ids[0])
+            until(lambda: is_asked_to_end(api.Sweeps.open(home), ids[0]))
             spec.with_name("go").touch()
             await agent.until(ids[0], "cancelled")
 
@@ -181,6 +184,11 @@ def test_a_token_that_may_only_read_has_only_the_tools_that_read(home, tmp_path)
     with serving(home) as server:
         sweep = anyio.run(submit, server.url)
         anyio.run(look, server.url)
+
+
+def is_asked_to_end(sweeps, sweep):
+    """Whether the driver has accepted a request; without that a trial may come to its end."""
+    return any(isinstance(event, Requested) for _, event in sweeps.journal.read(sweep))
 
 
 def token_of(home, scope):
