@@ -37,7 +37,7 @@ EXIT_CODES: Mapping[Choice, int] = {"KEEP": 0, "RETEST": 10, "DISCARD": 20}
 
 @dataclass(frozen=True)
 class CandidateVerdict:
-    """What the pairs say of a candidate."""
+    """The decision about a candidate, and the evidence of its pairs of runs."""
 
     verdict: Choice
     baseline: str

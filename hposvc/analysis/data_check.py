@@ -35,12 +35,12 @@ class DataCheck:
 
     @property
     def problems(self) -> list[str]:
-        """What makes a trial's metrics wrong, in sentences."""
+        """Return the faults that make a trial's metrics wrong, as sentences."""
         return [*_leaks(self), *_unusable("NaN", self)]
 
     @property
     def remarks(self) -> list[str]:
-        """What is worth a look, in sentences."""
+        """Return the oddities that are worth a look, as sentences."""
         return [
             *_contradictions(self),
             *_duplicates(self),

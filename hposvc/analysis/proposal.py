@@ -6,6 +6,7 @@ without noise that a trial has at the sweep's last step.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hposvc.errors import Problem, SpecError
 from hposvc.spec import SweepSpec
@@ -17,15 +18,10 @@ from searchers.searcher import Searcher, call_rng, suggest_fixed
 from searchers.space import Params, Space, SpaceError, Value
 from searchers.warm_start import warm_started
 
+if TYPE_CHECKING:
+    from searchers.explain.explanation import Prediction
+
 FILLS = 1  # sets the generators of what is filled in apart from those of proposals
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The value of one metric, without noise, as the models expect it."""
-
-    mean: float
-    deviation: float
 
 
 @dataclass(frozen=True)
@@ -40,13 +36,13 @@ class NearestTrial:
 
 @dataclass(frozen=True)
 class ProposalAnswer:
-    """What the models think of a configuration, and when its trial begins."""
+    """The models' prediction for a configuration, and when its trial begins."""
 
     sweep: str
     params: Params
     filled: tuple[str, ...]  # the parameters that were not given
     step: int | None  # of which the prediction is; None: the end of a trial without steps
-    predicted: Mapping[str, Predicted]  # by metric; empty: the models know too little
+    predicted: Mapping[str, "Prediction"]  # by metric; empty: the models know too little
     unknown: str  # why there is no prediction; empty: there is one
     better: float | None  # probability that it beats `best`; None: unknown, or several metrics
     best: str | None  # the best trial so far
@@ -149,7 +145,7 @@ def distances(space: Space, one: Params, other: Params) -> dict[str, float]:
 
 def _predictions(
     state: SweepState, params: Params
-) -> tuple[dict[str, Predicted], str, float | None]:
+) -> tuple[dict[str, "Prediction"], str, float | None]:
     """Return the prediction of each metric, why there is none, and the chance to beat the best."""
     from searchers.explain.explanation import Explanation
 
@@ -160,7 +156,7 @@ def _predictions(
         for place, metric in enumerate(spec.objectives):
             model = Explanation.of(spec.space, history, goals, place)
             expected = model.predict(params)
-            predicted[metric.name] = Predicted(expected.mean, expected.deviation)
+            predicted[metric.name] = expected
             if state.best is not None:
                 better = model.chance_better(params, state.trials[state.best].params)
     except ValueError as error:
