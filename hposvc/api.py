@@ -303,6 +303,7 @@ def _record(
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
     runs = sweeps.journal.runs(row.id, runs_of(state))
     registered = sweeps.journal.registered(row.id)
+    requests = sweeps.journal.requests(row.id)
     return Record(
         row,
         state,
@@ -312,4 +313,5 @@ def _record(
         registered,
         undelivered=recorder.undelivered,
         waiting=None if state.finished else find_waiting(sweeps.journal.store, row.id),
+        proposed=[asked.changes for _, asked in requests if asked.verb == "propose"],
     )

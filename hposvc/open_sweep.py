@@ -15,6 +15,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
+from searchers.space import Params
 
 LOG_BYTES = 2**20  # of a log that are read at a time
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
@@ -34,6 +35,7 @@ class Record:
     # Notifications that could not be delivered so far, as JSON data.
     undelivered: Sequence[Mapping[str, Any]] = ()
     waiting: SweepWait | None = None  # for a driver, or for its first slot
+    proposed: Sequence[Params] = ()  # configurations that no driver has taken yet
 
     @property
     def phase(self) -> str:
@@ -46,6 +48,7 @@ class Record:
         undelivered = list(self.undelivered)
         if self.waiting is not None and not self.state.driven:
             figures["queued_s"] = round(max(0.0, time.time() - self.waiting.since), 3)
+        figures["proposals"]["queued"] += len(self.proposed)
         return {
             **figures,
             "waiting": None if self.waiting is None else self.waiting.data(),

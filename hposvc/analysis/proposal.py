@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hposvc.errors import Problem, SpecError
+from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
@@ -16,6 +17,7 @@ from hposvc.state.trial import TrialState
 from searchers.gp.searcher import GaussianProcess
 from searchers.searcher import Searcher, call_rng, suggest_fixed
 from searchers.space import Params, Space, SpaceError, Value
+from searchers.values import identity
 from searchers.warm_start import warm_started
 
 if TYPE_CHECKING:
@@ -55,30 +57,27 @@ class ProposalAnswer:
     queued: bool = False
 
 
-def assess(
-    sweep: str, state: SweepState, given: Params, ahead: tuple[Params, ...] = ()
-) -> ProposalAnswer:
+def assess(record: Record, given: Params) -> ProposalAnswer:
     """Return what the models think of a configuration, after filling in what is not given.
 
     Args:
-        sweep: the sweep's id.
         given: values of some parameters, or all.
-        ahead: proposals that no driver has taken yet.
 
     Raises:
         SpecError: no configuration of the sweep has the given values.
     """
-    spec = state.spec
+    state, spec = record.state, record.state.spec
     try:
         params = complete(state, given)
     except SpaceError as error:
         raise SpecError([Problem.of_text(error.message, *error.path)]) from error
     predicted, unknown, better = _predictions(state, params)
     best = None if state.best is None else state.trials[state.best]
-    queue = state.proposals
-    waiting = [*(asked.changes for asked in queue.waiting), *ahead]
+    ahead = [spec.space.key(each) for each in record.proposed]  # no driver has taken them
+    waiting = len(state.proposals.waiting) + len(ahead)
+    is_ahead = spec.space.key(params) in ahead
     return ProposalAnswer(
-        sweep,
+        record.row.id,
         params,
         tuple(name for name in params if name not in given and name in spec.space.searched),
         spec.last_step,
@@ -88,10 +87,10 @@ def assess(
         state.best,
         best.values[0] if best else None,
         nearest(spec, [*state.trials.values()], params),
-        state.refusal(params) or ("it is in the queue already" if params in waiting else ""),
+        state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
         max(
-            queue.turn(len(waiting), spec.trials.proposed),
-            len(state.trials) + len(waiting),
+            state.proposals.turn(waiting, spec.trials.proposed),
+            len(state.trials) + waiting,
             len(spec.first_points),
         ),
         len(state.trials),
@@ -139,7 +138,7 @@ def distances(space: Space, one: Params, other: Params) -> dict[str, float]:
         if name in one and name in other and getattr(space[name], "ordered", True)
         else 1.0
         for name in space.searched
-        if one.get(name) != other.get(name)
+        if identity(one.get(name)) != identity(other.get(name))
     }
 
 

@@ -7,7 +7,7 @@ watchers. A driver that dies between two turns loses nothing that was acted on.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +43,6 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from hposvc.text import format_bytes
 from searchers.searcher import REPEAT_OF, Observation, Proposal
-from searchers.space import Params
 from trainables.order import Order
 
 log = logging.getLogger("hposvc")
@@ -110,7 +109,7 @@ class Runner:
     # Pairs of index of watcher and type of error.
     _logged_errors: set[tuple[int, type[Exception]]] = field(default_factory=set)
     _turn_events: list[Event] = field(default_factory=list)
-    _passed: list[Params] = field(default_factory=list)  # skipped, as somebody had proposed them
+    _passed: set[Hashable] = field(default_factory=set)  # skipped, as somebody had proposed them
     _unwritten: list[Event] = field(default_factory=list)
     _handled_requests: list[int] = field(default_factory=list)  # numbers of the requests among them
     _known_results: int = -1  # number of results that the proposer knows
@@ -337,14 +336,11 @@ class Runner:
             proposal = self.proposer.take()
             # A searcher that looks far ahead may not have seen what people proposed. It is asked
             # for another one once: it may be one that repeats itself.
-            if (
-                proposal is not None
-                and REPEAT_OF not in proposal.note
-                and proposal.params in queue.begun
-                and proposal.params not in self._passed
-            ):
-                self._passed.append(proposal.params)
-                proposal = self.proposer.take()
+            if proposal is not None and REPEAT_OF not in proposal.note:
+                key = queue.space.key(proposal.params)
+                if key in queue.begun - self._passed:
+                    self._passed.add(key)
+                    proposal = self.proposer.take()
         except SearchExhausted:
             if queue.waiting:
                 return queue.first()

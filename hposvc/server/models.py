@@ -234,6 +234,7 @@ class Record(Answer):
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
     undelivered: list[Undelivered]
     waiting: Waiting | None
+    proposed: list[dict[str, Any]] = Field(description="Proposals that no driver has taken yet.")
     seq: int = Field(description="The number of the last event.")
 
 

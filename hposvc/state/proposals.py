@@ -1,32 +1,38 @@
 """Configurations that people and agents propose to a sweep, in the order in which they came."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from hposvc.events import Proposed, Requested
 from searchers.searcher import Proposal
-from searchers.space import Params
+from searchers.space import Space
 
 PROPOSED = "proposed"  # source in the note of a trial that somebody proposed
 
 
 @dataclass
 class ProposalQueue:
-    """The proposals that wait for their turn, and those that were begun."""
+    """The proposals that wait for their turn, and those that were begun, by `Space.key`."""
 
-    waiting: list[Requested] = field(default_factory=list)
-    begun: list[Params] = field(default_factory=list)
+    space: Space
+    waiting: dict[Hashable, Requested] = field(default_factory=dict)  # first proposed first
+    begun: set[Hashable] = field(default_factory=set)
+
+    def add(self, asked: Requested) -> None:
+        """Put a proposal at the end of the queue."""
+        self.waiting[self.space.key(asked.changes)] = asked
 
     def begin(self, event: Proposed) -> None:
         """Take a new trial's configuration off the queue, whoever chose it."""
-        self.waiting = [asked for asked in self.waiting if asked.changes != event.params]
+        key = self.space.key(event.params)
+        self.waiting.pop(key, None)
         if event.note.get("source") == PROPOSED:
-            self.begun.append(event.params)
+            self.begun.add(key)
 
     def first(self) -> Proposal:
         """Return the first proposal in the queue, for its trial."""
-        asked = self.waiting[0]
+        asked = next(iter(self.waiting.values()))
         return Proposal(asked.changes, {"source": PROPOSED, "by": asked.by})
 
     def is_due(self, trials: int, share: float) -> bool:
@@ -39,7 +45,3 @@ class ProposalQueue:
         Proposals are at most a share of the trials begun, rounded up.
         """
         return math.floor((len(self.begun) + position) / share + 1e-9)
-
-    def is_waiting(self, params: Mapping[str, object]) -> bool:
-        """Return whether a configuration is in the queue."""
-        return any(asked.changes == params for asked in self.waiting)

@@ -227,18 +227,6 @@ def describe_fallbacks(state: SweepState) -> str:
     )
 
 
-def describe_queue(state: SweepState) -> str:
-    """Say how many configurations that people proposed wait for their trials; empty: none does."""
-    queue, share = state.proposals, state.spec.trials.proposed
-    if not queue.waiting:
-        return ""
-    turn = max(queue.turn(0, share), len(state.spec.first_points))
-    return (
-        f"{len(queue.waiting)} proposed by hposvc propose wait, {len(queue.begun)} were begun; "
-        f"the next begins after {turn} trials, as proposals are {share:.0%} of them at most"
-    )
-
-
 def unsearched(state: SweepState) -> list[str]:
     """Return warnings of parameters that trials drew, and of those that no trial asked for."""
     names = [name for trial in state.trials.values() for name in trial.suggested]

@@ -70,12 +70,12 @@ class SweepState:
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
     alerts: Alerts = field(default_factory=Alerts)
-    proposals: ProposalQueue = field(default_factory=ProposalQueue)  # of people and agents
 
     def __post_init__(self) -> None:
         self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
         self.trials = TrialTable(self.spec, self.checkpoints)
         self.replicates = Replicates(TrialTable(self.spec, self.checkpoints))
+        self.proposals = ProposalQueue(self.spec.space)
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Apply an event, and return the facts for the scheduler.
@@ -204,11 +204,11 @@ class SweepState:
 
     def refusal(self, params: Params) -> str:
         """Return why a configuration is not trained if somebody proposes it; empty: it is."""
-        trials = self.trials.values()
-        tried = next((trial.id for trial in trials if trial.params == params), None)
-        if tried is not None:
-            return f"it was tried as {tried}"
-        return "it is in the queue already" if self.proposals.is_waiting(params) else ""
+        key = self.spec.space.key(params)
+        for trial in self.trials.values():
+            if self.spec.space.key(trial.params) == key:
+                return f"it was tried as {trial.id}"
+        return "it is in the queue already" if key in self.proposals.waiting else ""
 
     def _prized(self) -> list[str]:
         """Return the trials whose best checkpoint is kept whatever the quota."""
@@ -318,7 +318,8 @@ class SweepState:
         elif event.verb == "retry":
             self._retry(event)
         elif event.verb == "propose":
-            self.proposals.waiting += [] if event.refused else [event]
+            if not event.refused:
+                self.proposals.add(event)
         elif event.trial is not None:
             self.replicates.end(event)
         elif not self.finished:

@@ -37,17 +37,12 @@ def propose_command(shared: Shared, sweep: str, sets: tuple[str, ...], run: bool
 
 
 def propose(
-    place: Place,
-    sweep: str,
-    given: Mapping[str, Any],
-    run: bool = False,
-    by: str | None = None,
+    place: Place, sweep: str, given: Mapping[str, Any], run: bool = False
 ) -> dict[str, Any]:
     """Return the model's answer to a configuration as JSON; with `run`, queue it for the sweep.
 
     Args:
         given: values of some parameters, or all; the model chooses the others.
-        by: name of the user; None: see `steering.steer`.
 
     Raises:
         NotFound: there is no such sweep.
@@ -55,13 +50,11 @@ def propose(
     """
     if isinstance(place, ServedSweeps):
         body = {"set": dict(given), "run": run}
-        return dict(place.http.post(path_of(sweep, "propose"), body)["answer"])
+        return dict(place.http.post(path_of(sweep, "propose"), body, repeatable=True)["answer"])
     record = OpenSweep(place, sweep).record()
-    pending = place.journal.requests(record.row.id)
-    ahead = tuple(asked.changes for _, asked in pending if asked.verb == "propose")
-    answer = assess(record.row.id, record.state, given, ahead)
+    answer = assess(record, given)
     state, driver = record.phase, record.driver
     if run and not answer.refused:
-        receipt = steering.steer(place, record.row.id, "propose", changes=answer.params, by=by)
+        receipt = steering.steer(place, record.row.id, "propose", changes=answer.params)
         answer, driver = replace(answer, queued=True), receipt.driver
     return {**asdict(answer), "state": state, "driver": driver}

@@ -5,6 +5,7 @@ import sys
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views import dashboard, result
 from hposvc.views.console import note, show
+from hposvc.views.proposal import describe_queue
 
 
 @verb
@@ -18,6 +19,6 @@ def status_command(shared: Shared, sweep: str) -> None:
         panel = dashboard.status_view(
             record.row.id, record.state, record.driver, wide, served, record.waiting
         )
-        show(panel, *result.mlflow(record, shared.find_home()))
+        show(panel, *describe_queue(record), *result.mlflow(record, shared.find_home()))
         if record.undelivered:
             note(result.describe_undelivered(record))

@@ -24,7 +24,6 @@ from hposvc.state.summary import (
     INTERRUPTED,
     counted,
     describe_fallbacks,
-    describe_queue,
     learned_from,
     phase,
     rung_steps,
@@ -130,13 +129,7 @@ def status_view(
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
     learned = learned_from(state)
     learns = f"learns from {learned}" if learned else ""
-    notes = (
-        learns,
-        untrained(sweep, state),
-        *unsearched(state),
-        describe_fallbacks(state),
-        describe_queue(state),
-    )
+    notes = (learns, untrained(sweep, state), *unsearched(state), describe_fallbacks(state))
     lines = [*filter(None, notes), *doubts(state)]
     lines += disk_notes(sweep, state)
     by_agents = state.spec.engine.traits.foreign

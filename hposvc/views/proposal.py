@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hposvc.open_sweep import Record
 from hposvc.state.trial import OVER
 from hposvc.text import number
 from hposvc.views.formatting import configuration, scalar
@@ -52,6 +53,18 @@ def describe_turn(answer: Mapping[str, Any]) -> str:
     elif answer["driver"] != "alive":
         at += f", when you resume the sweep: hposvc resume {sweep}"
     return f"queued: it begins {at}"
+
+
+def describe_queue(record: Record) -> Iterator[str]:
+    """Say how many configurations that people proposed wait for their trials, if there are any."""
+    state, queue = record.state, record.state.proposals
+    if waiting := len(queue.waiting) + len(record.proposed):
+        share = state.spec.trials.proposed
+        turn = max(queue.turn(0, share), len(state.spec.first_points))
+        yield (
+            f"{waiting} proposed by hposvc propose wait, {len(queue.begun)} were begun; the next "
+            f"begins after {turn} trials, as proposals are {share:.0%} of them at most"
+        )
 
 
 def _values(value: float | list[float]) -> str:

@@ -153,6 +153,7 @@ def get_record(
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
             "undelivered": list(record.undelivered),
             "waiting": visible_waiting(service, caller, record),
+            "proposed": record.proposed,
             "seq": folded.seq,
         }
     return tagged(request, models.Record.model_validate(data))

@@ -9,6 +9,8 @@ from simulated_sweeps import Lab, make_several, make_spec
 from hposvc.analysis.proposal import assess, complete, distances
 from hposvc.errors import SpecError
 from hposvc.events import Requested
+from hposvc.journal.journal import SweepRow
+from hposvc.open_sweep import Record
 from searchers.explain.explanation import Explanation
 from searchers.searcher import Observation
 from searchers.space import Space
@@ -25,6 +27,11 @@ def lab(tmp_path):
     lab = Lab.at(tmp_path)
     yield lab
     lab.journal.store.close()
+
+
+def ask(state, given, ahead=()):
+    row = SweepRow("s", "s", "p", 0.0, {}, {})
+    return assess(Record(row, state, {}, "alive", 0, proposed=ahead), given)
 
 
 def truth(params):
@@ -66,7 +73,7 @@ def test_the_stated_probability_to_be_better_agrees_with_the_truth():
 def test_a_sweep_without_enough_results_says_so(lab):
     spec = make_spec(parameters=MIXED, trials={"max": 1})
     state = lab.run(spec)
-    answer = assess("s", state, {"lr": 1e-3})
+    answer = ask(state, {"lr": 1e-3})
     assert (answer.predicted, answer.better) == ({}, None)
     assert "a model needs 2 results" in answer.unknown
     assert answer.params["lr"] == 1e-3
@@ -79,23 +86,23 @@ def test_the_answer_is_in_the_metrics_own_sign_and_names_the_best_and_the_neares
     engine = {"type": "simulate", "curve": "simulated_sweeps:worsening"}
     state = lab.run(make_spec(metric=gain, engine=engine, trials={"max": 20}))
     best = state.trials[state.best]
-    answer = assess("s", state, {"lr": 1e-3})
+    answer = ask(state, {"lr": 1e-3})
     assert answer.predicted["gain"].mean == pytest.approx(-18.0, abs=0.5)  # the truth, at step 9
     assert (answer.best, answer.best_value, answer.step) == (best.id, best.values[0], 9)
-    assert assess("s", state, {"lr": 1e-5}).better < 0.1
+    assert ask(state, {"lr": 1e-5}).better < 0.1
     assert answer.nearest.differs.keys() == {"lr"}
     units = [abs(math.log10(trial.params["lr"]) + 3) for trial in state.trials.values()]
     assert answer.nearest.distance == pytest.approx(min(units) / 4)
     near = state.trials[answer.nearest.trial]
     assert answer.nearest.value == near.values[0]
-    again = assess("s", state, near.params)
+    again = ask(state, near.params)
     assert again.refused == f"it was tried as {near.id}"
     assert (again.nearest.trial, again.nearest.distance) == (near.id, 0.0)
 
 
 def test_with_several_metrics_each_is_predicted_and_there_is_no_probability(lab):
     state = lab.run(make_several(trials={"max": 12}))
-    answer = assess("s", state, {"lr": 1e-3})
+    answer = ask(state, {"lr": 1e-3})
     assert answer.predicted.keys() == {"loss", "speed"}
     assert (answer.better, answer.best) == (None, None)
     near = state.trials[answer.nearest.trial]
@@ -126,7 +133,7 @@ def test_what_is_not_given_is_filled_in_as_conditions_demand(lab):
 def test_wrong_names_and_values_are_refused_as_in_a_spec(lab, given, words):
     state = lab.run(make_spec(parameters=MIXED, trials={"max": 2}))
     with pytest.raises(SpecError, match=words):
-        assess("s", state, given)
+        ask(state, given)
 
 
 def test_distances_count_in_shares_of_the_range_and_one_for_another_category():
@@ -140,9 +147,9 @@ def test_distances_count_in_shares_of_the_range_and_one_for_another_category():
 def test_the_turn_counts_those_ahead_also_what_no_driver_has_taken(lab):
     spec = make_spec(parameters=MIXED, trials={"max": 10, "proposed": 0.2})
     state = lab.run(spec)
-    answer = assess("s", state, {"lr": 1e-3, "opt": "adam"})
+    answer = ask(state, {"lr": 1e-3, "opt": "adam"})
     assert (answer.turn, answer.begun, answer.room) == (10, 10, 10)
     state.apply(Requested(state.now, "propose", changes={"lr": 2e-3, "opt": "adam"}))
     ahead = ({"lr": 3e-3, "opt": "adam"}, {"lr": 4e-3, "opt": "adam"})
-    assert assess("s", state, {"lr": 1e-3, "opt": "adam"}, ahead).turn == 15
-    assert "queue" in assess("s", state, ahead[0], ahead).refused
+    assert ask(state, {"lr": 1e-3, "opt": "adam"}, ahead).turn == 15
+    assert "queue" in ask(state, ahead[0], ahead).refused

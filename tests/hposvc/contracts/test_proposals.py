@@ -79,7 +79,7 @@ def test_proposals_begin_once_in_their_order_and_within_their_share(
     asked = [e.changes for e in events if isinstance(e, Requested) and not e.refused]
     begun = proposed(events)
     assert begun == asked[: len(begun)]
-    assert [request.changes for request in state.proposals.waiting] == asked[len(begun) :]
+    assert [request.changes for request in state.proposals.waiting.values()] == asked[len(begun) :]
     assert len(state.trials) == 12  # the searcher fills the slots meanwhile
     lab.journal.store.close()
 
@@ -102,7 +102,7 @@ def test_a_crash_after_every_event_loses_no_proposal_and_begins_none_twice(lab, 
                 lab.journal.request(sweep, "propose", changes=request.changes)
         state = lab.run(spec, sweep)
         begun = proposed(lab.events(sweep))
-        waiting = [request.changes for request in state.proposals.waiting]
+        waiting = [request.changes for request in state.proposals.waiting.values()]
         pending = [request.changes for _, request in lab.journal.requests(sweep)]
         assert begun + waiting + pending == [request.changes for request in asked]
         assert fold(spec, lab.events(sweep)).proposals == state.proposals
@@ -148,6 +148,19 @@ def test_the_same_configuration_again_is_refused_with_the_reason(lab):
     assert second.refused == "it is in the queue already"
     assert state.refusal(rate(0)).startswith("it was tried as t")
     assert proposed(lab.events()) == [rate(0), rate(1)]
+
+
+def test_values_that_python_calls_equal_are_other_configurations(lab):
+    parameters = {"lr": {"min": 1e-4, "max": 1.0}, "flag": {"values": [True, 1, 0]}}
+    spec = make_spec(parameters=parameters, trials={"max": 6, "parallel": 1, "proposed": 1.0})
+    asked = [{"lr": 0.01, "flag": flag} for flag in (True, 1)]
+    for changes in asked:
+        lab.journal.request("s", "propose", changes=changes)
+    state = lab.run(spec)
+    assert [(type(each["flag"]), each) for each in proposed(lab.events())] == [
+        (type(each["flag"]), each) for each in asked
+    ]
+    assert state.refusal(asked[1]) == "it was tried as t0002"
 
 
 def test_what_waits_at_the_end_begins_when_the_sweep_is_extended(lab):

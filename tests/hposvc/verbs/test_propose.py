@@ -55,6 +55,8 @@ def test_with_run_it_is_queued_and_says_what_it_waits_for(hposvc):
     assert "queued: it begins after `hposvc extend s --trials 1`" in said
     ((_, asked),) = hposvc.sweeps.journal.requests("s")
     assert (asked.verb, asked.changes) == ("propose", {"x": 3.1, "kind": "a"})
+    assert json.loads(hposvc("status", "s", "-o", "json"))["proposals"]["queued"] == 1
+    assert "1 proposed by hposvc propose wait, 0 were begun" in hposvc("status", "s")
     answer = json.loads(hposvc("propose", "s", "--set", "x=4", "--set", "kind=a", "-o", "json"))
     assert answer["params"] == {"x": 4.0, "kind": "a"}
     assert (answer["turn"], answer["begun"], answer["filled"]) == (7, 6, [])
