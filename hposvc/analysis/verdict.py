@@ -29,7 +29,7 @@ from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
-from hposvc.state.estimates import of_best
+from hposvc.state.estimates import SEEDLESS, of_best
 from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.state.prospects import Prospect
 from hposvc.state.sweep import SweepState
@@ -151,7 +151,7 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
             f"{best.metric.name} is not known; `baseline: {{seeds: 5}}` would measure it."
         )
     elif noise.deviation == 0:
-        level, sentence = "good" if noise.measured else "info", _without_noise(judged, best, noise)
+        level, sentence = "info", _without_noise(judged, best, noise)
     elif expected is None:
         runs = "Equal runs" if noise.measured else "The last steps of a curve"
         sentence = (
@@ -178,7 +178,8 @@ def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: 
     """Say what the best trial would give again, and how probably it beats the next."""
     low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
     least, middle, most = figures(low, best.metric.loss(expected.mean), high)
-    sentence = f"Trained again, it should give {middle} ({percent(LEVEL)} sure: {least} to {most})"
+    sentence = f"Trained again, it should give {middle} on average ({percent(LEVEL)} sure: "
+    sentence += f"{least} to {most}), each time about {figure(noise.deviation)} more or less"
     if expected.mean - best.loss > LUCKY * noise.deviation:
         sentence += ", for it was probably lucky"
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
@@ -218,12 +219,14 @@ def _choice_of_models(
 
 
 def _without_noise(judged: Judgement, best: TrialState, noise: Noise) -> str:
-    what = "Equal runs gave equal values" if noise.measured else "The curves show no noise"
+    what, so = "The curves show no noise", "differences between trials are real"
+    if noise.measured:
+        what, so = SEEDLESS[0].upper() + SEEDLESS[1:], f"in the first case {so}"
     trials = judged.state.trials.values()
     ties = len({judged.first(trial.id) for trial in trials if trial.value == best.value})
     if ties > 1:
-        return f"{what}, and {ties:,} trials have the best value: {best.id} was first."
-    return f"{what}, so differences between trials are real as far as can be seen."
+        return f"{what}; {ties:,} trials have the best value: {best.id} was first."
+    return f"{what}; {so} as far as can be seen."
 
 
 def _gain(judged: Judgement) -> Finding:
@@ -263,7 +266,7 @@ def _gain(judged: Judgement) -> Finding:
             sentence += "; over the median of those that came to their ends it is about "
             sentence += figure(over_median.mean)
         sentence += f"; {_noise_or_not(judged, chance)}."
-        if tested is not None:
+        if tested is not None and tested.luck > 0:
             level = "good" if tested.claimed else "warning"
     return _found(
         "gain",
@@ -306,7 +309,7 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
         what = "too little" if judged.measured else "nothing"
         return f"whether that is more than noise can't be told, as {what} was trained twice"
     if tested.luck in (0.0, 1.0):
-        return "that is no noise, since equal runs gave equal values"
+        return SEEDLESS
     words = f"that is {'more than noise' if tested.claimed else 'perhaps only noise'}"
     return words if chance is None else f"{words} (it is better with probability {share(chance)})"
 

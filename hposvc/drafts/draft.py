@@ -38,6 +38,7 @@ HIGH: tuple[str, ...] = (
 )
 HIGH += ("iou", "dice", "precision", "recall", "psnr", "ssim", "ndcg", "top1", "kappa", "win")
 SCHEMA = "hposvc.schema.json"
+SEEDS = ("seed", "random_seed", "random-seed", "random_state", "random-state")
 TRIALS, EPOCHS = 20, 9
 
 
@@ -68,6 +69,7 @@ class Draft:
             if argument.required
             and argument.name not in self.domains
             and not self._sets_length(argument)
+            and argument.name not in self._seeds
         ]
 
     def with_only(self, names: list[str]) -> "Draft":
@@ -118,6 +120,7 @@ class Draft:
         if today:  # a logarithmic range has no 0
             yield "# Tried first: the values of today."
             yield f"initial: [{_flow(today)}]"
+            yield "# baseline: {seeds: 5}  # trains them five times more: how noisy the metric is"
         yield ""
         if self.length is not None:
             yield "scheduler: asha  # ends poor trials early"
@@ -136,7 +139,7 @@ class Draft:
             argument for argument in self.program.arguments if argument.name in self.domains
         ]
         script = shlex.quote(self.target) if self.program.to_stderr else self.target
-        items = ["python", script, *self._length_items(), _list_of(arguments)]
+        items = ["python", script, *self._own_items(), _list_of(arguments)]
         if self.program.to_stderr:
             yield "# A logger writes to standard error; 2>&1 sends it where metrics are looked for."
             items = ["sh", "-c", f"exec {' '.join(items)} 2>&1"]
@@ -160,16 +163,21 @@ class Draft:
                 yield "# Its steps begin with 0, ours with 1: so lines are counted instead."
             yield f"collect: {{stdout: '{pattern.replace(chr(39), chr(39) * 2)}'}}"
 
-    def _length_items(self) -> Iterator[str]:
-        """Yield what makes the program as long as the spec says."""
-        for argument in self.program.arguments:
-            if self._sets_length(argument):
-                yield f"--{argument.name}=${{HPOSVC_TOTAL}}"
-                return
+    def _own_items(self) -> Iterator[str]:
+        """Yield what makes the program as long as the spec says, with other chance each time."""
+        lengths = [each.name for each in self.program.arguments if self._sets_length(each)]
+        yield from (f"--{name}=${{HPOSVC_TOTAL}}" for name in lengths[:1])
+        yield from (f"--{name}=${{HPOSVC_SEED}}" for name in self._seeds)
 
     def _sets_length(self, argument: Argument) -> bool:
         by_argument = self.is_script and not self.program.reads_wandb and self.length is not None
         return by_argument and bool(unit_of(argument))
+
+    @property
+    def _seeds(self) -> list[str]:
+        """The arguments that are seeds; a program that reads W&B's config has none."""
+        arguments = () if self.program.reads_wandb or not self.is_script else self.program.arguments
+        return [each.name for each in arguments if each.kind == "int" and each.name in SEEDS]
 
     @property
     def _unit(self) -> str:

@@ -16,6 +16,10 @@ from hposvc.state.trial import TrialState
 from hposvc.text import value_text
 from searchers.values import Params
 
+SEEDLESS = (
+    "equal runs gave equal values, so the training has no randomness, or its seed does not reach "
+    "it (`hposvc docs scripts`)"
+)
 CONFIDENCE = 0.95
 
 

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hposvc.state.estimates import CONFIDENCE, Estimate, chance, estimates, reasons
+from hposvc.state.estimates import CONFIDENCE, SEEDLESS, Estimate, chance, estimates, reasons
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
 from hposvc.views.console import make_table
@@ -43,10 +43,8 @@ def baseline(state: SweepState) -> RenderableType | None:
         return None
     metric, name = state.spec.objectives[0].name, state.replicates.baseline[0].shown_as
     spread = f"{number(mean(values))}, standard deviation {stdev(values):.2g}"
-    return Text(
-        f"baseline {name}: {metric} {spread} over {len(values)} seeds; "
-        "smaller differences between trials may be noise"
-    )
+    smaller = "smaller differences between trials may be noise" if stdev(values) else SEEDLESS
+    return Text(f"baseline {name}: {metric} {spread} over {len(values)} seeds; {smaller}")
 
 
 def interval(estimate: Estimate) -> str:
@@ -62,6 +60,8 @@ def sentence(finalists: list[Estimate]) -> str:
     share = f"{CONFIDENCE:.0%}"
     if len(finalists) == 1:
         return f"{best.trial} is the only finalist; ± is the {share} confidence interval"
+    if all(len({*each.values}) == 1 for each in finalists):
+        return SEEDLESS
     p, other = chance(best, finalists[1]), finalists[1].trial
     if p is None:
         return f"{best.trial} has the best mean; {other} has one value to compare it with"

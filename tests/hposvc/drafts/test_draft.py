@@ -91,6 +91,16 @@ def test_the_page_shows_what_is_written(monkeypatch):
     assert draft("train_script.py").text(schema=True) == shown
 
 
+def test_a_script_gets_the_seed_of_each_training():
+    program = SourceProgram(
+        (Argument("lr", "float", 0.1), Argument("seed", "int", 0), Argument("epochs", "int", 9)),
+        ("loss",),
+    )
+    spec = read(propose("train.py", program).text(schema=False))
+    assert {"--seed=${HPOSVC_SEED}", "--epochs=${HPOSVC_TOTAL}"} < {*spec.command}
+    assert {*spec.parameters} == {"lr"}
+
+
 def test_what_the_code_needs_and_the_spec_lacks_is_said():
     program = SourceProgram(
         (

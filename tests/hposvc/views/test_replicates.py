@@ -22,3 +22,12 @@ def test_the_best_is_stated_with_its_interval(lab):
     text = text_of(view.result(state))
     assert re.search(rf"{first.trial} +{first.mean:.5g} ± {first.half:.2g} +4 ", text)
     assert f"{first.trial} and {second.trial} can't be told apart" in text
+
+
+def test_equal_values_of_all_runs_prove_nothing(lab):
+    """A seed that never reaches the training would pass for one without noise."""
+    state = lab.run(make_spec(finalists=FINALISTS))
+    assert {len({*finalist.values}) for finalist in estimates(state)} == {1}
+    text = " ".join(text_of(view.result(state)).split())
+    assert "equal runs gave equal values" in text
+    assert "Welch" not in text
