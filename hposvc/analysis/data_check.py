@@ -182,7 +182,7 @@ def _class_remarks(check: DataCheck) -> Iterator[str]:
         yield (
             f"train: {classes[most][0] / rows:.1%} of the rows have class {most}, and a model that "
             "always answers so is right as often; look at a metric of the other classes too, or "
-            "draw them more often (hposvc docs data, weighted sampling)"
+            "draw them more often (hposvc docs weighted)"
         )
 
 

@@ -1,5 +1,6 @@
 """Every chart of every sweep: strict JSON as documented, and an SVG that says what it shows."""
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -82,4 +83,10 @@ def of_many_kinds() -> list[str]:
 
 def first_column(text: str) -> list[str]:
     rows = re.findall(r"^\| (`[^|]*`) \|", text, re.M)
-    return [key for row in rows for key in re.findall(r"`([^`]+)`", row)]
+    return [key for row in rows for short in re.findall(r"`([^`]+)`", row) for key in keys(short)]
+
+
+def keys(short: str) -> list[str]:
+    """Return the keys that `x.{a,b}` stands for."""
+    choices = [part.split(",") for part in re.split(r"[{}]", short)]
+    return ["".join(parts) for parts in itertools.product(*choices)]
