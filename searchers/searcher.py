@@ -13,6 +13,8 @@ from searchers.values import Params
 
 State = Literal["pending", "done", "failed"]
 Note = Mapping[str, object]  # JSON values
+# In the note of an earlier sweep's trial: it trained what its configuration stands for here.
+TRIED = "tried"
 REPEAT_OF = "repeat_of"  # in the note of a trial that repeats another one's configuration: its id
 
 

@@ -23,7 +23,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import MessageListener, Runner, Watcher
-from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
+from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.sharing import Sharing
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
@@ -42,7 +42,7 @@ from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import provenance
 from hposvc.tracking.recorder_process import Recorder
-from searchers.searcher import Observation, Searcher
+from searchers.searcher import TRIED, Observation, Searcher
 from searchers.warm_start import warm_startable_methods, warm_started
 from trainables.storage import checkpoint
 

@@ -24,9 +24,6 @@ from searchers.space import Params, SpaceError
 
 CLOSE_S = 0.5  # seconds for a searcher still computing; after that its daemon thread is abandoned
 
-# In the note of an earlier sweep's trial: it trained what its configuration stands for here.
-TRIED = "tried"
-
 # Returns a copy of the newest history; called only when needed.
 History = Callable[[], Sequence[Observation]]
 

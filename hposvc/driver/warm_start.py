@@ -22,7 +22,6 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hposvc import spec as specs
-from hposvc.driver.proposals import TRIED
 from hposvc.errors import NotFound, Problem, fail
 from hposvc.events import Event, Reported
 from hposvc.journal.follow import Follow
@@ -37,7 +36,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState, loss_at
 from searchers.fidelity import NO_FAULT
 from searchers.names import closest
-from searchers.searcher import Observation
+from searchers.searcher import TRIED, Observation
 from searchers.space import Params
 from searchers.translation import constants, names_by_role, translate_params
 

@@ -16,13 +16,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
+from searchers.gp.encoding import Encoding, units
 from searchers.gp.fits import MODELS
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
 from searchers.gp.proposer import Process, Proposer
 from searchers.gp.training_data import Evidence
-from searchers.searcher import Observation
+from searchers.searcher import TRIED, Observation
 from searchers.space import Params, Space
+
+DRAWN = 512  # configurations that are compared where earlier sweeps were of the same code
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class EarlierSweeps:
     """A weighted mean of what earlier sweeps predict."""
 
     sweeps: tuple[EarlierSweep, ...]
+    untried: tuple[Params, ...]  # configurations with a result, which here may be another one
     weight_S: Array
     trust: float = 1.0  # from 0 to 1; 0: no sweep ranks this one's results
     offset: float = 0.0
@@ -75,7 +79,9 @@ class EarlierSweeps:
             trials.setdefault(seen.id.rpartition("/")[0], []).append(seen)
         fitted = [EarlierSweep.of(name, space, of, rows, learned) for name, of in trials.items()]
         sweeps = tuple(sweep for sweep in fitted if sweep is not None)
-        return cls(sweeps, np.full(len(sweeps), 1.0 / max(len(sweeps), 1)))
+        done = [seen for seen in earlier if seen.state == "done" and TRIED not in seen.note]
+        untried = tuple(seen.params for seen in done)
+        return cls(sweeps, untried, np.full(len(sweeps), 1.0 / max(len(sweeps), 1)))
 
     def __call__(self, x_MD: Array) -> Array:
         value_M = np.full(len(x_MD), -self.offset)
@@ -110,12 +116,17 @@ class EarlierSweeps:
         return replace(self, weight_S=trust_S / trust_S.sum() if trust else trust_S, trust=trust)
 
     def best_first(self, space: Space) -> Iterator[Params]:
-        """Yield the configurations of all sweeps, those of the lowest mean prediction first."""
-        params = [seen for sweep in self.sweeps for seen in sweep.proposer.evidence.params]
-        x_TD = np.vstack([sweep.proposer.column_TD for sweep in self.sweeps])
-        for trial in np.argsort(self(x_TD), kind="stable"):
-            if space.allows(params[trial]):
-                yield params[trial]
+        """Yield what is predicted to be best: first of what was tried elsewhere, then of all."""
+        rng = np.random.default_rng(0)
+        yield from self._sorted(space, [each for each in self.untried if space.allows(each)])
+        yield from self._sorted(space, [space.sample(rng) for _ in range(DRAWN)])
+
+    def _sorted(self, space: Space, configurations: Sequence[Params]) -> Iterator[Params]:
+        """Yield configurations, those of the lowest mean prediction first."""
+        encoding = Encoding.of(space)
+        x_MD = encoding.columns_of(encoding.snap(units(space, configurations)))
+        for index in np.argsort(self(x_MD), kind="stable"):
+            yield configurations[index]
 
 
 def agreement(predicted_T: Array, loss_T: Array) -> float:

@@ -14,14 +14,14 @@ from sqlalchemy import delete
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.driver.proposals import TRIED, propose
+from hposvc.driver.proposals import propose
 from hposvc.driver.warm_start import leading, load_warm_start, resolve
 from hposvc.errors import Interrupted, NotFound, SpecError
 from hposvc.events import WarmStarted
 from hposvc.journal.database import SWEEPS
 from hposvc.verbs.fork import fork_data
 from searchers.random_search import Random
-from searchers.searcher import Observation
+from searchers.searcher import TRIED, Observation
 from searchers.space import Space
 from searchers.translation import translate_params
 

@@ -8,7 +8,7 @@ import pytest
 from searchers.gp.learned.process import SumOfMeans, coefficients
 from searchers.gp.searcher import GaussianProcess
 from searchers.gp.transfer import EarlierSweeps, agreement
-from searchers.searcher import Observation, call_rng
+from searchers.searcher import TRIED, Observation, call_rng
 from searchers.space import Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -105,3 +105,14 @@ def test_failures_count_where_an_earlier_sweep_has_too_few_results_for_a_model()
     assert "failure" in proposal.note["fits"]
     (alone,) = GaussianProcess().suggest(SPACE, history, 1, call_rng(0, len(history)))
     assert "failure" not in alone.note["fits"]
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_what_is_predicted_to_be_best_comes_second_and_is_new_where_the_code_is_the_same(is_tried):
+    earlier = [replace(seen, note={TRIED: True} if is_tried else {}) for seen in sweep("before")]
+    first = Observation("t0", {"x": 0.5, "y": 0.5}, loss=loss({"x": 0.5, "y": 0.5}), state="done")
+    searcher = GaussianProcess().after(earlier)
+    (second,) = searcher.suggest(SPACE, [first], 1, call_rng(0, 1))
+    tried = [seen.params for seen in earlier]
+    assert (second.params in tried) == (not is_tried)
+    assert loss(second.params) <= min(map(loss, tried)) + 1e-9
