@@ -16,7 +16,6 @@ import os
 import shutil
 import stat
 import subprocess
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -95,25 +94,34 @@ def pack(
         SpecError: the folder is too large, or a file that the spec names does not lie in it.
     """
     top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
-    spec, files = _relocate_pickle(spec)
-    if spec.variants is not None:
-        spec, archives = _relocate_variants(spec, folder, top)
-        files += archives
-    if top is None:
-        spec = _relocate_command(spec, works_in, None, ())
-        return SourceArchive(_without_folders(spec), _zip(files), ())
-    private_paths = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
-    candidates = _candidate_files(top, list_files(top), spec.environment.excludes)
-    left_out = [name for name in candidates if _is_secret(name, spec.environment.includes)]
-    names = _without_private(
-        top, [name for name in candidates if name not in {*left_out}], private_paths
+    stay = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
+    left_out: list[str] = []
+
+    def choose(top: Path, names: Sequence[str]) -> dict[str, Path]:
+        names = _candidate_files(top, names, spec.environment.excludes)
+        secrets = [name for name in names if _is_secret(name, spec.environment.includes)]
+        left_out.extend(secrets)
+        chosen = _without_private(top, [name for name in names if name not in {*secrets}], stay)
+        _check_links(top, chosen)
+        return chosen
+
+    names = {} if top is None else choose(top, list_files(top))
+    sent, files = _relocate_pickle(spec)
+    if (code := spec.variants) is not None:
+        for tree in code.trees.values():
+            version = folder / f"{code.folder}" / tree
+            chosen = choose(version, list_all(version)).items()
+            files += [(f"{VARIANTS}/{tree}/{name}", path) for name, path in chosen]
+        sent = with_variants(sent, replace(code, folder=VARIANTS))
+    if top is not None:
+        sent = _relocate_code(sent, folder, top, names)
+    sent = _relocate_command(sent, works_in, top, names)
+    relative_paths = (
+        [] if top is None else [_relative_to(Path(path or folder), top) for path in paths]
     )
-    _check_links(top, names)
-    spec = _relocate_command(_relocate_code(spec, folder, top, names), works_in, top, names)
-    relative_paths = (_relative_to(Path(path or folder), top) for path in paths)
     roots = dict.fromkeys(root for root in relative_paths if root is not None)
-    archive = _archive(top, [*files, *names.items()])
-    return SourceArchive(_without_folders(spec), archive, tuple(roots), tuple(left_out))
+    archive = _archive(top or folder, [*files, *names.items()])
+    return SourceArchive(_without_folders(sent), archive, tuple(roots), tuple(left_out))
 
 
 def _without_folders(spec: SweepSpec) -> SweepSpec:
@@ -247,28 +255,6 @@ def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]
     file = Path(spec.trainable.removeprefix(load.PICKLE))
     inside = f"{PICKLES}/{file.name}"
     return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
-
-
-def _relocate_variants(
-    spec: SweepSpec, folder: Path, top: Path | None
-) -> tuple[SweepSpec, list[tuple[str, Path]]]:
-    """Replace the folder of the code's versions by its name in the archive; return its files."""
-    variants = spec.variants
-    assert variants is not None
-    if top != folder.resolve():
-        fix = "keep the code in the spec's folder, and set no other working_dir"
-        raise fail(f"are of {folder}, which is not what travels", *variants.path, fix=fix)
-    names = [f"{tree}.tar" for tree in variants.trees.values()]
-    files = [(f"{VARIANTS}/{name}", folder / f"{variants.archives}" / name) for name in names]
-    for _, file in files:
-        with tarfile.open(file) as archive:
-            names = archive.getnames()
-        if secret := next(
-            (name for name in names if _is_secret(name, spec.environment.includes)), ""
-        ):
-            fix = "take it out of git, or name it in environment.includes"
-            raise fail(f"has {secret}, which may hold secrets", *variants.path, fix=fix)
-    return with_variants(spec, replace(variants, archives=VARIANTS)), files
 
 
 def _candidate_files(top: Path, names: Sequence[str], excludes: Sequence[str]) -> list[str]:

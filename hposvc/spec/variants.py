@@ -5,14 +5,15 @@ from then on the repository is not asked again. The parameter is a choice among 
 `my-branch@1f3c9a2`, so that the same value means the same code in every sweep.
 """
 
+import logging
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from hposvc.errors import SpecError, fail, shown
+from hposvc.errors import fail, shown
 from hposvc.spec.git_trees import Git
 from trainables import load
 from trainables.runtime.variants import CodeVariants
@@ -20,9 +21,13 @@ from trainables.runtime.variants import CodeVariants
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
 
+log = logging.getLogger("hposvc")
+
 KEY, PARAMETERS = "variants", "parameters"
+FIX = "give a list of commits, and of files of patches"
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
+LISTED = 3  # files that a warning names
 
 
 @dataclass(frozen=True)
@@ -30,31 +35,23 @@ class Variants:
     """The versions of the spec's folder among which a parameter chooses."""
 
     parameter: str
-    entries: tuple[Any, ...]  # sources as written; once resolved, mappings: name, source, tree
-    archives: str | None  # the folder of their files, `TREE.tar`; None: they are not stored
+    trees: Mapping[str, str]  # git's hash of each version, by its name
+    folder: str | None = None  # has the files of each version under its hash; None: not stored
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "Variants | None":
         """Return the parameter that chooses the code; None: there is none.
 
         Raises:
-            SpecError: there are two, or it gives no list of texts.
+            SpecError: there are two, or its versions are not as `resolve` gives them.
         """
-        found = [name for name in parameters if _chooses_code(parameters[name])]
-        if len(found) > 1:
-            message = f"chooses the code, and so does {found[0]}"
-            raise fail(message, PARAMETERS, found[1], KEY, fix="keep one", at_key=True)
-        for name in found:
-            entries = parameters[name][KEY]
-            if not isinstance(entries, list | tuple) or not entries:
-                fix = "give a list of commits, and of files of patches"
-                raise fail(f"is {shown(entries)}", PARAMETERS, name, KEY, fix=fix)
-            resolved = [entry for entry in entries if isinstance(entry, Mapping)]
-            if not all(_is_resolved(entry) for entry in resolved):
-                fix = "give commits, and files of patches, as texts"
-                raise fail("is no list of texts", PARAMETERS, name, KEY, fix=fix)
-            return cls(name, tuple(entries), parameters[name].get("archives"))
-        return None
+        name = _find(parameters)
+        if name is None:
+            return None
+        trees, folder = parameters[name][KEY], parameters[name].get("folder")
+        if not isinstance(trees, dict) or not all(TREE.fullmatch(f"{x}") for x in trees.values()):
+            raise fail(f"is {shown(trees)}", PARAMETERS, name, KEY, fix=FIX)
+        return cls(name, trees, folder)
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -62,102 +59,106 @@ class Variants:
         return (PARAMETERS, self.parameter, KEY)
 
     @property
-    def trees(self) -> dict[str, str]:
-        """git's hash of each version, by its name."""
-        return {entry["name"]: entry["tree"] for entry in self.entries}
+    def names(self) -> dict[str, str]:
+        """The name of each version, by the name without the hash, as people write it."""
+        return {name.rpartition("@")[0]: name for name in self.trees}
 
     def declared(self) -> dict[str, object]:
-        """Return the declaration of the parameter."""
-        return {KEY: [*self.entries], "archives": self.archives}
+        """Return the parameter with its declaration."""
+        return {self.parameter: {KEY: {**self.trees}, "folder": self.folder}}
 
-    def read(self, folder: Path, archives: Path | None) -> "Variants":
-        """Return the versions as the repository has them; store their files, unless None.
-
-        Raises:
-            SpecError: there is no such commit, patch or repository, or a version is there twice.
-        """
-        path: tuple[str | int, ...] = self.path
-        found: dict[str, dict[str, str]] = {}
-        with TemporaryDirectory() as scratch:
-            try:
-                git = Git.at(folder, Path(scratch))
-                for number, entry in enumerate(self.entries):
-                    path = (*self.path, number)
-                    for version in git.versions(
-                        entry if isinstance(entry, str) else entry["source"]
-                    ):
-                        if twin := found.get(version["tree"]):
-                            raise fail(f"{version['source']} is the same code as {twin['source']}")
-                        found[version["tree"]] = version
-                        if archives is not None:
-                            git.write(version["tree"], archives / f"{version['tree']}.tar")
-            except SpecError as error:
-                raise SpecError(problem.under(*path) for problem in error.problems) from error
-        return Variants(self.parameter, (*found.values(),), f"{archives}" if archives else None)
-
-    def for_ranks(self, folder: str | None) -> CodeVariants:
-        """Return what ranks need to run the versions; `folder`: the spec's."""
-        archives = Path(folder or "") / (self.archives or "")
-        return CodeVariants(self.parameter, self.trees, f"{archives}", folder or "")
+    def for_ranks(self, spec_folder: str | None) -> CodeVariants:
+        """Return what ranks need to run the versions."""
+        top = Path(spec_folder or "", self.folder or "")
+        folders = {name: f"{top / tree}" for name, tree in self.trees.items()}
+        return CodeVariants(self.parameter, folders, spec_folder or "")
 
 
 def resolve(data: dict[str, object]) -> dict[str, object]:
     """Return the data of a spec with versions in place of the names of commits and patches.
 
     Raises:
-        SpecError: see `Variants.read`.
+        SpecError: there is no such commit, patch or repository; two versions have the same files,
+            or the same name; or the parameter has other keys.
     """
     parameters: Any = data.get(PARAMETERS)
-    variants = Variants.of(parameters) if isinstance(parameters, dict) else None
-    if variants is None or all(isinstance(entry, Mapping) for entry in variants.entries):
+    name = _find(parameters) if isinstance(parameters, dict) else None
+    if name is None or isinstance(sources := parameters[name][KEY], dict):
         return data
-    if not all(isinstance(entry, str) for entry in variants.entries):
-        raise fail("has more than names of commits and files", *variants.path)
+    path = (PARAMETERS, name, KEY)
+    if other := next((key for key in parameters[name] if key != KEY), ""):
+        raise fail("is no key of a choice of code", *path[:2], other, fix="leave it out")
+    if not isinstance(sources, list) or not sources or not all(isinstance(x, str) for x in sources):
+        raise fail(f"is {shown(sources)}", *path, fix=FIX)
     if load.packages_allowed is not None:
         fix = "`hposvc submit` freezes them there"
-        raise fail("are read where the repository is, not by a server", *variants.path, fix=fix)
-    found = variants.read(Path(f"{data.get('folder') or Path.cwd()}"), None)
-    short = {name.rpartition("@")[0]: name for name in found.trees}
-    named = {key: _named(data[key], found.parameter, short) for key in NAMING if key in data}
-    return {**data, **named, PARAMETERS: {**named[PARAMETERS], found.parameter: found.declared()}}
+        raise fail("are read where the repository is, not by a server", *path, fix=fix)
+    git, found = Git(Path(f"{data.get('folder') or Path.cwd()}"), path), Variants(name, {})
+    for source in sources:
+        for full, tree in git.versions(source):
+            short = full.rpartition("@")[0]
+            if short in found.names:
+                raise fail(f"has two versions named {short}", *path, fix="rename one of them")
+            for twin in (other for other, known in found.trees.items() if known == tree):
+                raise fail(f"{full} is the same code as {twin}", *path)
+            found = replace(found, trees={**found.trees, full: tree})
+    return with_versions(data, found, found.names)
 
 
-def _named(value: Any, parameter: str, names: Mapping[str, str], here: bool = False) -> Any:
-    """Return a value with full names of versions where the parameter has short ones."""
-    if isinstance(value, Mapping):
-        return {
-            key: _named(item, parameter, names, key == parameter) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_named(item, parameter, names, here) for item in value]
-    return names.get(value, value) if here and isinstance(value, str) else value
+def with_versions(
+    data: Mapping[str, Any], variants: Variants, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the data of a spec with these versions, under other names where it names them."""
+
+    def named(value: Any, here: bool = False) -> Any:
+        if isinstance(value, dict):
+            return {key: named(item, key == variants.parameter) for key, item in value.items()}
+        if isinstance(value, list):
+            return [named(item, here) for item in value]
+        return names.get(value, value) if here else value
+
+    renamed = {key: named(data[key]) for key in NAMING if key in data}
+    return {**data, **renamed, PARAMETERS: {**renamed[PARAMETERS], **variants.declared()}}
 
 
-def freeze(spec: "SweepSpec", archives: Path) -> "SweepSpec":
-    """Store the files of all versions in a folder, unless they are; return the spec with that.
+def freeze(spec: "SweepSpec", folder: Path) -> "SweepSpec":
+    """Store the files of all versions in a folder; return the spec with that.
+
+    Those that came with a submitted sweep, in a folder of its own, stay there.
 
     Raises:
-        SpecError: a branch or a patch has changed since the spec was read.
+        SpecError: the files can't be read or written.
     """
     variants = spec.variants
-    if variants is None or variants.archives is not None:
+    if variants is None or not Path(variants.folder or "/").is_absolute():
         return spec
-    stored = variants.read(Path(spec.folder or Path.cwd()), archives)
-    if stored.trees != variants.trees:
-        raise fail("changed since the spec was read", *variants.path, fix="try again")
-    return with_variants(spec, stored)
+    git = Git(Path(spec.folder or Path.cwd()), variants.path)
+    for tree in variants.trees.values():
+        if variants.folder is None:
+            git.write(tree, folder / tree)
+            continue
+        try:
+            shutil.copytree(
+                Path(variants.folder, tree), folder / tree, symlinks=True, dirs_exist_ok=True
+            )
+        except OSError as error:
+            raise fail(f"can't be copied: {error}", *variants.path) from error
+    if variants.folder is None and (changed := git.uncommitted()):
+        names = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
+        log.warning("changes in %s are not committed, so no version of the code has them", names)
+    return with_variants(spec, replace(variants, folder=f"{folder}"))
 
 
-def with_variants(spec: "SweepSpec", variants: Variants) -> "SweepSpec":
-    """Return a spec with other places of its versions."""
-    return replace(spec, parameters={**spec.parameters, variants.parameter: variants.declared()})
+def with_variants(spec: "SweepSpec", variants: Variants | None) -> "SweepSpec":
+    """Return a spec with other places of its versions; None: it has none."""
+    declared = {} if variants is None else variants.declared()
+    return replace(spec, parameters={**spec.parameters, **declared})
 
 
-def _chooses_code(declared: object) -> bool:
-    return isinstance(declared, Mapping) and KEY in declared
-
-
-def _is_resolved(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is as `freeze` makes it."""
-    texts = all(isinstance(entry.get(key), str) for key in ("name", "source", "tree"))
-    return texts and len(entry) == 3 and TREE.fullmatch(entry["tree"]) is not None
+def _find(parameters: Mapping[str, Any]) -> str | None:
+    """Return the name of the parameter that chooses the code."""
+    found = [name for name, given in parameters.items() if isinstance(given, dict) and KEY in given]
+    if len(found) > 1:
+        message = f"chooses the code, and so does {found[0]}"
+        raise fail(message, PARAMETERS, found[1], KEY, fix="keep one", at_key=True)
+    return found[0] if found else None

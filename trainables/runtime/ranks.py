@@ -30,6 +30,7 @@ from trainables.runtime.assignment import (
     carry_out,
     import_trainable,
     log_file,
+    make_outcome,
 )
 from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
 from trainables.runtime.last_words import note_exits
@@ -65,7 +66,7 @@ class Rank:
 
     def __init__(self, rank: int, config: SlotConfig, shown_as: str = "") -> None:
         self._rank, self._config, self._shown_as = rank, config, shown_as
-        self._variant = ""  # the version of the code that this process runs; empty: none yet
+        self._entered = False  # the folder of a version of the code
         sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
 
     def __repr__(self) -> str:
@@ -112,7 +113,12 @@ class Rank:
             while True:
                 assignment: Assignment = coordinator.receive()
                 order = assignment.order
-                assignment = self._choose_code(assignment)
+                try:
+                    assignment = self._choose_code(assignment)
+                except load.LoadError as error:  # on this machine, for every order
+                    outcome = make_outcome(config, order, "user", f"{error}")
+                    coordinator.send(replace(outcome, sweep_wide=True))
+                    continue
                 if config.command is not None:  # each order's process reads the source files again
                     sources.check()
                 log = log_file(config.folder, order.trial, order.id, rank)
@@ -130,13 +136,12 @@ class Rank:
 
     def _choose_code(self, assignment: Assignment) -> Assignment:
         """Return what the code of an order is given, and enter its variant's tree at the first."""
-        variants, variant = self._config.variants, self._config.variant(assignment.order)
+        variants = self._config.variants
         if variants is None:
             return assignment
-        if not self._variant:
-            self._variant, move = variant, variants.enter(variant)
-            self._config = replace(self._config, trainable=move(self._config.trainable))
-        assert variant == self._variant, "the slot replaces ranks with other code"
+        if not self._entered:  # the slot replaces ranks with other code
+            self._config = variants.enter(self._config, self._config.variant(assignment.order))
+            self._entered = True
         return variants.without(assignment)
 
     def _join_slot(self, coordinator: CoordinatorConnection, slot: str) -> "RankStore | None":
