@@ -30,7 +30,7 @@ class Git:
     key: tuple[str, ...]
     index: str = ""  # a file in place of the repository's index
 
-    def run(self, wrong: str, *words: str, fix: str = "") -> str:
+    def run(self, *words: str, wrong: str = "", fix: str = "") -> str:
         """Return what git prints; if it fails, the error is `wrong` and what git says."""
         if shutil.which("git") is None:
             raise fail("are read by git, and there is none here", *self.key, fix="install git")
@@ -39,17 +39,18 @@ class Git:
         command = ["git", "-C", f"{self.folder}", *words]
         ran = subprocess.run(command, capture_output=True, env=variables)
         if ran.returncode:
-            text = " ".join(ran.stderr.decode(errors="replace").replace("error: ", "").split())
-            raise fail(": ".join(filter(None, (wrong, text))), *self.key, fix=fix)
+            text = ran.stderr.decode(errors="replace").replace("error: ", "")
+            message = f"{wrong or f'{self.folder} fails git'}: {' '.join(text.split())}"
+            raise fail(message.removesuffix(": "), *self.key, fix=fix)
         return ran.stdout.decode(errors="surrogateescape").strip()
 
     def versions(self, source: str) -> Iterator[tuple[str, str]]:
         """Yield the name and tree of a commit, or of each patch that a glob matches."""
         if not glob.has_magic(source) and not source.endswith(PATCHES):
-            known = self.run("", "for-each-ref", "--format=%(refname:short)").split()
+            known = self.run("for-each-ref", "--format=%(refname:short)").split()
             wrong = f"is {source}, which is no branch, tag or commit, and no .diff or .patch file"
             asked = ("rev-parse", "-q", "--verify", "--end-of-options", f"{source}^{{commit}}")
-            commit = self.run(wrong, *asked, fix=nearest(source, known))
+            commit = self.run(*asked, wrong=wrong, fix=nearest(source, known))
             yield f"{source}@{commit[:7]}", self._tree(commit, source)
             return
         matches = glob.glob(f"{self.folder / source}", recursive=True)  # noqa: PTH207 - any place
@@ -60,32 +61,32 @@ class Git:
         for patch in patches:
             wrong = f"{patch} does not apply to the last commit"
             with self._with_index("HEAD") as git:
-                git.run(wrong, "apply", "--cached", "--whitespace=nowarn", patch)
-                tree = self._tree(git.run(wrong, "write-tree"), patch)
+                git.run("apply", "--cached", "--whitespace=nowarn", patch, wrong=wrong)
+                tree = self._tree(git.run("write-tree"), patch)
             yield f"{Path(patch).stem}@{tree[:7]}", tree
 
     @contextmanager
     def _with_index(self, tree: str) -> Iterator["Git"]:
         """Give git in the repository's top, with an index of its own that holds a tree."""
-        top = self.run("are of no repository", "rev-parse", "--show-toplevel")
+        top = self.run("rev-parse", "--show-toplevel")
         with TemporaryDirectory() as scratch:
             git = replace(self, folder=Path(top), index=f"{scratch}/index")
-            git.run("can't be read", "read-tree", tree)
+            git.run("read-tree", tree)
             yield git
 
     def _tree(self, version: str, name: str) -> str:
         """Return the hash of the folder in a version of the repository."""
         wrong = f"{name} has no folder {self.folder}"
-        tree = self.run(wrong, "rev-parse", "-q", "--verify", f"{version}:./")
-        if "\n160000" in f"\n{self.run(wrong, 'ls-tree', '-r', tree)}":
+        tree = self.run("rev-parse", "-q", "--verify", f"{version}:./", wrong=wrong)
+        if "\n160000 " in "\n" + self.run("ls-tree", "-r", tree):
             raise fail(f"{name} has a submodule, which can't be frozen", *self.key)
         return tree
 
     def write(self, tree: str, place: Path) -> None:
         """Write the files of a tree into a folder, as a checkout does."""
         with self._with_index(tree) as git:
-            git.run("can't be stored", "checkout-index", "-a", "-f", f"--prefix={place}/")
+            git.run("checkout-index", "-a", "-f", f"--prefix={place}/", wrong="can't be stored")
 
     def uncommitted(self) -> list[str]:
         """Return the tracked files of the folder that differ from the last commit."""
-        return self.run("", "diff", "--name-only", "--relative", "HEAD").splitlines()
+        return self.run("diff", "--name-only", "--relative", "HEAD").splitlines()

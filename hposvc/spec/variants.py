@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("hposvc")
 
 KEY, PARAMETERS = "variants", "parameters"
-FIX = "give a list of commits, and of files of patches"
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
 LISTED = 3  # files that a warning names
@@ -40,23 +39,21 @@ class Variants:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "Variants | None":
-        """Return the parameter that chooses the code; None: there is none.
-
-        Raises:
-            SpecError: there are two, or its versions are not as `resolve` gives them.
-        """
+        """Return the parameter of a resolved spec that chooses the code; None: there is none."""
         name = _find(parameters)
         if name is None:
             return None
-        trees, folder = parameters[name][KEY], parameters[name].get("folder")
-        if not isinstance(trees, dict) or not all(TREE.fullmatch(f"{x}") for x in trees.values()):
-            raise fail(f"is {shown(trees)}", PARAMETERS, name, KEY, fix=FIX)
-        return cls(name, trees, folder)
+        return cls(name, parameters[name][KEY], parameters[name].get("folder"))
 
     @property
     def path(self) -> tuple[str, ...]:
         """The key of the versions in a spec."""
         return (PARAMETERS, self.parameter, KEY)
+
+    @property
+    def travelled(self) -> bool:
+        """Whether the files came with a submitted sweep, in a folder of its own."""
+        return self.folder is not None and not Path(self.folder).is_absolute()
 
     @property
     def names(self) -> dict[str, str]:
@@ -83,13 +80,16 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
     """
     parameters: Any = data.get(PARAMETERS)
     name = _find(parameters) if isinstance(parameters, dict) else None
-    if name is None or isinstance(sources := parameters[name][KEY], dict):
+    if name is None:
         return data
-    path = (PARAMETERS, name, KEY)
+    path, sources = (PARAMETERS, name, KEY), parameters[name][KEY]
+    if isinstance(sources, dict) and all(TREE.fullmatch(f"{tree}") for tree in sources.values()):
+        return data  # resolved
+    if not isinstance(sources, list) or not sources or not all(isinstance(x, str) for x in sources):
+        fix = "give a list of texts: commits, and files of patches"
+        raise fail(f"is {shown(sources)}", *path, fix=fix)
     if other := next((key for key in parameters[name] if key != KEY), ""):
         raise fail("is no key of a choice of code", *path[:2], other, fix="leave it out")
-    if not isinstance(sources, list) or not sources or not all(isinstance(x, str) for x in sources):
-        raise fail(f"is {shown(sources)}", *path, fix=FIX)
     if load.packages_allowed is not None:
         fix = "`hposvc submit` freezes them there"
         raise fail("are read where the repository is, not by a server", *path, fix=fix)
@@ -124,13 +124,13 @@ def with_versions(
 def freeze(spec: "SweepSpec", folder: Path) -> "SweepSpec":
     """Store the files of all versions in a folder; return the spec with that.
 
-    Those that came with a submitted sweep, in a folder of its own, stay there.
+    Those that travelled stay where they are.
 
     Raises:
         SpecError: the files can't be read or written.
     """
     variants = spec.variants
-    if variants is None or not Path(variants.folder or "/").is_absolute():
+    if variants is None or variants.travelled:
         return spec
     git = Git(Path(spec.folder or Path.cwd()), variants.path)
     for tree in variants.trees.values():

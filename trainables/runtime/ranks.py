@@ -140,8 +140,9 @@ class Rank:
         if variants is None:
             return assignment
         if not self._entered:  # the slot replaces ranks with other code
-            self._config = variants.enter(self._config, self._config.variant(assignment.order))
-            self._entered = True
+            variant = self._config.variant(assignment.order)
+            trainable = variants.enter(variant, self._config.trainable)
+            self._config, self._entered = replace(self._config, trainable=trainable), True
         return variants.without(assignment)
 
     def _join_slot(self, coordinator: CoordinatorConnection, slot: str) -> "RankStore | None":

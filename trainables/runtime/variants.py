@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trainables.load import LoadError
 
 if TYPE_CHECKING:
-    from trainables.runtime.assignment import Assignment, SlotConfig
+    from trainables.runtime.assignment import Assignment
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class CodeVariants:
     folders: Mapping[str, str]  # the files of each value
     live: str  # the folder whose place they take; empty: the working folder
 
-    def enter(self, config: "SlotConfig", variant: str) -> "SlotConfig":
-        """Change into a version's folder to import from it; return the configuration there.
+    def enter(self, variant: str, trainable: str) -> str:
+        """Change into a version's folder to import from it; return the trainable's name there.
 
         Raises:
             LoadError: the folder is missing.
@@ -46,7 +46,7 @@ class CodeVariants:
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         os.environ["PYTHONPATH"] = os.pathsep.join([f"{tree}", *map(move, inherited)])
         os.chdir(tree)
-        return replace(config, trainable=move(config.trainable))
+        return move(trainable)
 
     def without(self, assignment: "Assignment") -> "Assignment":
         """Return an assignment without the parameter, which the code itself does not take."""

@@ -129,16 +129,17 @@ def test_the_same_command_goes_on_with_a_sweep_whose_branches_have_moved_on(repo
     assert run(capfd, "run", file, "--id", "s", "--resume").code == 0
 
 
-def test_garbage_collection_deletes_the_code_that_no_sweep_uses(repository, capfd):
+def test_the_code_of_a_sweep_goes_with_it_and_a_fork_has_its_own(repository, capfd):
     drive(code_repository.spec(repository, engine="local"))
-    folder = api.Sweeps.open().home.path / "variants"
-    used = {*folder.iterdir()}
-    unused = folder / f"{'0' * 40}.tar"
-    unused.touch()
-    for path in (*used, unused):
-        os.utime(path, (0, 0))
-    assert run(capfd, "gc").code == 0
-    assert {*folder.iterdir()} == used
+    code_repository.move_on(repository)
+    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=1").code == 0
+    folder = api.Sweeps.open().home.folder("s", None)
+    assert len([*(folder / "variants").iterdir()]) == 3
+    assert run(capfd, "rm", "s", "--yes").code == 0
+    assert not folder.exists()
+    assert run(capfd, "extend", "f", "--trials", 4).code == 0
+    values = [trial.value for trial in api.load(api.Sweeps.open(), "f").state.trials.values()]
+    assert {int(value) for value in values} <= {10, 20, 30}
 
 
 def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, capfd):

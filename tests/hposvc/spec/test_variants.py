@@ -1,5 +1,7 @@
 """Code as a parameter: what a spec makes of it, and what it refuses."""
 
+import shutil
+
 import code_repository
 import pytest
 
@@ -22,7 +24,7 @@ def refused(data):
 
 def test_the_parameter_is_an_unordered_choice_and_short_names_stand_for_full_ones(repository):
     spec = specs.load(code_repository.spec(repository))
-    names = [entry["name"] for entry in spec.variants.entries]
+    names = [*spec.variants.trees]
     assert list(spec.space["code"].values) == names
     assert not spec.space["code"].ordered
     assert [point["code"] for point in spec.initial] == names
@@ -32,19 +34,29 @@ def test_a_frozen_spec_needs_the_repository_no_more(repository, tmp_path):
     spec = freeze(specs.load(code_repository.spec(repository)), tmp_path / "variants")
     code_repository.move_on(repository)
     assert specs.load(specs.dump(spec)) == specs.thaw(specs.dump(spec)) == spec
-    assert freeze(spec, tmp_path / "elsewhere") == spec
-    stored = {path.stem for path in (tmp_path / "variants").iterdir()}
-    assert stored == {*spec.variants.trees.values()}
+    again = freeze(spec, tmp_path / "elsewhere")
+    assert again.variants.trees == spec.variants.trees
+    for place in ("variants", "elsewhere"):
+        levels = [
+            (tmp_path / place / tree / "level.py").read_text()
+            for tree in again.variants.trees.values()
+        ]
+        assert levels == ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
 
 
-def test_code_that_changes_between_reading_and_freezing_is_refused(repository, tmp_path):
-    data = code_repository.spec(repository)
-    data["parameters"]["code"]["variants"] = ["main", "branch"]
-    del data["initial"]
-    spec = specs.load(data)
+def test_what_a_spec_names_is_frozen_even_if_branches_move_on(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
     code_repository.move_on(repository)
-    with pytest.raises(SpecError, match="changed since the spec was read"):
-        freeze(spec, tmp_path)
+    trees = freeze(spec, tmp_path).variants.trees.values()
+    levels = [(tmp_path / tree / "level.py").read_text() for tree in trees]
+    assert levels == ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
+
+
+def test_versions_that_are_gone_are_missed_by_name(repository, tmp_path):
+    spec = freeze(specs.load(code_repository.spec(repository)), tmp_path / "variants")
+    shutil.rmtree(tmp_path / "variants")
+    with pytest.raises(SpecError, match=r"parameters.code.variants: can't be copied: .*variants"):
+        freeze(spec, tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,12 @@ def test_code_that_changes_between_reading_and_freezing_is_refused(repository, t
         ({"training": {"trials_per_process": 2}}, "needs trials_per_process: 1"),
         ({"parameters": {"a": {"variants": "main"}}}, "is 'main'; give a list"),
         ({"parameters": {"a": {"variants": []}}}, "is an empty list; give a list"),
-        ({"parameters": {"a": {"variants": [1]}}}, "has more than names of commits and files"),
+        ({"parameters": {"a": {"variants": [1]}}}, "is a list; give a list of texts"),
+        ({"parameters": {"a": {"variants": {"main@1": "main"}}}}, "give a list of texts"),
+        (
+            {"parameters": {"a": {"variants": ["main"], "ordered": True}}},
+            "parameters.a.ordered: is no key of a choice of code; leave it out",
+        ),
         (
             {"parameters": {"a": {"variants": ["main"]}, "b": {"variants": ["main"]}}},
             "parameters.b.variants: chooses the code, and so does a",
