@@ -190,7 +190,9 @@ def prepare(
     spec = resolve(sweeps.journal, with_sweeps_found(sweeps.journal, spec, readable))
     folder = sweeps.home.folder(name, spec.storage)
     claim(folder, f"{sweeps.journal.store}")
-    spec = freeze(spec, folder / VARIANTS)
+    rows = sweeps.journal.sweeps() if spec.variants else ()
+    others = [sweeps.home.folder(row.id, row.spec.get("storage")) for row in rows]
+    freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
     return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 
 

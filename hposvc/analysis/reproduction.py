@@ -28,7 +28,6 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.metrics import Metric
-from hposvc.spec.variants import with_variants
 from hposvc.state.estimates import estimates
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -161,7 +160,7 @@ def verdict_of(sweeps: api.Sweeps, record: Record) -> ReproductionResult | None:
         before = original(sweeps, *repeated, accept_code=True)
     except (NotFound, SpecError):
         return None
-    if before.spec != with_variants(specs.restore(row.spec), before.spec.variants):
+    if before.spec != specs.restore(row.spec):
         return None
     return compare(replace(before, again=row.id), record.state)
 

@@ -3,10 +3,11 @@
 from cluster.shared_storage import nodes_without
 from hposvc.backends.backend import Setting
 from hposvc.errors import OutOfReach
+from hposvc.journal.home import VARIANTS
 from hposvc.spec.paths import checkpoints_url
+from hposvc.spec.variants import stored
 from trainables.storage import stores
 from trainables.storage.stores import StoreFailed
-
 
 
 def check_shared(setting: Setting) -> None:
@@ -18,8 +19,8 @@ def check_shared(setting: Setting) -> None:
     Raises:
         OutOfReach: some nodes do not; the message names all of them and the remedy.
     """
-    spec, code = setting.spec, setting.spec.variants
-    has_code = code is not None and not code.travelled  # in its folder
+    spec, own = setting.spec, setting.folder / VARIANTS
+    has_code = spec.variants is not None and stored(spec, own) == own
     if (url := checkpoints_url(setting.sweep, spec.storage)) is not None:
         try:
             stores.probe(url)

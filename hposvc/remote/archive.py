@@ -29,13 +29,12 @@ from hposvc.journal.home import Home
 from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import code_references, replace_text
-from hposvc.spec.variants import with_variants
+from hposvc.spec.variants import TRAVELLED
 from trainables import load
 from trainables.storage.stores import is_url
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-VARIANTS = ".hposvc-variants"  # folder in the archive for versions of the code
-NEVER = frozenset({".git", ".venv", "venv", "__pycache__", VARIANTS})
+NEVER = frozenset({".git", ".venv", "venv", "__pycache__", TRAVELLED})
 # Before compression; refuses a folder that is too large without reading all of it.
 MAX_READ_BYTES = 512 * 2**20
 PICKLES = ".hposvc-pickles"  # folder in the archive for functions that can't be imported by name
@@ -80,6 +79,7 @@ def pack(
     paths: Sequence[str],
     private: Sequence[Path] = (),
     list_files: Callable[[Path], list[str]] = list_unignored,
+    versions: Path = Path(),
 ) -> SourceArchive:
     """Collect the files that a sweep needs on a cluster.
 
@@ -89,6 +89,7 @@ def pack(
         private: files and folders that are never sent, like the files of the spec's secrets.
         list_files: lists a folder's files, by their relative paths. git reads the configuration of
             the folder, which can run programs, so the folder must be the user's own.
+        versions: has the files of each version of the code, if there are several.
 
     Raises:
         SpecError: the folder is too large, or a file that the spec names does not lie in it.
@@ -107,12 +108,9 @@ def pack(
 
     names = {} if top is None else choose(top, list_files(top))
     sent, files = _relocate_pickle(spec)
-    if (code := spec.variants) is not None:
-        for tree in code.trees.values():
-            version = folder / f"{code.folder}" / tree
-            chosen = choose(version, list_all(version)).items()
-            files += [(f"{VARIANTS}/{tree}/{name}", path) for name, path in chosen]
-        sent = with_variants(sent, replace(code, folder=VARIANTS))
+    for tree in spec.variants.trees.values() if spec.variants else ():
+        chosen = choose(versions / tree, list_all(versions / tree)).items()
+        files += [(f"{TRAVELLED}/{tree}/{name}", path) for name, path in chosen]
     if top is not None:
         sent = _relocate_code(sent, folder, top, names)
     sent = _relocate_command(sent, works_in, top, names)

@@ -86,7 +86,3 @@ class Git:
         """Write the files of a tree into a folder, as a checkout does."""
         with self._with_index(tree) as git:
             git.run("checkout-index", "-a", "-f", f"--prefix={place}/", wrong="can't be stored")
-
-    def uncommitted(self) -> list[str]:
-        """Return the tracked files of the folder that differ from the last commit."""
-        return self.run("diff", "--name-only", "--relative", "HEAD").splitlines()

@@ -8,12 +8,13 @@ from then on the repository is not asked again. The parameter is a choice among 
 import logging
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hposvc.errors import fail, shown
+from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.git_trees import Git
 from trainables import load
 from trainables.runtime.variants import CodeVariants
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hposvc")
 
 KEY, PARAMETERS = "variants", "parameters"
+TRAVELLED = ".hposvc-variants"  # folder in the code of a submitted sweep, with that of all versions
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
 LISTED = 3  # files that a warning names
@@ -35,15 +37,12 @@ class Variants:
 
     parameter: str
     trees: Mapping[str, str]  # git's hash of each version, by its name
-    folder: str | None = None  # has the files of each version under its hash; None: not stored
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "Variants | None":
         """Return the parameter of a resolved spec that chooses the code; None: there is none."""
         name = _find(parameters)
-        if name is None:
-            return None
-        return cls(name, parameters[name][KEY], parameters[name].get("folder"))
+        return None if name is None else cls(name, parameters[name][KEY])
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -51,24 +50,32 @@ class Variants:
         return (PARAMETERS, self.parameter, KEY)
 
     @property
-    def travelled(self) -> bool:
-        """Whether the files came with a submitted sweep, in a folder of its own."""
-        return self.folder is not None and not Path(self.folder).is_absolute()
-
-    @property
     def names(self) -> dict[str, str]:
         """The name of each version, by the name without the hash, as people write it."""
-        return {name.rpartition("@")[0]: name for name in self.trees}
+        return {_short(name): name for name in self.trees}
 
     def declared(self) -> dict[str, object]:
         """Return the parameter with its declaration."""
-        return {self.parameter: {KEY: {**self.trees}, "folder": self.folder}}
+        return {self.parameter: {KEY: {**self.trees}}}
 
-    def for_ranks(self, spec_folder: str | None) -> CodeVariants:
-        """Return what ranks need to run the versions."""
-        top = Path(spec_folder or "", self.folder or "")
-        folders = {name: f"{top / tree}" for name, tree in self.trees.items()}
-        return CodeVariants(self.parameter, folders, spec_folder or "")
+
+def stored(spec: "SweepSpec", own: Path) -> Path:
+    """Return the folder that has the files of each version, in a folder named by its hash.
+
+    Args:
+        own: where they are unless they travelled with the sweep's code.
+    """
+    sent = Path(spec.folder or "", TRAVELLED)
+    return sent if sent.is_dir() else own
+
+
+def for_ranks(spec: "SweepSpec", own: Path) -> CodeVariants | None:
+    """Return what ranks need to run the versions; `own`: see `stored`."""
+    if (variants := spec.variants) is None:
+        return None
+    place = stored(spec, own)
+    folders = {name: f"{place / tree}" for name, tree in variants.trees.items()}
+    return CodeVariants(variants.parameter, folders, spec.folder or "")
 
 
 def resolve(data: dict[str, object]) -> dict[str, object]:
@@ -93,16 +100,30 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
     if load.packages_allowed is not None:
         fix = "`hposvc submit` freezes them there"
         raise fail("are read where the repository is, not by a server", *path, fix=fix)
-    git, found = Git(Path(f"{data.get('folder') or Path.cwd()}"), path), Variants(name, {})
-    for source in sources:
-        for full, tree in git.versions(source):
-            short = full.rpartition("@")[0]
-            if short in found.names:
-                raise fail(f"has two versions named {short}", *path, fix="rename one of them")
-            for twin in (other for other, known in found.trees.items() if known == tree):
-                raise fail(f"{full} is the same code as {twin}", *path)
-            found = replace(found, trees={**found.trees, full: tree})
+    git = Git(Path(f"{data.get('folder') or Path.cwd()}"), path)
+    found = Variants(name, _read(git, sources))
+    if changed := git.run("diff", "--name-only", "--relative", "HEAD").splitlines():
+        names = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
+        log.warning("changes in %s are not committed, so no version of the code has them", names)
     return with_versions(data, found, found.names)
+
+
+def _read(git: Git, sources: Sequence[str]) -> dict[str, str]:
+    """Return git's hash of each version, by its name."""
+    names: dict[str, str] = {}  # by the hash
+    for name, tree in (version for source in sources for version in git.versions(source)):
+        if tree in names:
+            raise fail(f"{name} is the same code as {names[tree]}", *git.key)
+        names[tree] = name
+    [(short, count)] = Counter(map(_short, names.values())).most_common(1)
+    if count > 1:
+        raise fail(f"has two versions named {short}", *git.key, fix="rename one of them")
+    return {name: tree for tree, name in names.items()}
+
+
+def _short(name: str) -> str:
+    """Return the name of a version without its hash."""
+    return name.rpartition("@")[0]
 
 
 def with_versions(
@@ -121,38 +142,30 @@ def with_versions(
     return {**data, **renamed, PARAMETERS: {**renamed[PARAMETERS], **variants.declared()}}
 
 
-def freeze(spec: "SweepSpec", folder: Path) -> "SweepSpec":
-    """Store the files of all versions in a folder; return the spec with that.
+def freeze(spec: "SweepSpec", own: Path, others: Sequence[Path] = ()) -> None:
+    """Store the files of all versions in a folder, unless they travelled with the sweep's code.
 
-    Those that travelled stay where they are.
+    Args:
+        own: see `stored`.
+        others: such folders of earlier sweeps, which have what a repository has no more.
 
     Raises:
-        SpecError: the files can't be read or written.
+        SpecError: a version is nowhere.
     """
     variants = spec.variants
-    if variants is None or variants.travelled:
-        return spec
+    if variants is None or stored(spec, own) != own:
+        return
     git = Git(Path(spec.folder or Path.cwd()), variants.path)
     for tree in variants.trees.values():
-        if variants.folder is None:
-            git.write(tree, folder / tree)
-            continue
         try:
-            shutil.copytree(
-                Path(variants.folder, tree), folder / tree, symlinks=True, dirs_exist_ok=True
-            )
-        except OSError as error:
-            raise fail(f"can't be copied: {error}", *variants.path) from error
-    if variants.folder is None and (changed := git.uncommitted()):
-        names = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
-        log.warning("changes in %s are not committed, so no version of the code has them", names)
-    return with_variants(spec, replace(variants, folder=f"{folder}"))
-
-
-def with_variants(spec: "SweepSpec", variants: Variants | None) -> "SweepSpec":
-    """Return a spec with other places of its versions; None: it has none."""
-    declared = {} if variants is None else variants.declared()
-    return replace(spec, parameters={**spec.parameters, **declared})
+            if load.packages_allowed is not None:  # whose git would read settings of users
+                raise fail("are not on this server", *variants.path)
+            git.write(tree, own / tree)
+        except SpecError:
+            source = next((other / tree for other in others if (other / tree).is_dir()), None)
+            if source is None:
+                raise
+            shutil.copytree(source, own / tree, symlinks=True, dirs_exist_ok=True)
 
 
 def _find(parameters: Mapping[str, Any]) -> str | None:

@@ -62,8 +62,9 @@ def submit(
         SpecError: the spec is wrong, here or there; or another sweep has the id.
     """
     with TemporaryDirectory() as folder:
-        spec, private = freeze(spec, Path(folder)), private_paths(server.home, spec)
-        packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private)
+        freeze(spec, versions := Path(folder))
+        private = private_paths(server.home, spec)
+        packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private, versions=versions)
     say_left_out(packed, say)
     _check_roots(packed)
     secrets = _find_secrets(spec.environment)

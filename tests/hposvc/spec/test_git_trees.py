@@ -24,8 +24,9 @@ def load(folder, *sources):
 
 def read(folder, place, *sources):
     """Return the names of versions, and the folder of each."""
-    trees = freeze(load(folder, *sources), place).variants.trees
-    return [*trees], [place / tree for tree in trees.values()]
+    spec = load(folder, *sources)
+    freeze(spec, place)
+    return [*spec.variants.trees], [place / tree for tree in spec.variants.trees.values()]
 
 
 def content(folder, name):

@@ -7,7 +7,7 @@ import pytest
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.spec.variants import freeze
+from hposvc.spec.variants import TRAVELLED, for_ranks, freeze
 from trainables import load
 
 
@@ -30,33 +30,46 @@ def test_the_parameter_is_an_unordered_choice_and_short_names_stand_for_full_one
     assert [point["code"] for point in spec.initial] == names
 
 
-def test_a_frozen_spec_needs_the_repository_no_more(repository, tmp_path):
-    spec = freeze(specs.load(code_repository.spec(repository)), tmp_path / "variants")
-    code_repository.move_on(repository)
-    assert specs.load(specs.dump(spec)) == specs.thaw(specs.dump(spec)) == spec
-    again = freeze(spec, tmp_path / "elsewhere")
-    assert again.variants.trees == spec.variants.trees
-    for place in ("variants", "elsewhere"):
-        levels = [
-            (tmp_path / place / tree / "level.py").read_text()
-            for tree in again.variants.trees.values()
-        ]
-        assert levels == ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
+def levels(spec, place):
+    return [(place / tree / "level.py").read_text() for tree in spec.variants.trees.values()]
+
+
+LEVELS = ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
 
 
 def test_what_a_spec_names_is_frozen_even_if_branches_move_on(repository, tmp_path):
     spec = specs.load(code_repository.spec(repository))
     code_repository.move_on(repository)
-    trees = freeze(spec, tmp_path).variants.trees.values()
-    levels = [(tmp_path / tree / "level.py").read_text() for tree in trees]
-    assert levels == ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
+    assert specs.load(specs.dump(spec)) == specs.thaw(specs.dump(spec)) == spec
+    freeze(spec, tmp_path)
+    assert levels(spec, tmp_path) == LEVELS
 
 
-def test_versions_that_are_gone_are_missed_by_name(repository, tmp_path):
-    spec = freeze(specs.load(code_repository.spec(repository)), tmp_path / "variants")
-    shutil.rmtree(tmp_path / "variants")
-    with pytest.raises(SpecError, match=r"parameters.code.variants: can't be copied: .*variants"):
-        freeze(spec, tmp_path / "elsewhere")
+def test_what_a_repository_has_no_more_comes_from_earlier_sweeps(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
+    freeze(spec, tmp_path / "one")
+    shutil.rmtree(repository / ".git")
+    with pytest.raises(SpecError, match="not a git repository"):
+        freeze(spec, tmp_path / "other", [tmp_path / "none"])
+    freeze(spec, tmp_path / "other", [tmp_path / "none", tmp_path / "one"])
+    assert levels(spec, tmp_path / "other") == LEVELS
+
+
+def test_a_server_runs_no_git(repository, tmp_path, monkeypatch):
+    spec = specs.load(code_repository.spec(repository))
+    monkeypatch.setattr(load, "packages_allowed", frozenset({"hposvc"}))
+    with pytest.raises(SpecError, match=r"parameters.code.variants: are not on this server"):
+        freeze(spec, tmp_path)
+
+
+def test_files_that_travelled_stay_where_they_are(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
+    (repository / TRAVELLED).mkdir()
+    freeze(spec, tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+    tree = spec.variants.trees[spec.variants.names["main"]]
+    folders = for_ranks(spec, tmp_path / "own").folders
+    assert folders[spec.variants.names["main"]] == f"{repository / TRAVELLED / tree}"
 
 
 @pytest.mark.parametrize(
