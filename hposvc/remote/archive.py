@@ -15,7 +15,6 @@ import io
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
 from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec.git_trees import Git
 from hposvc.spec.paths import code_references, replace_text
 from hposvc.spec.variants import TRAVELLED
 from trainables import load
@@ -106,20 +106,21 @@ def pack(
         _check_links(top, chosen)
         return chosen
 
-    names = {} if top is None else choose(top, list_files(top))
-    sent, files = _relocate_pickle(spec)
-    for tree in spec.variants.trees.values() if spec.variants else ():
-        chosen = choose(versions / tree, list_all(versions / tree)).items()
-        files += [(f"{TRAVELLED}/{tree}/{name}", path) for name, path in chosen]
+    spec, files = _relocate_pickle(spec)
+    for tree in () if spec.variants is None else spec.variants.trees.values():
+        chosen = choose(versions / tree, list_all(versions / tree))
+        files += [(f"{TRAVELLED}/{tree}/{name}", path) for name, path in chosen.items()]
+    names, relative_paths = {}, []
     if top is not None:
-        sent = _relocate_code(sent, folder, top, names)
-    sent = _relocate_command(sent, works_in, top, names)
-    relative_paths = (
-        [] if top is None else [_relative_to(Path(path or folder), top) for path in paths]
-    )
+        names = choose(top, list_files(top))
+        spec = _relocate_code(spec, folder, top, names)
+        relative_paths = [_relative_to(Path(path or folder), top) for path in paths]
+    spec = _relocate_command(spec, works_in, top, names)
     roots = dict.fromkeys(root for root in relative_paths if root is not None)
     archive = _archive(top or folder, [*files, *names.items()])
-    return SourceArchive(_without_folders(sent), archive, tuple(roots), tuple(left_out))
+    return SourceArchive(
+        _without_folders(spec), archive, tuple(roots), tuple(dict.fromkeys(left_out))
+    )
 
 
 def _without_folders(spec: SweepSpec) -> SweepSpec:
@@ -321,16 +322,14 @@ def _git_files(top: Path) -> list[str]:
             raise fail(message, "environment", "working_dir")
         return list_all(top)
     listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    result = subprocess.run(["git", "-C", top, *listing], capture_output=True)
-    if result.returncode:  # no repository: use an empty one, with this folder as its work tree
+    git = Git(top, ("environment", "working_dir"))
+    try:
+        listed = git.run(*listing)
+    except SpecError:  # no repository: use an empty one, with this folder as its work tree
         with tempfile.TemporaryDirectory() as empty:
-            subprocess.run(["git", "init", "-q", "--bare", empty], check=True)
-            repository = ("--git-dir", empty, "--work-tree", top)
-            result = subprocess.run(["git", *repository, *listing], capture_output=True, cwd=top)
-    if result.returncode:
-        text = result.stderr.decode(errors="replace").strip()
-        raise fail(f"git can't list {top}: {text}", "environment", "working_dir")
-    return [os.fsdecode(name) for name in result.stdout.split(b"\0") if name]
+            git.run("init", "-q", "--bare", empty)
+            listed = git.run("--git-dir", empty, "--work-tree", f"{top}", *listing)
+    return [name for name in listed.split("\0") if name]
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

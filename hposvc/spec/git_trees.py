@@ -6,7 +6,6 @@ has, which git deletes after some weeks; nothing else is written into the reposi
 
 import glob
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,22 +26,28 @@ class Git:
     """git in a folder; its errors are of a key of a spec."""
 
     folder: Path
-    key: tuple[str, ...]
+    key: tuple[str, ...] = ()
     index: str = ""  # a file in place of the repository's index
 
     def run(self, *words: str, wrong: str = "", fix: str = "") -> str:
         """Return what git prints; if it fails, the error is `wrong` and what git says."""
-        if shutil.which("git") is None:
-            raise fail("are read by git, and there is none here", *self.key, fix="install git")
         variables = {name: text for name, text in os.environ.items() if name not in OWN}
         variables |= {"GIT_INDEX_FILE": self.index} if self.index else {}
-        command = ["git", "-C", f"{self.folder}", *words]
-        ran = subprocess.run(command, capture_output=True, env=variables)
+        # Without locks, other git processes are not disturbed.
+        command = ["git", "--no-optional-locks", "-C", f"{self.folder}", *words]
+        try:
+            ran = subprocess.run(command, capture_output=True, env=variables)
+        except FileNotFoundError as error:
+            raise fail("needs git, and there is none here", *self.key, fix="install it") from error
         if ran.returncode:
             text = ran.stderr.decode(errors="replace").replace("error: ", "")
             message = f"{wrong or f'{self.folder} fails git'}: {' '.join(text.split())}"
             raise fail(message.removesuffix(": "), *self.key, fix=fix)
-        return ran.stdout.decode(errors="surrogateescape").strip()
+        return os.fsdecode(ran.stdout).removesuffix("\n")
+
+    def changes(self) -> list[str]:
+        """Return the tracked files of the folder that differ from the last commit."""
+        return self.run("diff", "--name-only", "--relative", "HEAD").splitlines()
 
     def versions(self, source: str) -> Iterator[tuple[str, str]]:
         """Yield the name and tree of a commit, or of each patch that a glob matches."""

@@ -102,7 +102,7 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
         raise fail("are read where the repository is, not by a server", *path, fix=fix)
     git = Git(Path(f"{data.get('folder') or Path.cwd()}"), path)
     found = Variants(name, _read(git, sources))
-    if changed := git.run("diff", "--name-only", "--relative", "HEAD").splitlines():
+    if changed := git.changes():
         names = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
         log.warning("changes in %s are not committed, so no version of the code has them", names)
     return with_versions(data, found, found.names)
