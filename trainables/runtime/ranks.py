@@ -11,7 +11,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ from trainables.runtime.assignment import (
     carry_out,
     import_trainable,
     log_file,
-    make_outcome,
 )
 from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
 from trainables.runtime.last_words import note_exits
@@ -66,7 +65,6 @@ class Rank:
 
     def __init__(self, rank: int, config: SlotConfig, shown_as: str = "") -> None:
         self._rank, self._config, self._shown_as = rank, config, shown_as
-        self._entered = False  # the folder of a version of the code
         sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
 
     def __repr__(self) -> str:
@@ -94,7 +92,7 @@ class Rank:
                 os.environ.update(environment.gpu_variables(os.environ, config.gpu_share))
                 # NCCL appends the rank to the name.
                 os.environ.setdefault(NCCL_RECORD, f"{own_log.with_suffix('')}-nccl-")
-            if config.variants is None:  # otherwise its first order says what to import
+            if config.variants is None:  # otherwise its order says what to import
                 import_trainable(config, own_log)
         coordinator = CoordinatorConnection(connect(call))
         rank_store = self._join_slot(coordinator, call.slot)
@@ -113,12 +111,6 @@ class Rank:
             while True:
                 assignment: Assignment = coordinator.receive()
                 order = assignment.order
-                try:
-                    assignment = self._choose_code(assignment)
-                except load.LoadError as error:  # on this machine, for every order
-                    outcome = make_outcome(config, order, "user", f"{error}")
-                    coordinator.send(replace(outcome, sweep_wide=True))
-                    continue
                 if config.command is not None:  # each order's process reads the source files again
                     sources.check()
                 log = log_file(config.folder, order.trial, order.id, rank)
@@ -133,17 +125,6 @@ class Rank:
                     current = _CurrentOrder(coordinator, assignment, signals, sigterm.notice)
                     outcome = self._carry_out(current, rank_store)
                 coordinator.send(outcome)
-
-    def _choose_code(self, assignment: Assignment) -> Assignment:
-        """Return what the code of an order is given, and enter its variant's tree at the first."""
-        variants = self._config.variants
-        if variants is None:
-            return assignment
-        if not self._entered:  # the slot replaces ranks with other code
-            variant = self._config.variant(assignment.order)
-            trainable = variants.enter(variant, self._config.trainable)
-            self._config, self._entered = replace(self._config, trainable=trainable), True
-        return variants.without(assignment)
 
     def _join_slot(self, coordinator: CoordinatorConnection, slot: str) -> "RankStore | None":
         """Send the hello, and open or join the ranks' store if there are several."""

@@ -1,6 +1,6 @@
 """Run a trial in the folder of its version of the code.
 
-A process runs one version in all its life: modules that it has imported can't be exchanged.
+The process is replaced after each order: modules that it has imported can't be exchanged.
 """
 
 import os
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.load import LoadError
+from trainables.order import Order
 
 if TYPE_CHECKING:
-    from trainables.runtime.assignment import Assignment
+    from trainables.runtime.assignment import SlotConfig
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,20 @@ class CodeVariants:
     folders: Mapping[str, str]  # the files of each value
     live: str  # the folder whose place they take; empty: the working folder
 
-    def enter(self, variant: str, trainable: str) -> str:
-        """Change into a version's folder to import from it; return the trainable's name there.
+    def enter(self, config: "SlotConfig", order: Order) -> "tuple[SlotConfig, Order]":
+        """Change into the folder of an order's version of the code, to import from it.
+
+        Returns:
+            the configuration there, and the order without the parameter.
 
         Raises:
             LoadError: the folder is missing.
         """
-        live, tree = Path(self.live or Path.cwd()), Path(self.folders[variant]).absolute()
+        params = {**order.params}
+        version = params.pop(self.parameter)
+        live, tree = Path(self.live or Path.cwd()), Path(self.folders[f"{version}"]).absolute()
         if not tree.is_dir():
-            raise LoadError(f"the code of {variant}, {tree}, is not on {platform.node()}")
+            raise LoadError(f"the code of {version}, {tree}, is not on {platform.node()}")
 
         def move(text: str) -> str:
             path = Path(text)
@@ -46,10 +52,4 @@ class CodeVariants:
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         os.environ["PYTHONPATH"] = os.pathsep.join([f"{tree}", *map(move, inherited)])
         os.chdir(tree)
-        return move(trainable)
-
-    def without(self, assignment: "Assignment") -> "Assignment":
-        """Return an assignment without the parameter, which the code itself does not take."""
-        params = {**assignment.order.params}
-        del params[self.parameter]
-        return replace(assignment, order=replace(assignment.order, params=params))
+        return replace(config, trainable=move(config.trainable)), replace(order, params=params)

@@ -2,12 +2,21 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from trainables.load import LoadError
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
 from trainables.runtime.variants import CodeVariants
+from trainables.training import Training
+
+
+def config(trainable):
+    return SlotConfig(trainable, Training(), ("loss",), 1, 1, 0, Path())
+
+
+def order(**params):
+    return Order(1, "t0001", params, None, 1, 1)
 
 
 def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
@@ -21,13 +30,19 @@ def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
     monkeypatch.setattr(sys, "path", [f"{live}/src", f"{live}/.venv/lib", "/elsewhere"])
     monkeypatch.setenv("PYTHONPATH", f"{live}:/elsewhere")
     variants = CodeVariants("code", {"main": f"{tree}"}, f"{live}")
-    assert variants.enter("main", f"{live}/train.py:f") == f"{tree}/train.py:f"
+    entered, given = variants.enter(config(f"{live}/train.py:f"), order(code="main", x=1))
+    assert entered.trainable == f"{tree}/train.py:f"
+    assert given.params == {"x": 1}
     assert sys.path == [f"{tree}", f"{tree}/src", f"{live}/.venv/lib", "/elsewhere"]
     assert os.environ["PYTHONPATH"] == f"{tree}:{tree}:/elsewhere"
     assert Path.cwd() == tree
-    assert variants.enter("main", "module:f") == "module:f"
+    assert variants.enter(config("module:f"), order(code="main"))[0].trainable == "module:f"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(LoadError, match=f"the code of main, {tmp_path}/tree, is not on "):
-        CodeVariants("code", {"main": f"{tmp_path}/tree"}, "").enter("main", "module:f")
+def test_an_order_without_its_code_ends_with_the_place_where_it_should_be(tmp_path):
+    variants = CodeVariants("code", {"main": f"{tmp_path}/tree"}, "")
+    slot = replace(config("module:f"), variants=variants, folder=tmp_path)
+    outcome = carry_out(slot, Assignment(order(code="main")), 0, None)
+    assert outcome.kind == "user"
+    assert f"the code of main, {tmp_path}/tree, is not on " in outcome.message
+    assert outcome.leaks  # so the process is replaced
