@@ -8,7 +8,6 @@ from then on the repository is not asked again. The parameter is a choice among 
 import logging
 import re
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +51,7 @@ class Variants:
     @property
     def names(self) -> dict[str, str]:
         """The name of each version, by the name without the hash, as people write it."""
-        return {_short(name): name for name in self.trees}
+        return {name.rpartition("@")[0]: name for name in self.trees}
 
     def declared(self) -> dict[str, object]:
         """Return the parameter with its declaration."""
@@ -101,29 +100,19 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
         fix = "`hposvc submit` freezes them there"
         raise fail("are read where the repository is, not by a server", *path, fix=fix)
     git = Git(Path(f"{data.get('folder') or Path.cwd()}"), path)
-    found = Variants(name, _read(git, sources))
-    if changed := git.changes():
-        names = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
-        log.warning("changes in %s are not committed, so no version of the code has them", names)
-    return with_versions(data, found, found.names)
-
-
-def _read(git: Git, sources: Sequence[str]) -> dict[str, str]:
-    """Return git's hash of each version, by its name."""
     names: dict[str, str] = {}  # by the hash
-    for name, tree in (version for source in sources for version in git.versions(source)):
+    for full, tree in (version for source in sources for version in git.versions(source)):
         if tree in names:
-            raise fail(f"{name} is the same code as {names[tree]}", *git.key)
-        names[tree] = name
-    [(short, count)] = Counter(map(_short, names.values())).most_common(1)
-    if count > 1:
-        raise fail(f"has two versions named {short}", *git.key, fix="rename one of them")
-    return {name: tree for tree, name in names.items()}
-
-
-def _short(name: str) -> str:
-    """Return the name of a version without its hash."""
-    return name.rpartition("@")[0]
+            raise fail(f"{full} is the same code as {names[tree]}", *path)
+        names[tree] = full
+    found = Variants(name, {full: tree for tree, full in names.items()})
+    if len(found.names) < len(names):
+        message = f"has one name twice, but for the hashes: {', '.join(found.trees)}"
+        raise fail(message, *path, fix="rename one of the two")
+    if changed := git.changes():
+        some = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
+        log.warning("changes in %s are not committed, so no version of the code has them", some)
+    return with_versions(data, found, found.names)
 
 
 def with_versions(

@@ -119,7 +119,7 @@ def test_two_patches_of_one_name_are_refused(repository):
     (other / "by-patch.diff").write_text(git(repository, "diff"))
     git(repository, "checkout", "-q", "level.py")
     message = refused(repository, "*/by-patch.diff")
-    assert message == "has two versions named by-patch; rename one of them"
+    assert message.startswith("has one name twice, but for the hashes: by-patch@")
 
 
 def test_a_folder_without_a_repository_is_refused(tmp_path):
