@@ -23,15 +23,16 @@ from hposvc.errors import SpecError, StoreError, fail
 from hposvc.events import DriverState, Event
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.follow import Follow
-from hposvc.journal.home import SIGNATURE, Home, as_store_errors, claim, clear, find
+from hposvc.journal.home import SIGNATURE, VARIANTS, Home, as_store_errors, claim, clear, find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.waiting import SweepWait, find_waiting
 from hposvc.open_sweep import OpenSweep, Record, trials_logged
-from hposvc.spec import SweepSpec, fingerprint, variants
+from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
+from hposvc.spec.variants import freeze
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
 from trainables.storage import stores
@@ -151,7 +152,6 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     )
     if sweeps.journal.find(name) is not None:
         raise id_taken
-    spec = variants.freeze(spec, sweeps.home.path / "variants")
     row = prepare(sweeps, spec, name, fingerprint.describe(spec))
     try:
         claim_store(sweeps, row)
@@ -188,7 +188,11 @@ def prepare(
         SpecError, NotFound, StoreError: see `create`.
     """
     spec = resolve(sweeps.journal, with_sweeps_found(sweeps.journal, spec, readable))
-    claim(sweeps.home.folder(name, spec.storage), f"{sweeps.journal.store}")
+    folder = sweeps.home.folder(name, spec.storage)
+    claim(folder, f"{sweeps.journal.store}")
+    rows = sweeps.journal.sweeps() if spec.variants else ()
+    others = [sweeps.home.folder(row.id, row.spec.get("storage")) for row in rows]
+    freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
     return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 
 

@@ -183,7 +183,7 @@ def read_domain(declared: object) -> Domain:
             (), f"is {declared!r}; give {{min, max}}, {{values: [...]}}, or a finite constant"
         )
     if "variants" in declared:
-        return _read_variants(declared["variants"])
+        return _read_choice({"values": [*declared["variants"]]})
     if "values" in declared:
         return _read_choice(declared)
     if "min" in declared or "max" in declared:
@@ -246,15 +246,6 @@ def _read_choice(declared: Mapping[str, object]) -> Choice | Constant:
     ordered, when = _read_flag(declared, "ordered"), _read_condition(declared)
     choice = Choice(tuple(values), ordered, when, _read_weights(declared))
     return Constant(choice.values[0], choice.when) if choice.count == 1 else choice
-
-
-def _read_variants(entries: object) -> Choice | Constant:
-    """Return the choice among versions of the code, which a spec names when it is read."""
-    if not isinstance(entries, Sequence) or not all(isinstance(each, Mapping) for each in entries):
-        message = "are commits and patches of a git repository, which only a sweep's spec has"
-        raise SpaceError(("variants",), message)
-    names = tuple(each["name"] for each in entries)
-    return Constant(names[0]) if len(names) == 1 else Choice(names)
 
 
 def _read_range(declared: Mapping[str, object]) -> Float | Int:

@@ -12,7 +12,7 @@ nonparametric e-tests, Operations Research (2024), for tests of symmetry by sign
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -22,7 +22,7 @@ from hposvc.open_sweep import Record, check_trial
 from hposvc.state.trial import TrialState
 from hposvc.text import number
 from searchers.names import nearest
-from searchers.values import Params, identity
+from searchers.values import identity
 from trainables.storage.checkpoint import TRIAL
 
 BET = 0.7  # share of the wealth on the largest difference so far
@@ -131,21 +131,22 @@ def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
 
     A failed run has the worst loss, infinity; one that was stopped early is left out.
     """
-    state, variants = record.state, record.state.spec.variants
-    keyed: list[tuple[Hashable, TrialState]]
-    if variants is None or name in state.trials:
+    state, code = record.state, record.state.spec.variants
+    keyed: list[tuple[object, TrialState]]
+    if code is None or name in state.trials:
         check_trial(record, name)
-        trials = (run for run in state.replicates.trials.values() if run.replicate_of == name)
-        keyed = [(run.number, run) for run in trials]
+        replicates = state.replicates.trials.values()
+        keyed = [(run.number, run) for run in replicates if run.replicate_of == name]
     else:
-        versions = {full.rpartition("@")[0]: full for full in variants.trees}
-        full = versions.get(name, name)
-        if full not in variants.trees:
-            raise NotFound(
-                f"{record.row.id} has no trial or version {name}", nearest(name, versions)
-            )
-        trials = (run for run in state.trials.values() if full in run.params.values())
-        keyed = [(_without(run.params, variants.parameter), run) for run in trials]
+        full, chooser = code.names.get(name, name), code.parameter
+        if full not in code.trees:
+            message = f"{record.row.id} has no trial or version {name}"
+            raise NotFound(message, nearest(name, code.names))
+        keyed = [
+            (frozenset((key, identity(run.params[key])) for key in {*run.params} - {chooser}), run)
+            for run in state.trials.values()
+            if run.params[chooser] == full
+        ]
     runs = defaultdict[object, list[float]](list)
     for key, run in keyed:
         if run.state == "FAILED":
@@ -153,7 +154,3 @@ def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
         elif run.state == "COMPLETED" and run.value is not None:
             runs[key].append(run.metric.loss(run.value))
     return runs
-
-
-def _without(params: Params, name: str) -> Hashable:
-    return frozenset((key, identity(value)) for key, value in params.items() if key != name)

@@ -95,12 +95,16 @@ def replay_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
     left = 0 if spec.last_step is None else spec.last_step - segments[-1].last
     length = sum(segment.steps for segment in segments) + left
     inherited["fidelity"] = {**inherited.get("fidelity", {}), "max": length}
+    values = _first_values(segments)
+    if (code := spec.variants) is not None:
+        name = values[code.parameter]
+        values |= replace(code, trees={name: code.trees[name]}).declared()
     return {
         "version": spec.version,
         "name": f"{spec.name[:73]}-replay",
         "description": f"{segments[-1].trial} of {sweep}, trained again by its schedule",
         **inherited,
-        "parameters": {**(first := _first_values(segments)), **_frozen_code(spec, first)},
+        "parameters": values,
         "scheduler": {
             "type": "replay",
             "seed_of": segments[0].trial,
@@ -160,16 +164,6 @@ def replays_exactly(segments: list[LineageSegment]) -> bool:
             return False
         done += segment.steps
     return True
-
-
-def _frozen_code(spec: SweepSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the declaration of the parameter that chooses the code, with these values' choice."""
-    variants = spec.variants
-    if variants is None:
-        return {}
-    name = values[variants.parameter]
-    entries = tuple(entry for entry in variants.entries if entry["name"] == name)
-    return {variants.parameter: replace(variants, entries=entries).declared()}
 
 
 def _first_values(segments: list[LineageSegment]) -> dict[str, Any]:

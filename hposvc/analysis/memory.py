@@ -80,8 +80,11 @@ def task_of(spec: SweepSpec, params: Params) -> Task:
     """Return the Task of a spec with these parameters.
 
     Raises:
-        SpecError: the spec does not train a Task.
+        SpecError: the spec does not train a Task, or the code is a parameter.
     """
+    if spec.variants is not None:
+        message = "chooses the code, and model and samples are known of this folder's code only"
+        raise fail(message, *spec.variants.path, fix="leave it out of the spec")
     task_params = {
         name: value for name, value in params.items() if not name.startswith(load.TRAINING)
     }

@@ -18,11 +18,13 @@ from hposvc.events import (
     Reported,
     Suggested,
 )
+from hposvc.journal.home import VARIANTS
 from hposvc.queue.claim import Amounts, Held, Placement
 from hposvc.queue.gangs import Nodes
 from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
+from hposvc.spec.variants import for_ranks
 from trainables.link import Suggestion
 from trainables.order import Order
 from trainables.programs.command import Command
@@ -77,7 +79,7 @@ class Setting:
             stall_s=spec.failure.stall,
             path=tuple(f"{Path(folder).absolute()}" for folder in sys.path),
             command=_command(spec),
-            variants=None if spec.variants is None else spec.variants.for_ranks(spec.folder),
+            variants=for_ranks(spec, self.folder / VARIANTS),
             memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,
             variables=spec.environment.env,

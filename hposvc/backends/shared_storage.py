@@ -3,11 +3,11 @@
 from cluster.shared_storage import nodes_without
 from hposvc.backends.backend import Setting
 from hposvc.errors import OutOfReach
+from hposvc.journal.home import VARIANTS
 from hposvc.spec.paths import checkpoints_url
+from hposvc.spec.variants import stored
 from trainables.storage import stores
 from trainables.storage.stores import StoreFailed
-
-REMEDY = "set `storage` to a folder that all nodes mount at the same path, or to a store's URL"
 
 
 def check_shared(setting: Setting) -> None:
@@ -19,21 +19,25 @@ def check_shared(setting: Setting) -> None:
     Raises:
         OutOfReach: some nodes do not; the message names all of them and the remedy.
     """
-    if (url := checkpoints_url(setting.sweep, setting.spec.storage)) is not None:
+    spec, own = setting.spec, setting.folder / VARIANTS
+    has_code = spec.variants is not None and stored(spec, own) == own
+    if (url := checkpoints_url(setting.sweep, spec.storage)) is not None:
         try:
             stores.probe(url)
         except StoreFailed as error:
             raise OutOfReach(f"{error}") from error
-        if setting.spec.command is None or setting.spec.resources.ranks == 1:
+        if not has_code and (spec.command is None or spec.resources.ranks == 1):
             return  # only a command's ranks write a checkpoint together that a single rank reports
     if setting.address is None:
         return  # Ray runs on this machine alone
+    other = "send its versions of the code by `hposvc submit`" if has_code else "to a store's URL"
+    remedy = f"set `storage` to a folder that all nodes mount at the same path, or {other}"
     try:
         blind = nodes_without(setting.folder)
     except OSError as error:
-        raise OutOfReach(f"storage {setting.folder}: {error.strerror}", fix=REMEDY) from error
+        raise OutOfReach(f"storage {setting.folder}: {error.strerror}", fix=remedy) from error
     if blind:
         details = "; ".join(blind)
         raise OutOfReach(
-            f"storage {setting.folder} is not shared by all nodes: {details}. {REMEDY}"
+            f"storage {setting.folder} is not shared by all nodes: {details}. {remedy}"
         )

@@ -139,8 +139,8 @@ class Driver:
         with ExitStack() as stack:
             with self._starting_ray(engine):
                 searcher = spec.searcher()  # which imports for a second, while Ray starts
-                several = spec.variants is not None  # then never in this process
-                path = engine.backend_for(2 if several else spec.resources.ranks)
+                # Versions of the code are never run in this process.
+                path = engine.backend_for(spec.resources.ranks if spec.variants is None else 2)
                 opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long

@@ -20,6 +20,7 @@ RECORDER = re.compile(r"recorder(-\w+)?\.lock")  # in a sweep's folder; one for 
 JSON_LINES = "tracking.jsonl"  # in a sweep's folder
 TENSORBOARD = "tensorboard"  # folder of event files in a sweep's folder
 WANDB = "wandb"  # folder of runs for `wandb sync` in a sweep's folder
+VARIANTS = "variants"  # folder of the versions of the code in a sweep's folder
 REPORT = "report.html"  # in a sweep's folder
 DRIVER_LOG = "driver.log"  # among a sweep's logs; of a driver that a server started
 MARK = re.compile(r"\.seen-[0-9a-f]{16}")  # of a probe whether all nodes see the folder
@@ -246,7 +247,7 @@ def find_ours(folder: Path) -> Iterator[Path]:
         if (
             file
             if path.is_file()
-            else path.name in (checkpoint.TUNE_FOLDER, TENSORBOARD, WANDB)
+            else path.name in (checkpoint.TUNE_FOLDER, TENSORBOARD, WANDB, VARIANTS)
             or MARK.fullmatch(path.name)
         ):
             yield path

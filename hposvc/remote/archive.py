@@ -15,8 +15,6 @@ import io
 import os
 import shutil
 import stat
-import subprocess
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,14 +27,14 @@ from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
 from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec.git_trees import Git
 from hposvc.spec.paths import code_references, replace_text
-from hposvc.spec.variants import with_variants
+from hposvc.spec.variants import TRAVELLED
 from trainables import load
 from trainables.storage.stores import is_url
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-VARIANTS = ".hposvc-variants"  # folder in the archive for versions of the code
-NEVER = frozenset({".git", ".venv", "venv", "__pycache__", VARIANTS})
+NEVER = frozenset({".git", ".venv", "venv", "__pycache__", TRAVELLED})
 # Before compression; refuses a folder that is too large without reading all of it.
 MAX_READ_BYTES = 512 * 2**20
 PICKLES = ".hposvc-pickles"  # folder in the archive for functions that can't be imported by name
@@ -81,6 +79,7 @@ def pack(
     paths: Sequence[str],
     private: Sequence[Path] = (),
     list_files: Callable[[Path], list[str]] = list_unignored,
+    versions: Path = Path(),
 ) -> SourceArchive:
     """Collect the files that a sweep needs on a cluster.
 
@@ -90,30 +89,38 @@ def pack(
         private: files and folders that are never sent, like the files of the spec's secrets.
         list_files: lists a folder's files, by their relative paths. git reads the configuration of
             the folder, which can run programs, so the folder must be the user's own.
+        versions: has the files of each version of the code, if there are several.
 
     Raises:
         SpecError: the folder is too large, or a file that the spec names does not lie in it.
     """
     top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
+    stay = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
+    left_out: list[str] = []
+
+    def choose(top: Path, names: Sequence[str]) -> dict[str, Path]:
+        names = _candidate_files(top, names, spec.environment.excludes)
+        secrets = [name for name in names if _is_secret(name, spec.environment.includes)]
+        left_out.extend(secrets)
+        chosen = _without_private(top, [name for name in names if name not in {*secrets}], stay)
+        _check_links(top, chosen)
+        return chosen
+
     spec, files = _relocate_pickle(spec)
-    if spec.variants is not None:
-        spec, archives = _relocate_variants(spec, folder, top)
-        files += archives
-    if top is None:
-        spec = _relocate_command(spec, works_in, None, ())
-        return SourceArchive(_without_folders(spec), _zip(files), ())
-    private_paths = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
-    candidates = _candidate_files(top, list_files(top), spec.environment.excludes)
-    left_out = [name for name in candidates if _is_secret(name, spec.environment.includes)]
-    names = _without_private(
-        top, [name for name in candidates if name not in {*left_out}], private_paths
-    )
-    _check_links(top, names)
-    spec = _relocate_command(_relocate_code(spec, folder, top, names), works_in, top, names)
-    relative_paths = (_relative_to(Path(path or folder), top) for path in paths)
+    for tree in () if spec.variants is None else spec.variants.trees.values():
+        chosen = choose(versions / tree, list_all(versions / tree))
+        files += [(f"{TRAVELLED}/{tree}/{name}", path) for name, path in chosen.items()]
+    names, relative_paths = {}, []
+    if top is not None:
+        names = choose(top, list_files(top))
+        spec = _relocate_code(spec, folder, top, names)
+        relative_paths = [_relative_to(Path(path or folder), top) for path in paths]
+    spec = _relocate_command(spec, works_in, top, names)
     roots = dict.fromkeys(root for root in relative_paths if root is not None)
-    archive = _archive(top, [*files, *names.items()])
-    return SourceArchive(_without_folders(spec), archive, tuple(roots), tuple(left_out))
+    archive = _archive(top or folder, [*files, *names.items()])
+    return SourceArchive(
+        _without_folders(spec), archive, tuple(roots), tuple(dict.fromkeys(left_out))
+    )
 
 
 def _without_folders(spec: SweepSpec) -> SweepSpec:
@@ -249,28 +256,6 @@ def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]
     return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
 
 
-def _relocate_variants(
-    spec: SweepSpec, folder: Path, top: Path | None
-) -> tuple[SweepSpec, list[tuple[str, Path]]]:
-    """Replace the folder of the code's versions by its name in the archive; return its files."""
-    variants = spec.variants
-    assert variants is not None
-    if top != folder.resolve():
-        fix = "keep the code in the spec's folder, and set no other working_dir"
-        raise fail(f"are of {folder}, which is not what travels", *variants.path, fix=fix)
-    names = [f"{tree}.tar" for tree in variants.trees.values()]
-    files = [(f"{VARIANTS}/{name}", folder / f"{variants.archives}" / name) for name in names]
-    for _, file in files:
-        with tarfile.open(file) as archive:
-            names = archive.getnames()
-        if secret := next(
-            (name for name in names if _is_secret(name, spec.environment.includes)), ""
-        ):
-            fix = "take it out of git, or name it in environment.includes"
-            raise fail(f"has {secret}, which may hold secrets", *variants.path, fix=fix)
-    return with_variants(spec, replace(variants, archives=VARIANTS)), files
-
-
 def _candidate_files(top: Path, names: Sequence[str], excludes: Sequence[str]) -> list[str]:
     """Return those of the names in a folder that are files, and that `excludes` does not name."""
     return sorted(
@@ -337,16 +322,14 @@ def _git_files(top: Path) -> list[str]:
             raise fail(message, "environment", "working_dir")
         return list_all(top)
     listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    result = subprocess.run(["git", "-C", top, *listing], capture_output=True)
-    if result.returncode:  # no repository: use an empty one, with this folder as its work tree
+    git = Git(top, ("environment", "working_dir"))
+    try:
+        listed = git.run(*listing)
+    except SpecError:  # no repository: use an empty one, with this folder as its work tree
         with tempfile.TemporaryDirectory() as empty:
-            subprocess.run(["git", "init", "-q", "--bare", empty], check=True)
-            repository = ("--git-dir", empty, "--work-tree", top)
-            result = subprocess.run(["git", *repository, *listing], capture_output=True, cwd=top)
-    if result.returncode:
-        text = result.stderr.decode(errors="replace").strip()
-        raise fail(f"git can't list {top}: {text}", "environment", "working_dir")
-    return [os.fsdecode(name) for name in result.stdout.split(b"\0") if name]
+            git.run("init", "-q", "--bare", empty)
+            listed = git.run("--git-dir", empty, "--work-tree", f"{top}", *listing)
+    return [name for name in listed.split("\0") if name]
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

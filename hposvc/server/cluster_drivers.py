@@ -14,13 +14,14 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
 from hposvc.journal import submissions, submitted_secrets, supervision
-from hposvc.journal.home import Home
+from hposvc.journal.home import VARIANTS, Home
 from hposvc.journal.journal import SweepRow
 from hposvc.remote import jobs as remote_jobs
 from hposvc.remote.archive import list_all, pack, private_paths
 from hposvc.remote.job_payload import DriverPayload, locate
 from hposvc.remote.jobs import dial, job_error
 from hposvc.server import supervised
+from hposvc.spec.variants import stored
 
 THREADS = 4  # that send files to the cluster
 LOOK_S = 2.0  # between two looks at the jobs
@@ -123,7 +124,9 @@ def start_job(
         message = "files of secrets are not read by a server with a cluster"
         raise fail(message, "environment", "secrets", fix="give the secret's name")
     sent = replace(spec, environment=replace(spec.environment, working_dir=f"{works_in}"))
-    packed = pack(sent, folder, [f"{works_in}"], private_paths(home, spec), list_all)
+    versions = stored(spec, home.folder(row.id, spec.storage) / VARIANTS)
+    private = private_paths(home, spec)
+    packed = pack(sent, folder, [f"{works_in}"], private, list_all, versions)
     place = locate(home, spec)
     sources = {**os.environ, **submitted_secrets.read(home, row.id)}
     payload = DriverPayload(

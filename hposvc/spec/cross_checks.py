@@ -93,6 +93,8 @@ def price_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that each trial can have processes of its own code."""
+    if spec.variants is None:
+        return
     type_, changing = spec.engine.type, trait(SCHEDULERS, spec.scheduler, "changes_values")
     refusals = {
         f"needs engine ray or local, and engine is {type_}": type_ not in ("ray", "local"),
@@ -103,8 +105,7 @@ def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
         "needs trials_per_process: 1": spec.training.trials_per_process > 1,
     }
     for message in (text for text, refused in refusals.items() if refused):
-        if spec.variants is not None:
-            yield Problem.of_text(message, *spec.variants.path)
+        yield Problem.of_text(message, *spec.variants.path)
 
 
 def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:

@@ -45,14 +45,13 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     """
     if spec.engine.type == "tune":
         require_extra("tune", "engine: tune")
-    frozen = spec.variants is not None  # then the code here is no trial's
-    if spec.trainable is not None and frozen:
-        _check_has_versions(spec.trainable, Path(spec.folder or Path.cwd()))
-    if spec.trainable is not None and not frozen:
+    if spec.variants is not None:  # the code here is no trial's
+        _check_has_versions(spec.trainable or "", Path(spec.folder or Path.cwd()))
+    elif spec.trainable is not None:
         trainable = _check_trainable(spec.trainable, spec.space)
         _check_suits(spec, trainable)
         _check_changed(trainable, spec)
-    if spec.command is not None and not frozen:
+    elif spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:

@@ -5,11 +5,12 @@ from then on the repository is not asked again. The parameter is a choice among 
 `my-branch@1f3c9a2`, so that the same value means the same code in every sweep.
 """
 
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from hposvc.errors import SpecError, fail, shown
@@ -20,9 +21,13 @@ from trainables.runtime.variants import CodeVariants
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
 
+log = logging.getLogger("hposvc")
+
 KEY, PARAMETERS = "variants", "parameters"
+TRAVELLED = ".hposvc-variants"  # folder in the code of a submitted sweep, with that of all versions
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
+LISTED = 3  # files that a warning names
 
 
 @dataclass(frozen=True)
@@ -30,31 +35,13 @@ class Variants:
     """The versions of the spec's folder among which a parameter chooses."""
 
     parameter: str
-    entries: tuple[Any, ...]  # sources as written; once resolved, mappings: name, source, tree
-    archives: str | None  # the folder of their files, `TREE.tar`; None: they are not stored
+    trees: Mapping[str, str]  # git's hash of each version, by its name
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "Variants | None":
-        """Return the parameter that chooses the code; None: there is none.
-
-        Raises:
-            SpecError: there are two, or it gives no list of texts.
-        """
-        found = [name for name in parameters if _chooses_code(parameters[name])]
-        if len(found) > 1:
-            message = f"chooses the code, and so does {found[0]}"
-            raise fail(message, PARAMETERS, found[1], KEY, fix="keep one", at_key=True)
-        for name in found:
-            entries = parameters[name][KEY]
-            if not isinstance(entries, list | tuple) or not entries:
-                fix = "give a list of commits, and of files of patches"
-                raise fail(f"is {shown(entries)}", PARAMETERS, name, KEY, fix=fix)
-            resolved = [entry for entry in entries if isinstance(entry, Mapping)]
-            if not all(_is_resolved(entry) for entry in resolved):
-                fix = "give commits, and files of patches, as texts"
-                raise fail("is no list of texts", PARAMETERS, name, KEY, fix=fix)
-            return cls(name, tuple(entries), parameters[name].get("archives"))
-        return None
+        """Return the parameter of a resolved spec that chooses the code; None: there is none."""
+        name = _find(parameters)
+        return None if name is None else cls(name, parameters[name][KEY])
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -62,102 +49,118 @@ class Variants:
         return (PARAMETERS, self.parameter, KEY)
 
     @property
-    def trees(self) -> dict[str, str]:
-        """git's hash of each version, by its name."""
-        return {entry["name"]: entry["tree"] for entry in self.entries}
+    def names(self) -> dict[str, str]:
+        """The name of each version, by the name without the hash, as people write it."""
+        return {name.rpartition("@")[0]: name for name in self.trees}
 
     def declared(self) -> dict[str, object]:
-        """Return the declaration of the parameter."""
-        return {KEY: [*self.entries], "archives": self.archives}
+        """Return the parameter with its declaration."""
+        return {self.parameter: {KEY: {**self.trees}}}
 
-    def read(self, folder: Path, archives: Path | None) -> "Variants":
-        """Return the versions as the repository has them; store their files, unless None.
 
-        Raises:
-            SpecError: there is no such commit, patch or repository, or a version is there twice.
-        """
-        path: tuple[str | int, ...] = self.path
-        found: dict[str, dict[str, str]] = {}
-        with TemporaryDirectory() as scratch:
-            try:
-                git = Git.at(folder, Path(scratch))
-                for number, entry in enumerate(self.entries):
-                    path = (*self.path, number)
-                    for version in git.versions(
-                        entry if isinstance(entry, str) else entry["source"]
-                    ):
-                        if twin := found.get(version["tree"]):
-                            raise fail(f"{version['source']} is the same code as {twin['source']}")
-                        found[version["tree"]] = version
-                        if archives is not None:
-                            git.write(version["tree"], archives / f"{version['tree']}.tar")
-            except SpecError as error:
-                raise SpecError(problem.under(*path) for problem in error.problems) from error
-        return Variants(self.parameter, (*found.values(),), f"{archives}" if archives else None)
+def stored(spec: "SweepSpec", own: Path) -> Path:
+    """Return the folder that has the files of each version, in a folder named by its hash.
 
-    def for_ranks(self, folder: str | None) -> CodeVariants:
-        """Return what ranks need to run the versions; `folder`: the spec's."""
-        archives = Path(folder or "") / (self.archives or "")
-        return CodeVariants(self.parameter, self.trees, f"{archives}", folder or "")
+    Args:
+        own: where they are unless they travelled with the sweep's code.
+    """
+    sent = Path(spec.folder or "", TRAVELLED)
+    return sent if sent.is_dir() else own
+
+
+def for_ranks(spec: "SweepSpec", own: Path) -> CodeVariants | None:
+    """Return what ranks need to run the versions; `own`: see `stored`."""
+    if (variants := spec.variants) is None:
+        return None
+    place = stored(spec, own)
+    folders = {name: f"{place / tree}" for name, tree in variants.trees.items()}
+    return CodeVariants(variants.parameter, folders, spec.folder or "")
 
 
 def resolve(data: dict[str, object]) -> dict[str, object]:
     """Return the data of a spec with versions in place of the names of commits and patches.
 
     Raises:
-        SpecError: see `Variants.read`.
+        SpecError: there is no such commit, patch or repository; two versions have the same files,
+            or the same name; or the parameter has other keys.
     """
     parameters: Any = data.get(PARAMETERS)
-    variants = Variants.of(parameters) if isinstance(parameters, dict) else None
-    if variants is None or all(isinstance(entry, Mapping) for entry in variants.entries):
+    name = _find(parameters) if isinstance(parameters, dict) else None
+    if name is None:
         return data
-    if not all(isinstance(entry, str) for entry in variants.entries):
-        raise fail("has more than names of commits and files", *variants.path)
+    path, sources = (PARAMETERS, name, KEY), parameters[name][KEY]
+    if isinstance(sources, dict) and all(TREE.fullmatch(f"{tree}") for tree in sources.values()):
+        return data  # resolved
+    if not isinstance(sources, list) or not sources or not all(isinstance(x, str) for x in sources):
+        fix = "give a list of texts: commits, and files of patches"
+        raise fail(f"is {shown(sources)}", *path, fix=fix)
+    if other := next((key for key in parameters[name] if key != KEY), ""):
+        raise fail("is no key of a choice of code", *path[:2], other, fix="leave it out")
     if load.packages_allowed is not None:
         fix = "`hposvc submit` freezes them there"
-        raise fail("are read where the repository is, not by a server", *variants.path, fix=fix)
-    found = variants.read(Path(f"{data.get('folder') or Path.cwd()}"), None)
-    short = {name.rpartition("@")[0]: name for name in found.trees}
-    named = {key: _named(data[key], found.parameter, short) for key in NAMING if key in data}
-    return {**data, **named, PARAMETERS: {**named[PARAMETERS], found.parameter: found.declared()}}
+        raise fail("are read where the repository is, not by a server", *path, fix=fix)
+    git = Git(Path(f"{data.get('folder') or Path.cwd()}"), path)
+    names: dict[str, str] = {}  # by the hash
+    for full, tree in (version for source in sources for version in git.versions(source)):
+        if tree in names:
+            raise fail(f"{full} is the same code as {names[tree]}", *path)
+        names[tree] = full
+    found = Variants(name, {full: tree for tree, full in names.items()})
+    if len(found.names) < len(names):
+        message = f"has one name twice, but for the hashes: {', '.join(found.trees)}"
+        raise fail(message, *path, fix="rename one of the two")
+    if changed := git.changes():
+        some = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
+        log.warning("changes in %s are not committed, so no version of the code has them", some)
+    return with_versions(data, found, found.names)
 
 
-def _named(value: Any, parameter: str, names: Mapping[str, str], here: bool = False) -> Any:
-    """Return a value with full names of versions where the parameter has short ones."""
-    if isinstance(value, Mapping):
-        return {
-            key: _named(item, parameter, names, key == parameter) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_named(item, parameter, names, here) for item in value]
-    return names.get(value, value) if here and isinstance(value, str) else value
+def with_versions(
+    data: Mapping[str, Any], variants: Variants, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the data of a spec with these versions, under other names where it names them."""
+
+    def named(value: Any, here: bool = False) -> Any:
+        if isinstance(value, dict):
+            return {key: named(item, key == variants.parameter) for key, item in value.items()}
+        if isinstance(value, list):
+            return [named(item, here) for item in value]
+        return names.get(value, value) if here else value
+
+    renamed = {key: named(data[key]) for key in NAMING if key in data}
+    return {**data, **renamed, PARAMETERS: {**renamed[PARAMETERS], **variants.declared()}}
 
 
-def freeze(spec: "SweepSpec", archives: Path) -> "SweepSpec":
-    """Store the files of all versions in a folder, unless they are; return the spec with that.
+def freeze(spec: "SweepSpec", own: Path, others: Sequence[Path] = ()) -> None:
+    """Store the files of all versions in a folder, unless they travelled with the sweep's code.
+
+    Args:
+        own: see `stored`.
+        others: such folders of earlier sweeps, which have what a repository has no more.
 
     Raises:
-        SpecError: a branch or a patch has changed since the spec was read.
+        SpecError: a version is nowhere.
     """
     variants = spec.variants
-    if variants is None or variants.archives is not None:
-        return spec
-    stored = variants.read(Path(spec.folder or Path.cwd()), archives)
-    if stored.trees != variants.trees:
-        raise fail("changed since the spec was read", *variants.path, fix="try again")
-    return with_variants(spec, stored)
+    if variants is None or stored(spec, own) != own:
+        return
+    git = Git(Path(spec.folder or Path.cwd()), variants.path)
+    for tree in variants.trees.values():
+        try:
+            if load.packages_allowed is not None:  # whose git would read settings of users
+                raise fail("are not on this server", *variants.path)
+            git.write(tree, own / tree)
+        except SpecError:
+            source = next((other / tree for other in others if (other / tree).is_dir()), None)
+            if source is None:
+                raise
+            shutil.copytree(source, own / tree, symlinks=True, dirs_exist_ok=True)
 
 
-def with_variants(spec: "SweepSpec", variants: Variants) -> "SweepSpec":
-    """Return a spec with other places of its versions."""
-    return replace(spec, parameters={**spec.parameters, variants.parameter: variants.declared()})
-
-
-def _chooses_code(declared: object) -> bool:
-    return isinstance(declared, Mapping) and KEY in declared
-
-
-def _is_resolved(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is as `freeze` makes it."""
-    texts = all(isinstance(entry.get(key), str) for key in ("name", "source", "tree"))
-    return texts and len(entry) == 3 and TREE.fullmatch(entry["tree"]) is not None
+def _find(parameters: Mapping[str, Any]) -> str | None:
+    """Return the name of the parameter that chooses the code."""
+    found = [name for name, given in parameters.items() if isinstance(given, dict) and KEY in given]
+    if len(found) > 1:
+        message = f"chooses the code, and so does {found[0]}"
+        raise fail(message, PARAMETERS, found[1], KEY, fix="keep one", at_key=True)
+    return found[0] if found else None

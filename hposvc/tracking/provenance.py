@@ -1,15 +1,18 @@
 """The provenance of a sweep: commit, user and installed packages."""
 
 import getpass
-import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.compat import StringIO
+
+from hposvc.errors import SpecError
+from hposvc.spec.git_trees import Git
 
 FILES = ("spec.yaml", "environment.txt")  # of a sweep's own run
 
@@ -25,12 +28,11 @@ def tags(folder: Path) -> dict[str, str]:
         "mlflow.source.name": "hposvc",
         "mlflow.source.type": "LOCAL",
     }
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return run_tags
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    dirty = {} if changed is None else {"hposvc.dirty": "true" if changed else "false"}
-    return run_tags | {"mlflow.source.git.commit": commit} | dirty
+    git = Git(folder)
+    with suppress(SpecError):  # there is no git, no repository, or no commit
+        run_tags["mlflow.source.git.commit"] = git.run("rev-parse", "HEAD")
+        run_tags["hposvc.dirty"] = "true" if git.changes() else "false"
+    return run_tags
 
 
 def user() -> str:
@@ -56,19 +58,3 @@ def _packages() -> str:
     }
     version = sys.version.split()[0]
     return "\n".join([f"# Python {version}", *sorted(versions, key=str.lower)]) + "\n"
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """Run git in the folder, and return its output; None outside a repository or without git."""
-    try:
-        done = subprocess.run(
-            # Without locks, other git processes are not disturbed.
-            ["git", "--no-optional-locks", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -17,7 +17,6 @@ from hposvc.journal import submissions
 from hposvc.journal.home import Home, clear, find_ours, signature
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.spec.paths import checkpoints_url
-from hposvc.spec.variants import Variants
 from hposvc.state.sweep import SweepState
 from trainables.load import PICKLE
 from trainables.storage import checkpoint, stores
@@ -79,7 +78,6 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
     paths = sorted((sweeps.home.path / "sweeps").glob("*"))
     folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     pickles = _pickles(sweeps.home.path / "pickles")
-    versions = [path for path in sorted((sweeps.home.path / "variants").glob("*")) if _is_old(path)]
     submitted = _submitted(sweeps.home)
     rows = sweeps.journal.sweeps()
     used = submissions.archives(sweeps.journal.store)
@@ -94,8 +92,6 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
         return archives
     ids = {row.id for row in rows}
     named = {f"{row.spec.get('trainable')}" for row in rows}
-    declared = [Variants.of(row.spec.get("parameters", {})) for row in rows]
-    used_code = {tree for each in declared if each for tree in each.trees.values()}
     return [
         *(
             Garbage("folder", f"{path}", _sizes(path), "the journal has no such sweep")
@@ -106,11 +102,6 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
             Garbage("pickle", f"{path}", _size(path), "no sweep's trainable")
             for path in pickles
             if f"{PICKLE}{path}" not in named
-        ),
-        *(
-            Garbage("code", f"{path}", _size(path), "no sweep's version of the code")
-            for path in versions
-            if path.name.partition(".")[0] not in used_code
         ),
         *archives,
     ]

@@ -17,7 +17,7 @@ from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
-from hposvc.spec.variants import with_variants
+from hposvc.spec.variants import with_versions
 from hposvc.state.trial import OVER
 from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.foreground import conclude, conclude_trained, relaunched, starting
@@ -160,9 +160,11 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
         SpecError: it has another one; the message has the values that differ.
     """
     before = specs.restore(row.spec)
-    if before.variants and spec.variants:  # frozen, whatever became of the branches
-        spec = with_variants(spec, before.variants)
-    recorded, given = (specs.flat(specs.dump(one_spec)) for one_spec in (before, spec))
+    recorded, given = specs.flat(specs.dump(before)), specs.dump(spec)
+    then, now = before.variants, spec.variants
+    if then and now and [*then.names] == [*now.names]:  # frozen, whatever became of the branches
+        given = with_versions(given, then, dict(zip(now.trees, then.trees, strict=True)))
+    given = specs.flat(given)
     found_then = spec.warm_start is not None and spec.warm_start.is_auto
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"

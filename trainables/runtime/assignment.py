@@ -150,10 +150,6 @@ class SlotConfig:
         """Whether to use torch's process groups, even with a single rank."""
         return self.world_size > 1 or self.training.strategy != "single"
 
-    def variant(self, order: Order) -> str:
-        """Return the version of the code that an order runs; empty: there is only one."""
-        return "" if self.variants is None else f"{order.params[self.variants.parameter]}"
-
     def enter(self) -> None:
         """Change into `works_in`, unless this node has no such folder."""
         if self.works_in is not None and Path(self.works_in).is_dir():
@@ -241,6 +237,7 @@ def carry_out(
     after = process_state.baseline(config.gpu_share, context.keeps_group())
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
+    leaks += ["it imported a version of the code"] * (config.variants is not None)
     outcome = make_outcome(config, order, kind, message, leaks)
     return replace(outcome, how=how, unused=unused, sweep_wide=sweep_wide)
 
@@ -282,6 +279,8 @@ def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
 def _train(
     config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext
 ) -> tuple[Literal["ended", "preempt"], str, How, tuple[str, ...] | None]:
+    if config.variants is not None:
+        config, order = config.variants.enter(config, order)
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:

@@ -112,7 +112,6 @@ class _Current:
     stop: bool = False
     leaving: str = ""  # why the order is preempted; empty: it is not
     waits: bool = False  # rank 0 waits for the answer to its report
-    unsent: Assignment | None = None  # until all ranks are there
     outcomes: dict[int, Outcome] = field(default_factory=dict)  # by rank
     deadline: float | None = None  # for the ranks that have not finished
     heard_at: float = field(default_factory=time.monotonic)  # the last message of any rank
@@ -158,28 +157,19 @@ class Coordinator:
                 return
             for rank in self._ranks.values():
                 rank.send(self._store_address)
-            self._send()
         threading.Thread(target=self._listen, name="leader", daemon=True).start()
         self._say(Ready())
 
     def carry_out(self, assignment: Assignment) -> None:
-        """Send an order to the ranks, which must be idle, or wait until they are all there."""
+        """Send an order to the ranks, which must be idle."""
         with self._lock:
-            self._current = _Current(assignment.order, unsent=assignment)
-            self._send()
-
-    def _send(self) -> None:
-        current = self._current
-        if current is None or current.unsent is None or len(self._ranks) < self._world_size:
-            return
-        assignment, current.unsent = current.unsent, None
-        current.heard_at = time.monotonic()
-        hellos = [self._hellos[rank] for rank in sorted(self._hellos)]
-        if (place := placed(assignment.order.id, hellos)) is not None:
-            self._say(place)
-        for connection in self._ranks.values():
-            with suppress(OSError):  # whoever watches the rank notices that it is gone
-                connection.send(assignment)
+            self._current = _Current(assignment.order)
+            hellos = [self._hellos[rank] for rank in sorted(self._hellos)]
+            if (place := placed(assignment.order.id, hellos)) is not None:
+                self._say(place)
+            for connection in self._ranks.values():
+                with suppress(OSError):  # whoever watches the rank notices that it is gone
+                    connection.send(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass on the controller's answer to a milestone; a `stop` may come at any time."""

@@ -11,7 +11,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,6 @@ class Rank:
 
     def __init__(self, rank: int, config: SlotConfig, shown_as: str = "") -> None:
         self._rank, self._config, self._shown_as = rank, config, shown_as
-        self._variant = ""  # the version of the code that this process runs; empty: none yet
         sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
 
     def __repr__(self) -> str:
@@ -93,7 +92,7 @@ class Rank:
                 os.environ.update(environment.gpu_variables(os.environ, config.gpu_share))
                 # NCCL appends the rank to the name.
                 os.environ.setdefault(NCCL_RECORD, f"{own_log.with_suffix('')}-nccl-")
-            if config.variants is None:  # otherwise its first order says what to import
+            if config.variants is None:  # otherwise its order says what to import
                 import_trainable(config, own_log)
         coordinator = CoordinatorConnection(connect(call))
         rank_store = self._join_slot(coordinator, call.slot)
@@ -112,7 +111,6 @@ class Rank:
             while True:
                 assignment: Assignment = coordinator.receive()
                 order = assignment.order
-                assignment = self._choose_code(assignment)
                 if config.command is not None:  # each order's process reads the source files again
                     sources.check()
                 log = log_file(config.folder, order.trial, order.id, rank)
@@ -127,17 +125,6 @@ class Rank:
                     current = _CurrentOrder(coordinator, assignment, signals, sigterm.notice)
                     outcome = self._carry_out(current, rank_store)
                 coordinator.send(outcome)
-
-    def _choose_code(self, assignment: Assignment) -> Assignment:
-        """Return what the code of an order is given, and enter its variant's tree at the first."""
-        variants, variant = self._config.variants, self._config.variant(assignment.order)
-        if variants is None:
-            return assignment
-        if not self._variant:
-            self._variant, move = variant, variants.enter(variant)
-            self._config = replace(self._config, trainable=move(self._config.trainable))
-        assert variant == self._variant, "the slot replaces ranks with other code"
-        return variants.without(assignment)
 
     def _join_slot(self, coordinator: CoordinatorConnection, slot: str) -> "RankStore | None":
         """Send the hello, and open or join the ranks' store if there are several."""

@@ -1,22 +1,21 @@
-"""Run a trial from the tree of its code variant, which is unpacked beside its archive.
+"""Run a trial in the folder of its version of the code.
 
-A process runs one variant in all its life: modules that it has imported can't be exchanged.
+The process is replaced after each order: modules that it has imported can't be exchanged.
 """
 
 import os
+import platform
 import sys
-import tarfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from trainables.load import LoadError
+from trainables.order import Order
 
 if TYPE_CHECKING:
-    from trainables.runtime.assignment import Assignment
+    from trainables.runtime.assignment import SlotConfig
 
 
 @dataclass(frozen=True)
@@ -24,18 +23,23 @@ class CodeVariants:
     """The parameter that chooses the code of a trial, and the code of each of its values."""
 
     parameter: str
-    trees: Mapping[str, str]  # the hash of each value's files
-    archives: str  # the folder of `HASH.tar`
-    live: str  # the folder whose place the trees take; empty: the working folder
+    folders: Mapping[str, str]  # the files of each value
+    live: str  # the folder whose place they take; empty: the working folder
 
-    def enter(self, variant: str) -> Callable[[str], str]:
-        """Change into a variant's tree to import from it; return what moves paths there.
+    def enter(self, config: "SlotConfig", order: Order) -> "tuple[SlotConfig, Order]":
+        """Change into the folder of an order's version of the code, to import from it.
+
+        Returns:
+            the configuration there, and the order without the parameter.
 
         Raises:
-            LoadError: the archive is missing.
+            LoadError: the folder is missing.
         """
-        live = Path(self.live or Path.cwd())
-        tree = unpack(Path(self.archives, f"{self.trees[variant]}.tar").absolute())
+        params = {**order.params}
+        version = params.pop(self.parameter)
+        live, tree = Path(self.live or Path.cwd()), Path(self.folders[f"{version}"]).absolute()
+        if not tree.is_dir():
+            raise LoadError(f"the code of {version}, {tree}, is not on {platform.node()}")
 
         def move(text: str) -> str:
             path = Path(text)
@@ -48,28 +52,4 @@ class CodeVariants:
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         os.environ["PYTHONPATH"] = os.pathsep.join([f"{tree}", *map(move, inherited)])
         os.chdir(tree)
-        return move
-
-    def without(self, assignment: "Assignment") -> "Assignment":
-        """Return an assignment without the parameter, which the code itself does not take."""
-        params = {**assignment.order.params}
-        del params[self.parameter]
-        return replace(assignment, order=replace(assignment.order, params=params))
-
-
-def unpack(archive: Path) -> Path:
-    """Return the folder with the files of an archive.
-
-    Raises:
-        LoadError: there is no such archive.
-    """
-    tree = archive.with_suffix("")
-    if not tree.is_dir():
-        try:
-            with tarfile.open(archive) as files, TemporaryDirectory(dir=archive.parent) as draft:
-                files.extractall(f"{draft}/tree", filter="tar")
-                with suppress(OSError):  # another process was faster
-                    Path(draft, "tree").rename(tree)
-        except FileNotFoundError as error:
-            raise LoadError(f"the frozen code {archive} is gone") from error
-    return tree
+        return replace(config, trainable=move(config.trainable)), replace(order, params=params)

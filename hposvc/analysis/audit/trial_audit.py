@@ -182,9 +182,7 @@ class TrialAudit:
             "until": event.until,
             "waited_s": event.waited,
         }
-        variants = self.state.spec.variants
-        code = "" if variants is None else f"code {event.params[variants.parameter]}"
-        line = Line(event.time, 0, "proposed", phrasing.joined(why, code, waited), detail)
+        line = Line(event.time, 0, "proposed", phrasing.joined(why, waited), detail)
         self.lines.append(line)
 
     def _write_order(self, event: Ordered, trial: TrialState, before: _Before) -> None:

@@ -50,7 +50,6 @@ class ProcessSlot:
     _groups: int = 0  # launched so far
     _leaving: str = ""  # why the order is to end early; empty: it is not
     _has_reported: bool = False  # the order
-    _variant: str = ""  # the version of the code that the ranks have loaded; empty: none yet
     _deaths: RankDeaths | None = None
     _switchboard: Switchboard = field(init=False)
 
@@ -91,14 +90,9 @@ class ProcessSlot:
         return True
 
     def carry_out(self, assignment: Assignment) -> None:
-        """Start an order; the slot must be idle. Ranks with other code are replaced first."""
+        """Start an order; the slot must be ready and idle."""
         assert self._group is not None
-        variant = self._group.config.variant(assignment.order)
-        if self._variant not in ("", variant):  # its processes can't forget their modules
-            config = self._group.config
-            self.drop()
-            self.prepare(config)
-        self.order, self._has_reported, self._variant = assignment.order, False, variant
+        self.order, self._has_reported = assignment.order, False
         self._group.coordinator.carry_out(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
@@ -143,13 +137,13 @@ class ProcessSlot:
     def _lose_rank(self, group: RankGroup, exited: Exited) -> End | None:
         order, started, leaving = self.order, self.ready, self._leaving
         self.drop()
-        now = time.time()
-        if order is not None and leaving:
-            return Failed(now, order.id, order.trial, "preempt", leaving)
         if not started:
             raise OutOfReach(f"a rank could not start: {exited.why}")
         if order is None:
             return None
+        now = time.time()
+        if leaving:
+            return Failed(now, order.id, order.trial, "preempt", leaving)
         assert self._deaths is not None
         left = RankExit(exited.rank, group.config.world_size, exited.why, exited.code)
         reported = {order.id} if self._has_reported else set()
@@ -160,7 +154,7 @@ class ProcessSlot:
     def drop(self) -> None:
         """Kill the ranks with what they are doing, and return when all are gone."""
         group, self._group = self._group, None
-        self.order, self.ready, self._leaving, self._variant = None, False, "", ""
+        self.order, self.ready, self._leaving = None, False, ""
         if group is not None:
             group.kill()
 

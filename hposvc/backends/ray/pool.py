@@ -134,13 +134,8 @@ class RayPool:
             slot.leave(OUTRANKED)
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        variant = self._config.variant(order)
-        free = [slot for slot in self._fitting_slots() if slot.free_places]
-        assert free  # the driver checks `capacity` first
-        slot = max(free, key=lambda s: (s.variant == variant, not s.variant, s.free_places))
-        if slot.variant not in ("", variant):  # its processes can't forget their modules
-            worn, slot = slot, self._add_slot(slot.config, slot.resources)
-            slot.take_over(worn)
+        slot = max(self._fitting_slots(), key=lambda slot: slot.free_places)
+        assert slot.free_places > 0  # the driver checks `capacity` first
         slot.carry_out(order, environment)
 
     def decide(self, order: int, verdict: Answer) -> None:
@@ -273,8 +268,12 @@ class RayPool:
         starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
         while present < self._limit and starting < self._cluster.max_starting:
             present, starting = present + 1, starting + 1
+            self._started += 1
+            name = f"{self._setting.sweep}/slot-{self._started}"
             config = replace(self._config, world_size=self._ranks)
-            self._add_slot(config, resources).reserve()
+            slot = self._make_slot(name, config, resources)
+            self._slots.append(slot)
+            slot.reserve()
 
     def _take_turn(self) -> Resources | None:
         """Return the resources of a slot that may be requested now; None: others come first."""
@@ -289,12 +288,6 @@ class RayPool:
         if self._turn is not None:
             self._turn = None
             self._cluster.line.leave()
-
-    def _add_slot(self, config: SlotConfig, resources: Resources) -> Slot:
-        self._started += 1
-        name = f"{self._setting.sweep}/slot-{self._started}"
-        self._slots.append(self._make_slot(name, config, resources))
-        return self._slots[-1]
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
         board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env

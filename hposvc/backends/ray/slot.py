@@ -57,7 +57,6 @@ class Slot:
     owner: str = ""  # of the sweep; empty: unknown
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     orders: dict[int, Order] = field(default_factory=dict)
-    variant: str = ""  # the version of the code that its ranks have loaded; empty: none yet
     reported: set[int] = field(default_factory=set)  # orders that have sent a report
     leaving: str = ""  # why the slot must leave its node; empty: it need not
     # The slowest rank of each of the last reports.
@@ -124,16 +123,9 @@ class Slot:
         return self.config.training.trials_per_process - len(self.orders)
 
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
-        """Start an order, for which there must be a place, once all ranks are up."""
+        """Start an order; `free_places` must be above 0."""
         self.orders[order.id] = order
-        self.variant = self.config.variant(order)
         self._coordinator.carry_out(Assignment(order, environment))
-
-    def take_over(self, other: "Slot") -> None:
-        """Start ranks with the resources of another slot, which is closed."""
-        self._group, other._group, other._bundle_nodes = other._group, None, {}
-        other.close()
-        self.launch()
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision about an order of the slot to the coordinator."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hposvc import spec as specs
@@ -60,8 +61,10 @@ def submit(
     Raises:
         SpecError: the spec is wrong, here or there; or another sweep has the id.
     """
-    spec = freeze(spec, server.home.path / "variants")
-    packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private_paths(server.home, spec))
+    with TemporaryDirectory() as folder:
+        freeze(spec, versions := Path(folder))
+        private = private_paths(server.home, spec)
+        packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private, versions=versions)
     say_left_out(packed, say)
     _check_roots(packed)
     secrets = _find_secrets(spec.environment)

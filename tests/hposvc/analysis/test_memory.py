@@ -1,11 +1,12 @@
 """Forecasts against real updates. If they fail, a forecast that says "fits" runs out of memory."""
 
+import code_repository
 import pytest
 import torch
 from measured_tasks import Adapted, Layers, Packed, Words
 
 from hposvc import spec as specs
-from hposvc.analysis.memory import Case, measured
+from hposvc.analysis.memory import Case, measured, own_memory
 from hposvc.errors import OutOfReach, SpecError
 from trainables import Training
 from trainables.memory_estimation.forecast import Variant, make_forecast
@@ -99,3 +100,10 @@ def test_a_machine_with_too_few_gpus_says_so(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(OutOfReach, match="gpus_per_worker is 2 for 1 ranks"):
         measure("Layers", gpus=2)
+
+
+def test_nothing_is_forecast_of_code_that_is_a_parameter(tmp_path):
+    spec = specs.load(code_repository.spec(code_repository.make(tmp_path / "repository")))
+    with pytest.raises(SpecError, match=r"parameters.code.variants: chooses the code, and model"):
+        Case.of(spec)
+    assert own_memory(spec) is None

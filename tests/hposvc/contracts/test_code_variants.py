@@ -118,27 +118,34 @@ def test_ray_trials_run_the_code_of_their_variant(
     assert sorted(values) == sorted((point["code"], ALL[point["code"]]) for point in initial)
 
 
-def test_the_same_command_goes_on_with_a_sweep_whose_branches_have_moved_on(repository, capfd):
+def test_the_same_command_goes_on_although_branches_have_moved_on(repository, capfd):
     file = repository.parent / "sweep.yaml"
-    spec = code_repository.spec(repository, engine="local")
+    spec = code_repository.spec(repository, engine="local", trials={"max": 2})
     spec["parameters"]["code"] = {"variants": ["main", "branch"]}
-    del spec["initial"]
+    spec["initial"] = [{"code": name, "x": 0.5} for name in ("main", "branch")]
     file.write_text(json.dumps(spec))
-    assert run(capfd, "run", file, "--id", "s").code == 0
+    command = ("run", file, "--id", "s", "--resume")
+    assert run(capfd, *command).code == 0
     code_repository.move_on(repository)
-    assert run(capfd, "run", file, "--id", "s", "--resume").code == 0
+    assert run(capfd, *command).code == 0
+    spec["parameters"]["code"] = {"variants": ["branch", "main"]}
+    file.write_text(json.dumps(spec))
+    refused = run(capfd, *command)
+    assert refused.code == 2
+    assert "s has another spec: parameters.code" in refused.err
 
 
-def test_garbage_collection_deletes_the_code_that_no_sweep_uses(repository, capfd):
+def test_the_code_of_a_sweep_goes_with_it_and_a_fork_has_its_own(repository, capfd):
     drive(code_repository.spec(repository, engine="local"))
-    folder = api.Sweeps.open().home.path / "variants"
-    used = {*folder.iterdir()}
-    unused = folder / f"{'0' * 40}.tar"
-    unused.touch()
-    for path in (*used, unused):
-        os.utime(path, (0, 0))
-    assert run(capfd, "gc").code == 0
-    assert {*folder.iterdir()} == used
+    code_repository.move_on(repository)
+    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=1").code == 0
+    folder = api.Sweeps.open().home.folder("s", None)
+    assert len([*(folder / "variants").iterdir()]) == 3
+    assert run(capfd, "rm", "s", "--yes").code == 0
+    assert not folder.exists()
+    assert run(capfd, "extend", "f", "--trials", 4).code == 0
+    values = [trial.value for trial in api.load(api.Sweeps.open(), "f").state.trials.values()]
+    assert {int(value) for value in values} <= {10, 20, 30}
 
 
 def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, capfd):

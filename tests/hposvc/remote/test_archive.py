@@ -6,12 +6,15 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import code_repository
 import pytest
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
 from hposvc.remote import archive as packing
+from hposvc.remote.agent.sweep_files import unpack
 from hposvc.remote.archive import PACKAGES, pack, pack_own_packages
+from hposvc.spec.variants import TRAVELLED, freeze
 
 SWEEP = {
     "metric": {"name": "loss", "goal": "minimize"},
@@ -237,3 +240,23 @@ def test_repositories_in_the_folder_travel_as_their_own_git_says(project: Path, 
         "libs/mine/.gitignore",
         "libs/mine/code.py",
     }
+
+
+def test_each_version_of_the_code_travels_in_a_folder_of_its_own_but_for_secrets(tmp_path):
+    repository = code_repository.make(tmp_path / "repository")
+    (repository / "key.pem").touch()
+    (repository / "run.sh").touch(0o755)
+    (repository / "link").symlink_to("level.py")
+    code_repository.commit(repository)
+    sweep = specs.load(code_repository.spec(repository))
+    freeze(sweep, tmp_path / "versions")
+    packed = pack(sweep, repository, [], versions=tmp_path / "versions")
+    assert packed.left_out == ("key.pem",)
+    unpack(packed.archive, top := tmp_path / "there")
+    main, branch, patched = (top / TRAVELLED / tree for tree in sweep.variants.trees.values())
+    for folder, level in ((main, 10), (branch, 20), (patched, 30)):
+        assert (folder / "level.py").read_text() == f"LEVEL = {level}\n"
+        assert not (folder / "key.pem").exists()
+    assert (main / "link").read_text() == "LEVEL = 10\n"
+    assert os.access(main / "run.sh", os.X_OK)
+    assert packed.spec.variants == sweep.variants

@@ -1,11 +1,13 @@
 """Code as a parameter: what a spec makes of it, and what it refuses."""
 
+import shutil
+
 import code_repository
 import pytest
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.spec.variants import freeze
+from hposvc.spec.variants import TRAVELLED, for_ranks, freeze
 from trainables import load
 
 
@@ -22,29 +24,52 @@ def refused(data):
 
 def test_the_parameter_is_an_unordered_choice_and_short_names_stand_for_full_ones(repository):
     spec = specs.load(code_repository.spec(repository))
-    names = [entry["name"] for entry in spec.variants.entries]
+    names = [*spec.variants.trees]
     assert list(spec.space["code"].values) == names
     assert not spec.space["code"].ordered
     assert [point["code"] for point in spec.initial] == names
 
 
-def test_a_frozen_spec_needs_the_repository_no_more(repository, tmp_path):
-    spec = freeze(specs.load(code_repository.spec(repository)), tmp_path / "variants")
+def levels(spec, place):
+    return [(place / tree / "level.py").read_text() for tree in spec.variants.trees.values()]
+
+
+LEVELS = ["LEVEL = 10\n", "LEVEL = 20\n", "LEVEL = 30\n"]
+
+
+def test_what_a_spec_names_is_frozen_even_if_branches_move_on(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
     code_repository.move_on(repository)
     assert specs.load(specs.dump(spec)) == specs.thaw(specs.dump(spec)) == spec
-    assert freeze(spec, tmp_path / "elsewhere") == spec
-    stored = {path.stem for path in (tmp_path / "variants").iterdir()}
-    assert stored == {*spec.variants.trees.values()}
+    freeze(spec, tmp_path)
+    assert levels(spec, tmp_path) == LEVELS
 
 
-def test_code_that_changes_between_reading_and_freezing_is_refused(repository, tmp_path):
-    data = code_repository.spec(repository)
-    data["parameters"]["code"]["variants"] = ["main", "branch"]
-    del data["initial"]
-    spec = specs.load(data)
-    code_repository.move_on(repository)
-    with pytest.raises(SpecError, match="changed since the spec was read"):
+def test_what_a_repository_has_no_more_comes_from_earlier_sweeps(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
+    freeze(spec, tmp_path / "one")
+    shutil.rmtree(repository / ".git")
+    with pytest.raises(SpecError, match="not a git repository"):
+        freeze(spec, tmp_path / "other", [tmp_path / "none"])
+    freeze(spec, tmp_path / "other", [tmp_path / "none", tmp_path / "one"])
+    assert levels(spec, tmp_path / "other") == LEVELS
+
+
+def test_a_server_runs_no_git(repository, tmp_path, monkeypatch):
+    spec = specs.load(code_repository.spec(repository))
+    monkeypatch.setattr(load, "packages_allowed", frozenset({"hposvc"}))
+    with pytest.raises(SpecError, match=r"parameters.code.variants: are not on this server"):
         freeze(spec, tmp_path)
+
+
+def test_files_that_travelled_stay_where_they_are(repository, tmp_path):
+    spec = specs.load(code_repository.spec(repository))
+    (repository / TRAVELLED).mkdir()
+    freeze(spec, tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+    tree = spec.variants.trees[spec.variants.names["main"]]
+    folders = for_ranks(spec, tmp_path / "own").folders
+    assert folders[spec.variants.names["main"]] == f"{repository / TRAVELLED / tree}"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +80,12 @@ def test_code_that_changes_between_reading_and_freezing_is_refused(repository, t
         ({"training": {"trials_per_process": 2}}, "needs trials_per_process: 1"),
         ({"parameters": {"a": {"variants": "main"}}}, "is 'main'; give a list"),
         ({"parameters": {"a": {"variants": []}}}, "is an empty list; give a list"),
-        ({"parameters": {"a": {"variants": [1]}}}, "has more than names of commits and files"),
+        ({"parameters": {"a": {"variants": [1]}}}, "is a list; give a list of texts"),
+        ({"parameters": {"a": {"variants": {"main@1": "main"}}}}, "give a list of texts"),
+        (
+            {"parameters": {"a": {"variants": ["main"], "ordered": True}}},
+            "parameters.a.ordered: is no key of a choice of code; leave it out",
+        ),
         (
             {"parameters": {"a": {"variants": ["main"]}, "b": {"variants": ["main"]}}},
             "parameters.b.variants: chooses the code, and so does a",

@@ -1,52 +1,48 @@
-"""A variant's files are unpacked once, and paths of the live folder become paths among them."""
+"""Imports and programs come from the folder of a version, and installed packages stay."""
 
 import os
 import sys
-import tarfile
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from trainables.load import LoadError
-from trainables.runtime.variants import CodeVariants, unpack
-
-
-@pytest.fixture
-def archive(tmp_path):
-    (tmp_path / "live").mkdir()
-    (tmp_path / "live" / "run").write_text("#!/bin/sh\n")
-    (tmp_path / "live" / "run").chmod(0o755)
-    with tarfile.open(tmp_path / "tree.tar", "w") as files:
-        files.add(tmp_path / "live", "")
-    return tmp_path / "tree.tar"
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
+from trainables.runtime.variants import CodeVariants
+from trainables.training import Training
 
 
-def test_a_tree_is_unpacked_once(archive):
-    tree = unpack(archive)
-    assert os.access(tree / "run", os.X_OK)
-    (tree / "result.txt").touch()
-    assert unpack(archive) == tree
-    assert (tree / "result.txt").exists()
-    assert sorted(path.name for path in archive.parent.iterdir()) == ["live", "tree", "tree.tar"]
+def config(trainable):
+    return SlotConfig(trainable, Training(), ("loss",), 1, 1, 0, Path())
 
 
-def test_an_archive_that_is_gone_is_refused(archive):
-    archive.unlink()
-    with pytest.raises(LoadError, match="is gone"):
-        unpack(archive)
+def order(**params):
+    return Order(1, "t0001", params, None, 1, 1)
 
 
-def test_imports_and_programs_come_from_the_tree_and_installed_packages_stay(
-    archive, tmp_path, monkeypatch
+def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
+    tmp_path, monkeypatch
 ):
     live, tree = tmp_path / "live", tmp_path / "tree"
+    live.mkdir()
+    tree.mkdir()
     monkeypatch.chdir(live)
     monkeypatch.setattr(sys, "prefix", f"{live}/.venv")
     monkeypatch.setattr(sys, "path", [f"{live}/src", f"{live}/.venv/lib", "/elsewhere"])
     monkeypatch.setenv("PYTHONPATH", f"{live}:/elsewhere")
-    move = CodeVariants("code", {"main": "tree"}, f"{tmp_path}", f"{live}").enter("main")
+    variants = CodeVariants("code", {"main": f"{tree}"}, f"{live}")
+    entered, given = variants.enter(config(f"{live}/train.py:f"), order(code="main", x=1))
+    assert entered.trainable == f"{tree}/train.py:f"
+    assert given.params == {"x": 1}
     assert sys.path == [f"{tree}", f"{tree}/src", f"{live}/.venv/lib", "/elsewhere"]
     assert os.environ["PYTHONPATH"] == f"{tree}:{tree}:/elsewhere"
     assert Path.cwd() == tree
-    assert move(f"{live}/train.py:f") == f"{tree}/train.py:f"
-    assert move("module:f") == "module:f"
+    assert variants.enter(config("module:f"), order(code="main"))[0].trainable == "module:f"
+
+
+def test_an_order_without_its_code_ends_with_the_place_where_it_should_be(tmp_path):
+    variants = CodeVariants("code", {"main": f"{tmp_path}/tree"}, "")
+    slot = replace(config("module:f"), variants=variants, folder=tmp_path)
+    outcome = carry_out(slot, Assignment(order(code="main")), 0, None)
+    assert outcome.kind == "user"
+    assert f"the code of main, {tmp_path}/tree, is not on " in outcome.message
+    assert outcome.leaks  # so the process is replaced
