@@ -6,7 +6,7 @@ from typing import get_args
 
 import pages
 import pytest
-from reference_page import TEXT, braced, codes, rows, section, verb_documents
+from reference_page import TEXT, braced, codes, rows, spec_keys, verb_documents
 from ruamel.yaml import YAML
 
 import hposvc
@@ -53,8 +53,8 @@ FULL = {
 LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
 LEAVES |= {"baseline.params", "finalists.set"}
 LEAVES |= {"environment.env", "environment.secrets"}
-KEYS = {codes(row[0])[0]: row for row in rows("key", "type", "default", text=section("The spec"))}
-WITH_DEFAULT = [key for key, row in KEYS.items() if row[2].startswith("`") and key != "folder"]
+KEYS = spec_keys()
+WITH_DEFAULT = [key for key, (_, default) in KEYS.items() if default.startswith("`")]
 
 
 def names_of(cls):
@@ -78,7 +78,7 @@ def test_the_page_has_every_key_and_no_other():
 
 @pytest.mark.parametrize("key", WITH_DEFAULT)
 def test_a_default_of_the_page_is_that_of_the_code(key):
-    default = codes(KEYS[key][2])[0]
+    default = codes(KEYS[key][1])[0]
     if default in KEYS:  # that of another key
         return
     data = dump(thaw(FULL))
@@ -94,7 +94,7 @@ def test_a_default_of_the_page_is_that_of_the_code(key):
 
 
 def test_a_required_key_of_the_page_is_required():
-    required = {key for key, row in KEYS.items() if row[2] == "required"}
+    required = {key for key, (_, default) in KEYS.items() if default == "required"}
     for key in required - {"parameters"}:
         data = dump(thaw(FULL))
         *sections, name = key.split(".")
@@ -122,17 +122,12 @@ def test_the_page_has_every_search_method_and_scheduler_with_all_options():
                     assert f"`{option.name}` ({default}" in listed[name].replace("(`", "("), name
 
 
-def test_the_page_has_every_option_of_training():
-    listed = [name for _, cell in rows("about", "options") for name in codes(cell)]
-    assert sorted(listed) == sorted(field.name for field in fields(Training))
-
-
 def test_the_page_has_no_planned_key():
     for feature in PLANNED:
         if not feature.words:
             assert not re.search(rf"`{feature.key}\b", TEXT)
         else:
-            assert not {*feature.words} & {*codes(KEYS[feature.key][1])}, feature.key
+            assert not {*feature.words} & {*codes(KEYS[feature.key][0])}, feature.key
 
 
 def test_the_page_has_every_exit_code():
