@@ -23,7 +23,6 @@ from hposvc.state import summary
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
-from hposvc.tracking.comparison import Difference, MlflowComparison
 from hposvc.tracking.promotion import Promotion
 from hposvc.verbs.doctor import Check
 from hposvc.verbs.garbage import Garbage
@@ -144,12 +143,10 @@ def test_the_page_has_the_fields_of_json_documents_that_classes_write():
         "doctor": Check,
         "promote": Promotion,
         "notify": Sent,
-        "doctor ID": MlflowComparison,
     }
-    added = {"gc": {"freed"}, "doctor ID": {"agrees"}}
+    added = {"gc": {"freed"}}
     for verb, cls in classes.items():
         assert names_of(cls) | added.get(verb, set()) == braced(cells[verb]), verb
-    assert names_of(Difference) == braced(cells["doctor ID"], 1)
     assert ScalingSpeed(1, 8, 8).plain().keys() == braced(cells["scaling"])
     refused = StrategyForecast(Variant("ddp", Training(strategy="ddp"), 2), None).plain(None)
     assert names_of(Forecast) | refused.keys() == braced(cells["memory"], 1)
