@@ -62,7 +62,7 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
 
 def drop_fields(app: Sphinx, what: str, *rest: object) -> tuple[str, None] | None:
     """Show a class without the arguments of its __init__, many of which are ours alone."""
-    return ("", None) if what == "class" else None
+    return ("", None) if what in ("class", "exception") else None
 
 
 def link_pages(

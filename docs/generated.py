@@ -1,7 +1,7 @@
 """What pages take from the code when the site is built: verbs, paths and bodies, docstrings.
 
-A page asks by a line like `_From the code: verbs._`: for verbs, paths, metrics, or the keys of the
-class of a body. Docstrings come by Sphinx's autodoc; `without_autodoc` writes them into the
+A page asks by a line like `_From the code: verbs._`: for verbs, paths, metrics, events, or the keys
+of the class of a body. Docstrings come by Sphinx's autodoc; `without_autodoc` writes them into the
 Markdown that lies beside each page.
 """
 
@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +23,7 @@ from starlette.testclient import TestClient
 
 from hposvc import api
 from hposvc.cli.app import GROUPS, commands
+from hposvc.events import Event
 from hposvc.server.app import create_app
 from hposvc.server.models import Best
 from hposvc.server.service import Service
@@ -117,6 +119,19 @@ def metrics() -> str:
     return table("metric", "meaning", rows=rows)
 
 
+def events() -> str:
+    """Return a table of the kinds of events, with the keys of their data."""
+    rows = [
+        (
+            f"`{event.kind}`",
+            " ".join(inspect.getdoc(event).split()),
+            ", ".join(f"`{each.name}`" for each in fields(event) if each.name != "time"),
+        )
+        for event in get_args(Event)
+    ]
+    return table("kind", "what happened", "keys", rows=rows)
+
+
 def keys(model: type[BaseModel]) -> str:
     """Return a table of the keys of a body, and of those within them."""
     rows: list[tuple[str, str]] = []
@@ -190,4 +205,4 @@ def docstring(name: str) -> str:
     return f"### `{name}{signature}`\n{inspect.getdoc(value) or ''}\n"
 
 
-MAKERS = {"verbs": verbs, "paths": paths, "metrics": metrics}
+MAKERS = {"verbs": verbs, "paths": paths, "metrics": metrics, "events": events}

@@ -12,16 +12,16 @@ from hposvc.spec.json_schema import build
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "hposvc" / "spec" / "schema.json"
-ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+)` \| .+? \| (.+) \|$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def schema() -> str:
     """Return the file's text."""
     page = (ROOT / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
-    tables = re.findall(r"\| key \| type \| default \| meaning \|\n(?:\|.*\n)+", page)
+    tables = re.findall(r"\| key \| type \(default\) \| meaning \|\n(?:\|.*\n)+", page)
     words = {}
-    for key, _, _, meaning in (row for table in tables for row in ROW.findall(table)):
+    for key, meaning in (row for table in tables for row in ROW.findall(table)):
         words[key] = LINK.sub(r"\1", meaning).removesuffix(" Details").replace("`", "")
     return json.dumps(build(words), indent=1) + "\n"
 

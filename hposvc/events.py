@@ -125,7 +125,7 @@ class WarmStarted:
 
 @dataclass(frozen=True)
 class Ordered:
-    """An order was given to a slot."""
+    """A slot or an agent got an order."""
 
     kind: ClassVar[str] = "ordered"
     time: float
@@ -161,7 +161,7 @@ class Checkpointed:
 
 @dataclass(frozen=True)
 class Reported:
-    """Rank 0's metrics at a step; the first report of a (trial, step) stands."""
+    """Metrics of a trial at a step; the first report of a step stands."""
 
     kind: ClassVar[str] = "reported"
     time: float
@@ -281,7 +281,7 @@ class StorageExhausted:
 
 @dataclass(frozen=True)
 class Closed:
-    """No new trials from now on; some reasons stop running trials too (HALTS)."""
+    """No new trials from now on; for some reasons (HALTS) running ones stop too."""
 
     kind: ClassVar[str] = "closed"
     time: float

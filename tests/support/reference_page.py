@@ -32,6 +32,13 @@ def rows(*headings: str, text: str = TEXT) -> Iterator[list[str]]:
             is_below = True
 
 
+def spec_keys() -> dict[str, tuple[str, str]]:
+    """Return the type and the default of each key of a spec; without a default an empty text."""
+    cells = {codes(key)[0]: kind for key, kind, _ in rows("key", "type (default)")}
+    split = {key: re.fullmatch(r"(.+?)(?: \((.+)\))?", kind) for key, kind in cells.items()}
+    return {key: (match[1], match[2] or "") for key, match in split.items() if match}
+
+
 def codes(cell: str) -> list[str]:
     """Return the texts in backticks."""
     return re.findall(r"`([^`]+)`", cell)

@@ -45,7 +45,9 @@ sys.path.insert(0, str(DOCS))
 from techniques import PAGES, section, written  # noqa: E402 - it lies beside the pages
 
 rows_of = partial(reference_page.rows, text=PAGE)
-ROWS = [*rows_of("option", "default"), *reference_page.rows("option", "default", text=SPECIAL)]
+ROWS = [
+    row for text in (PAGE, SPECIAL) for row in reference_page.rows("option (default)", text=text)
+]
 OPTIONS = {reference_page.codes(cells[0])[0]: cells for cells in ROWS}
 NAMED = [name for cells in rows_of("metric") for name in re.findall(r"`([^`]+)`", cells[0])]
 
@@ -87,15 +89,15 @@ def test_every_option_is_there_once_with_its_default_and_its_words():
     assert OPTIONS.keys() == {field.name for field in fields(Training)}
     assert len(ROWS) == len(OPTIONS)
     for field in fields(Training):
-        _, default, text = OPTIONS[field.name]
-        value = YAML(typ="safe").load(default.strip("`"))
+        name, text = OPTIONS[field.name]
+        value = YAML(typ="safe").load(name.rpartition(" (`")[2].removesuffix("`)"))
         assert (tuple(value) if value == [] else value) == field.default, field.name
         missing = [word for word in WORDS.get(field.name, ()) if f"`{word}`" not in text]
         assert not missing, field.name
 
 
 def test_it_says_how_close_strategies_are():
-    rows = dict(rows_of("precision", "largest difference"))
+    rows = {name: bound for name, bound, *_ in rows_of("precision", "largest difference")}
     assert rows.keys() == {f"`{name}`" for name in CLOSE}
     for name, bound in CLOSE.items():
         text = rows[f"`{name}`"]
