@@ -61,7 +61,9 @@ class CandidateVerdict:
                 values = "'parameters.seed.values=[0, 1, ...]'"
             fork = f"hposvc fork {sweep} --set warm_start=null --set {values}"
             return f"{seen}too few; give each {self.more} more: {fork}"
-        return seen + ("it is better" if self.verdict == "KEEP" else "not shown to be better")
+        is_worse = self.evidence_against >= PROOF
+        discarded = "it is worse" if is_worse else "not shown to be better"
+        return seen + ("it is better" if self.verdict == "KEEP" else discarded)
 
 
 def wealth(differences: Sequence[float]) -> float:

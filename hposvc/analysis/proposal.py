@@ -13,7 +13,7 @@ from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState
+from hposvc.state.trial import TrialPhase, TrialState
 from searchers.gp.searcher import GaussianProcess
 from searchers.searcher import Searcher, call_rng, suggest_fixed
 from searchers.space import Params, Space, SpaceError, Value
@@ -33,7 +33,8 @@ class NearestTrial:
     trial: str
     distance: float  # another category, or a parameter that one of them lacks, counts 1
     differs: Mapping[str, tuple[Value, Value]]  # its value, and the one proposed
-    value: float | list[float] | None  # None: it has no value yet
+    value: float | list[float] | None  # None: it has no value
+    state: TrialPhase
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class ProposalAnswer:
     unknown: str  # why there is no prediction; empty: there is one
     better: float | None  # probability that it beats `best`; None: unknown, or several metrics
     best: str | None  # the best trial so far
-    best_value: float | None
+    best_value: float | None  # as measured
+    best_mean: float | None  # that of `predicted` for it, without noise
     nearest: NearestTrial | None  # None: nothing was tried
     refused: str  # why it can't be queued; empty: it can
     turn: int  # its trial begins when so many have begun, at least, and a slot is free
@@ -71,7 +73,7 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
         params = complete(state, given)
     except SpaceError as error:
         raise SpecError([Problem.of_text(error.message, *error.path)]) from error
-    predicted, unknown, better = _predictions(state, params)
+    predicted, unknown, better, best_mean = _predictions(state, params)
     best = None if state.best is None else state.trials[state.best]
     ahead = [spec.space.key(each) for each in record.proposed]  # no driver has taken them
     waiting = len(state.proposals.waiting) + len(ahead)
@@ -86,6 +88,7 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
         better,
         state.best,
         best.values[0] if best else None,
+        best_mean,
         nearest(spec, [*state.trials.values()], params),
         state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
         max(
@@ -125,7 +128,8 @@ def nearest(spec: SweepSpec, trials: list[TrialState], params: Params) -> Neares
         name: (trial.params.get(name), params.get(name))
         for name in sorted(apart, key=lambda name: -apart[name])
     }
-    return NearestTrial(trial.id, sum(apart.values()), differs, named(spec, trial.values))
+    value = named(spec, trial.values)
+    return NearestTrial(trial.id, sum(apart.values()), differs, value, trial.state)
 
 
 def distances(space: Space, one: Params, other: Params) -> dict[str, float]:
@@ -144,20 +148,21 @@ def distances(space: Space, one: Params, other: Params) -> dict[str, float]:
 
 def _predictions(
     state: SweepState, params: Params
-) -> tuple[dict[str, "Prediction"], str, float | None]:
-    """Return the prediction of each metric, why there is none, and the chance to beat the best."""
+) -> tuple[dict[str, "Prediction"], str, float | None, float | None]:
+    """Return each metric's prediction, why there is none, the chance to beat the best, its mean."""
     from searchers.explain.explanation import Explanation
 
     spec, history = state.spec, state.history()
     goals = [metric.goal for metric in spec.objectives]
-    predicted, better = {}, None
+    predicted, better, best_mean = {}, None, None
     try:
         for place, metric in enumerate(spec.objectives):
             model = Explanation.of(spec.space, history, goals, place)
             expected = model.predict(params)
             predicted[metric.name] = expected
             if state.best is not None:
-                better = model.chance_better(params, state.trials[state.best].params)
+                best = state.trials[state.best].params
+                better, best_mean = model.chance_better(params, best), model.predict(best).mean
     except ValueError as error:
-        return {}, f"{error}".removeprefix("explain: "), None
-    return predicted, "", better
+        return {}, f"{error}".removeprefix("explain: "), None, None
+    return predicted, "", better, best_mean

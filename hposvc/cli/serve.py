@@ -92,21 +92,23 @@ def ui_command(shared: Shared, sweep: str | None, port: int, no_browser: bool) -
     """
     import webbrowser
 
+    from hposvc.remote.server.connection import ServedSweeps
     from hposvc.server import config, serving
     from hposvc.server.service import Listening
 
-    path = f"/sweeps/{sweep}" if sweep else "/"
+    place = shared.open_place()
+    path = f"/sweeps/{place.find(sweep).id}" if sweep else "/"
 
     def begun(url: str) -> None:
         note(f"{url}{path}")
         if not no_browser:
             webbrowser.open(url + path)
 
-    if server := shared.find_server():
-        begun(server.http.url)
+    if isinstance(place, ServedSweeps):
+        begun(place.http.url)
     else:
         listening = Listening("127.0.0.1", port)
-        serving.serve(shared.open_home(), listening, config.read(), read_only=True, begun=begun)
+        serving.serve(place, listening, config.read(), read_only=True, begun=begun)
 
 
 @click.command(hidden=True)

@@ -15,6 +15,7 @@ def best_command(shared: Shared, sweep: str) -> None:
         return
     if front := record.front():
         show(result.best(front, record.state.spec))
-        show(*sureness(record.state), *result.mlflow(record, shared.find_home()))
+        home = shared.find_home()
+        show(*sureness(record.state), *result.report(record, home), *result.mlflow(record, home))
     if warning := record.warning():
         note(warning)

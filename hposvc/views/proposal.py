@@ -20,7 +20,8 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
     if answer["unknown"]:
         yield f"no prediction: {answer['unknown']}"
     if answer["better"] is not None:
-        best = f"{answer['best']}, {number(answer['best_value'])}"
+        best = f"{answer['best']}, {number(answer['best_value'])} as measured"
+        best += f", {number(answer['best_mean'])} without noise"
         yield f"better than the best so far ({best}): probability {answer['better']:.0%}"
     if answer["nearest"] is not None:
         yield describe_nearest(answer["nearest"])
@@ -29,7 +30,8 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def describe_nearest(nearest: Mapping[str, Any]) -> str:
     """Say how the nearest trial differs, and which value it has."""
-    value = "no value yet" if nearest["value"] is None else f"value {_values(nearest['value'])}"
+    missing = "it failed" if nearest["state"] == "FAILED" else "no value yet"
+    value = missing if nearest["value"] is None else f"value {_values(nearest['value'])}"
     differences = [
         f"{name} {scalar(ours)} instead of {scalar(theirs)}"
         for name, (theirs, ours) in nearest["differs"].items()

@@ -76,10 +76,14 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
         parts.append(Text(describe_waits(record.state), style="yellow"))
     if spec.register is not None and record.state.finished:
         parts.append(_copyable_line("registry", record.registered or unregistered(record)))
-    report = home.folder(record.row.id, spec.storage) / REPORT
-    if record.state.finished and report.exists():
-        parts.append(_copyable_line("report", f"{report}"))
-    return [*parts, *trackers(record, home)]
+    return [*parts, *report(record, home), *trackers(record, home)]
+
+
+def report(record: Record, home: Home) -> list[RenderableType]:
+    """Return where the report of an ended sweep lies; empty: there is none."""
+    file = home.folder(record.row.id, record.state.spec.storage) / REPORT
+    is_written = record.state.finished and file.exists()
+    return [_copyable_line("report", f"{file}")] if is_written else []
 
 
 def best(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:

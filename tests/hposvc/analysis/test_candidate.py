@@ -112,6 +112,11 @@ def test_replicates_of_finalists_decide(spec, capfd):
     other = run(capfd, "verdict", "s/t0003", "s/t0002", "-o", "json")
     assert {shown.verdict, other.data["verdict"]} == {"KEEP", "DISCARD"}
     assert shown.pairs == FEWEST
+    first_to_last = [
+        run(capfd, "verdict", *names).out
+        for names in (("s/t0002", "s/t0003"), ("s/t0003", "s/t0002"))
+    ]
+    assert sorted("it is worse" in words for words in first_to_last) == [False, True]
     assert other.code == {"KEEP": 0, "DISCARD": 20}[other.data["verdict"]]
 
 

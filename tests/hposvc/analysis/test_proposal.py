@@ -89,6 +89,7 @@ def test_the_answer_is_in_the_metrics_own_sign_and_names_the_best_and_the_neares
     answer = ask(state, {"lr": 1e-3})
     assert answer.predicted["gain"].mean == pytest.approx(-18.0, abs=0.5)  # the truth, at step 9
     assert (answer.best, answer.best_value, answer.step) == (best.id, best.values[0], 9)
+    assert answer.best_mean == pytest.approx(best.values[0], abs=0.5)
     assert ask(state, {"lr": 1e-5}).better < 0.1
     assert answer.nearest.differs.keys() == {"lr"}
     units = [abs(math.log10(trial.params["lr"]) + 3) for trial in state.trials.values()]
@@ -98,6 +99,14 @@ def test_the_answer_is_in_the_metrics_own_sign_and_names_the_best_and_the_neares
     again = ask(state, near.params)
     assert again.refused == f"it was tried as {near.id}"
     assert (again.nearest.trial, again.nearest.distance) == (near.id, 0.0)
+
+
+def test_a_nearest_trial_that_failed_is_named_as_such(lab):
+    engine = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
+    state = lab.run(make_spec(engine=engine, trials={"max": 16}))
+    failed = next(trial for trial in state.trials.values() if trial.state == "FAILED")
+    answer = ask(state, failed.params)
+    assert (answer.nearest.trial, answer.nearest.state) == (failed.id, "FAILED")
 
 
 def test_with_several_metrics_each_is_predicted_and_there_is_no_probability(lab):

@@ -26,6 +26,12 @@ def test_a_mistake_in_the_operators_file_is_reported_with_its_place(hposvc, tmp_
     assert f"{file}:1:1: driver: no such key; did you mean 'drivers'?" in answer.err
 
 
+def test_ui_of_a_sweep_that_is_not_there_says_so_before_it_serves(hposvc):
+    answer = hposvc("ui", "nosuch", "--no-browser")
+    assert answer.code == 4
+    assert "nosuch: no such sweep" in answer.err
+
+
 @pytest.mark.long
 def test_ui_opens_a_browser_changes_nothing_and_ends_at_once(tmp_path):
     opened = tmp_path / "opened"
