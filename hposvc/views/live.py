@@ -217,9 +217,7 @@ class PlainLines:
 
 def _describe_end(state: SweepState, trial: TrialState) -> str:
     progress = at_step(trial, state.spec)
-    progress = (
-        f"{progress} {state.spec.fidelity.unit}" if state.spec.fidelity else f"step {progress}"
-    )
+    progress = f"{progress} {state.spec.unit}" if state.spec.fidelity else f"step {progress}"
     ending = f"{trial.id} {trial.state} at {progress}"
     value = f", {trial_values(trial)}" if trial.values else ""
     if trial.shrink:
