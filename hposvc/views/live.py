@@ -7,7 +7,6 @@ stays silent from then on; the sweep continues.
 import math
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -47,12 +46,7 @@ class LiveView:
         self._shown.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown.close()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
