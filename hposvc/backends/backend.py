@@ -25,11 +25,11 @@ from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.variants import for_ranks
-from trainables.link import Suggestion
+from trainables.link import CheckpointSaved, DataDeclared, Suggestion
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Outcome, SlotConfig
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
+from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 if TYPE_CHECKING:
     from hposvc.journal.agents import AgentMailbox
@@ -190,7 +190,7 @@ class Lasting(Protocol):
 
 @dataclass(frozen=True)
 class SlotNeeds:
-    """What a new slot of a sweep needs."""
+    """Resources, ranks and nodes that a new slot of a sweep needs."""
 
     needs: Amounts  # of a rank
     ranks: int

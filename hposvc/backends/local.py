@@ -19,14 +19,12 @@ from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
 from hposvc.events import BackendEvent
-from trainables.dataset import DataSet
-from trainables.link import Report, Suggestion
+from trainables.link import Report, Unanswered
 from trainables.load import CodeChanged, Sources
 from trainables.monitoring import device
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
-from trainables.storage.checkpoint import Saved
+from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
 
@@ -172,14 +170,8 @@ class _Link:
         self.happened.put(report)
         return self.answers.get()
 
-    def keep(self, saved: Saved) -> None:
-        self.happened.put(CheckpointSaved(self.order, saved))
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.happened.put(DataDeclared(self.order, data))
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        self.happened.put(suggestion)
+    def tell(self, message: Unanswered) -> None:
+        self.happened.put(message)
 
     def beat(self) -> None:
         """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""
