@@ -1,6 +1,7 @@
 """The interface of backends, which carry out orders: on Ray, in this process, or simulated."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,10 +130,12 @@ class Backend(Protocol):
     reserved resource is left.
     """
 
-    virtual: ClassVar[bool]  # time is simulated, and nothing outside this process is touched
+    # Whether time is simulated, and nothing outside this process is touched.
+    virtual: ClassVar[bool] = False
 
     def now(self) -> float:
         """Return the time on this backend's clock, in seconds."""
+        return time.time()
 
     def capacity(self) -> int:
         """Return how many more orders can start now, in slots that are ready."""

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
 from hposvc.events import BackendEvent
@@ -53,10 +53,8 @@ class _Running:
             self.answers.put(not self.stopped)
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """A backend whose slots are threads of this process: one for a trainable."""
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
@@ -71,9 +69,6 @@ class LocalBackend:
         self._slots = 1
         self._limit: int | None = None  # slots that the driver still needs; None: all
         self.set_parallel(setting.spec.trials.parallel)
-
-    def now(self) -> float:
-        return time.time()
 
     def capacity(self) -> int:
         wanted = self._slots if self._limit is None else min(self._limit, self._slots)
