@@ -4,7 +4,6 @@ Requests take milliseconds and need no connection as a driver. Source: the REST 
 dashboard (`/api/v0/...` is the state API, `/api/jobs/` the jobs API).
 """
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,25 +13,21 @@ MOST = 10_000  # entries that the state API returns at most
 RUNNING = ("PENDING", "RUNNING")
 
 
-@dataclass(frozen=True)
-class Dashboard:
-    """A cluster's dashboard."""
-
-    url: str  # http://host:port
-    token: str | None = None
+class Dashboard(Jobs):
+    """A cluster's dashboard, which lists nodes besides jobs."""
 
     def nodes(self) -> list[dict[str, Any]]:
         """List nodes with `node_name`, `node_ip`, `state` (ALIVE, DEAD), `resources_total`, ..."""
-        answer = self.get(f"/api/v0/nodes?{urlencode({'detail': 1, 'limit': MOST})}")
+        answer = self.get(f"/api/v0/nodes?{urlencode({'detail': 1, 'limit': MOST})}", dict)
         return list(answer["data"]["result"]["result"])
 
     def jobs(self) -> list[dict[str, Any]]:
         """List drivers and submitted jobs with `submission_id` (None: a driver), `status`, ..."""
-        return Jobs(self.url, self.token).get("/api/jobs/", list)
+        return self.get("/api/jobs/", list)
 
     def used(self) -> dict[str, dict[str, float]]:
         """Return the CPUs and GPUs in use by node id, some seconds old and without new nodes."""
-        status = self.get("/api/cluster_status")["data"]["clusterStatus"] or {}
+        status = self.get("/api/cluster_status", dict)["data"]["clusterStatus"] or {}
         by_node = (status.get("loadMetricsReport") or {}).get("usageByNode") or {}
         return {
             node: {name: usage[name][0] for name in ("CPU", "GPU") if name in usage}
@@ -64,11 +59,3 @@ class Dashboard:
         ]
         nodes.sort(key=lambda node: (not node["head"], node["name"]))
         return {"dashboard": self.url, "nodes": nodes, "jobs": jobs}
-
-    def get(self, path: str) -> Any:
-        """Return the JSON object at a path.
-
-        Raises:
-            JobsError: there is no answer; the message says why.
-        """
-        return Jobs(self.url, self.token).get(path, dict)

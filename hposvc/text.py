@@ -6,7 +6,7 @@ JSON has no NaN and no infinity: `finite` puts null in their place, and `spelled
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,12 @@ def value_text(value: object, digits: int = 5) -> str:
         case str():
             return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def listed(names: Collection[str], most: int) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    shown = ", ".join([*names][:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def duration(seconds: float | None) -> str:

@@ -23,15 +23,7 @@ from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
 from searchers.feasible import NothingFound, Region
 from searchers.names import as_identifier, nearest
 from searchers.syntax import check_name, read_domains, write_domains
-from searchers.values import (
-    LARGEST,
-    Params,
-    SpaceError,
-    Value,
-    copied,
-    identity,
-    is_number,
-)
+from searchers.values import LARGEST, Params, SpaceError, Value, copied, identity, is_number
 
 __all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
 __all__ += ["Space", "SpaceError", "Value"]

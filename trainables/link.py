@@ -21,6 +21,20 @@ class Report(NamedTuple):
     judged: bool = True  # it has all metrics of the sweep: at a milestone a decision follows
 
 
+class CheckpointSaved(NamedTuple):
+    """A checkpoint of rank 0 written apart from a report."""
+
+    order: int  # may be over by now
+    saved: Saved
+
+
+class DataDeclared(NamedTuple):
+    """The data sets that the order's trial uses."""
+
+    order: int
+    data: tuple[DataSet, ...]
+
+
 class Suggestion(NamedTuple):
     """A parameter that the sweep lacks, and whose value was decided within the trial."""
 
@@ -30,6 +44,9 @@ class Suggestion(NamedTuple):
     domain: Mapping[str, Any]  # as a spec declares it
 
 
+Unanswered = CheckpointSaved | DataDeclared | Suggestion
+
+
 class Link(Protocol):
     """A channel from a rank to the receiver of its reports."""
 
@@ -37,16 +54,8 @@ class Link(Protocol):
         """Deliver a report and wait for a decision if one is due; return False to stop now."""
         ...
 
-    def keep(self, saved: Saved) -> None:
-        """Deliver a checkpoint without a report, from any thread; there is no answer."""
-        ...
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        """Deliver the descriptions of the trial's samples; there is no answer."""
-        ...
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        """Deliver a parameter that was decided within the trial; there is no answer."""
+    def tell(self, message: Unanswered) -> None:
+        """Deliver a message that gets no answer, from any thread."""
         ...
 
     def beat(self) -> None:
@@ -68,21 +77,14 @@ class LocalLink:
     stop_at: int | None = None
     reports: list[Report] = field(default_factory=list)
     kept: list[Saved] = field(default_factory=list)  # checkpoints without a report
-    data: tuple[DataSet, ...] = ()
-    suggested: list[Suggestion] = field(default_factory=list)
 
     def exchange(self, report: Report) -> bool:
         self.reports.append(report)
         return self.stop_at is None or report.step < self.stop_at
 
-    def keep(self, saved: Saved) -> None:
-        self.kept.append(saved)
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.data = data
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        self.suggested.append(suggestion)
+    def tell(self, message: Unanswered) -> None:
+        if isinstance(message, CheckpointSaved):
+            self.kept.append(message.saved)
 
     def beat(self) -> None:
         """Do nothing: no one monitors this rank."""

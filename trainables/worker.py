@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.dataset import DataSet
-from trainables.link import Link, LocalLink, Report, Suggestion
+from trainables.link import CheckpointSaved, DataDeclared, Link, LocalLink, Report, Suggestion
 from trainables.metrics import CheckedMetrics, checked
 from trainables.order import Params
 from trainables.stop_signals import Notice, StopTrial
@@ -329,7 +329,7 @@ class Worker:
             )
         saved = self._store(step, within, folder)
         if saved is not None:
-            self.link.keep(saved)
+            self.link.tell(CheckpointSaved(self.order, saved))
 
     def uses(self, *data: DataSet) -> None:
         """Record which samples the trial uses; a Task's are recorded without a call.
@@ -337,7 +337,7 @@ class Worker:
         Only the first call of a trial on rank 0 counts, so calling it everywhere does no harm.
         """
         if self.rank == 0 and self.start is None:
-            self.link.uses(data)
+            self.link.tell(DataDeclared(self.order, data))
 
     def suggests(
         self, name: str, value: float | int | str | bool | None, domain: Mapping[str, Any]
@@ -351,7 +351,7 @@ class Worker:
             domain: what the value was drawn from, as a spec declares it: min, max, values, ...
         """
         if self.rank == 0:
-            self.link.suggests(Suggestion(self.order, name, value, dict(domain)))
+            self.link.tell(Suggestion(self.order, name, value, dict(domain)))
 
     def close(self) -> None:
         """Remove the remaining scratch folders of this rank, once its order is over."""

@@ -1,4 +1,4 @@
-"""What the samples of a spec's Task hold: rows in both sources, NaN, classes, and what to do."""
+"""Check of the samples of a spec's Task: rows in both sources, NaN, classes, and what to do."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -108,8 +108,7 @@ def _sizes(spec: SweepSpec, names: Names, trial: Mapping[str, Any]) -> tuple[flo
 
 def _trained_elements(spec: SweepSpec, task: Task, steps: int) -> float:
     """Return how many elements of the loss a trial has trained on in so many steps."""
-    unit, data = "step" if spec.fidelity is None else spec.fidelity.unit, task.load_data()
-    length = Length(unit, steps, task.batch, *data.epoch(task.batch))
+    length = Length(spec.unit, steps, task.batch, *task.load_data().epoch(task.batch))
     if length.counts_tokens:
         return steps
     return length.samples(length.updates(steps)) * meta_model.losses_per_sample(task)

@@ -34,7 +34,7 @@ from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.state.prospects import Prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import finite
+from hposvc.text import finite, listed
 from searchers.ranges import Float, Int
 from searchers.values import Value, as_text
 
@@ -123,9 +123,8 @@ def _best(judged: Judgement) -> Finding:
         return _found("best", sentence + (f"; {nearest}." if nearest else "."), "bad")
     searched = [name for name in state.spec.space.searched if name in best.reported_params]
     values = {name: best.reported_params[name] for name in searched}
-    words = ", ".join(f"{name} {_text(value)}" for name, value in [*values.items()][:6])
-    more = f" and {len(values) - 6} more" if len(values) > 6 else ""
-    config = f" with {words}{more}" if words else ""
+    words = listed([f"{name} {_text(value)}" for name, value in values.items()], 6)
+    config = f" with {words}" if words else ""
     sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
     estimate = of_best(state)
     if estimate is not None and estimate.changed:

@@ -70,11 +70,10 @@ def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Ite
             )
     last = state.spec.last_step
     if last is not None and best.step < last:
-        unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
         yield _warn(
             "The best trial is not trained to its end",
-            f"The best trial, {best.id}, was trained to {unit} {best.step} of {last} only: "
-            "what it would reach at the end is not known.",
+            f"The best trial, {best.id}, was trained to {state.spec.unit} {best.step} of {last} "
+            "only: what it would reach at the end is not known.",
             trial=best.id,
             step=best.step,
             last=last,

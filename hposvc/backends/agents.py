@@ -8,9 +8,9 @@ of this process's monotonic clock, during which a server lived to hear one.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting
+from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
 from hposvc.journal.agents import AgentOrder, Look, MailboxTurn, OrderLease, reported_checkpoint
 from hposvc.spec import registry
@@ -40,10 +40,8 @@ class _Held:
         return self.lease is None or self.lease.client is None
 
 
-class Agents:
+class Agents(Backend):
     """A backend without slots: orders wait for clients that ask for them."""
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         if setting.mailbox is None:

@@ -1,6 +1,7 @@
 """The interface of backends, which carry out orders: on Ray, in this process, or simulated."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,11 @@ from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.variants import for_ranks
-from trainables.link import Suggestion
+from trainables.link import CheckpointSaved, DataDeclared, Suggestion
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Outcome, SlotConfig
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
+from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 if TYPE_CHECKING:
     from hposvc.journal.agents import AgentMailbox
@@ -129,10 +130,12 @@ class Backend(Protocol):
     reserved resource is left.
     """
 
-    virtual: ClassVar[bool]  # time is simulated, and nothing outside this process is touched
+    # Whether time is simulated, and nothing outside this process is touched.
+    virtual: ClassVar[bool] = False
 
     def now(self) -> float:
         """Return the time on this backend's clock, in seconds."""
+        return time.time()
 
     def capacity(self) -> int:
         """Return how many more orders can start now, in slots that are ready."""
@@ -190,7 +193,7 @@ class Lasting(Protocol):
 
 @dataclass(frozen=True)
 class SlotNeeds:
-    """What a new slot of a sweep needs."""
+    """Resources, ranks and nodes that a new slot of a sweep needs."""
 
     needs: Amounts  # of a rank
     ranks: int

@@ -7,9 +7,9 @@ estimator's `fit`. Each trial is one call, with one report or several.
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting
+from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent, Ended, Failed, Placed, Reported
 from trainables.errors import shortened, text_of
 from trainables.monitoring import device
@@ -20,15 +20,13 @@ Outcome = Mapping[str, float] | Sequence[Mapping[str, float]] | str
 Evaluate = Callable[[Sequence[Order]], Sequence[Outcome]]
 
 
-class Embedded:
+class Embedded(Backend):
     """A backend whose slots are the places of a batch that is evaluated in one call.
 
     Args:
         evaluate: evaluates some trials; if it raises, the sweep ends as FAILED.
         slots: how many trials are evaluated together.
     """
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting, evaluate: Evaluate, slots: int) -> None:
         self._evaluate = evaluate
@@ -37,9 +35,6 @@ class Embedded:
         self._ended: list[Order] = []  # stopped before they were evaluated
         self._idle = False
         self._device = device.model(gpu=False)
-
-    def now(self) -> float:
-        return time.time()
 
     def capacity(self) -> int:
         return max(0, self._limit - len(self._waiting))

@@ -13,20 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
 from hposvc.events import BackendEvent
-from trainables.dataset import DataSet
-from trainables.link import Report, Suggestion
+from trainables.link import Report, Unanswered
 from trainables.load import CodeChanged, Sources
 from trainables.monitoring import device
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
-from trainables.storage.checkpoint import Saved
+from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
 
@@ -55,10 +53,8 @@ class _Running:
             self.answers.put(not self.stopped)
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """A backend whose slots are threads of this process: one for a trainable."""
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
@@ -73,9 +69,6 @@ class LocalBackend:
         self._slots = 1
         self._limit: int | None = None  # slots that the driver still needs; None: all
         self.set_parallel(setting.spec.trials.parallel)
-
-    def now(self) -> float:
-        return time.time()
 
     def capacity(self) -> int:
         wanted = self._slots if self._limit is None else min(self._limit, self._slots)
@@ -172,14 +165,8 @@ class _Link:
         self.happened.put(report)
         return self.answers.get()
 
-    def keep(self, saved: Saved) -> None:
-        self.happened.put(CheckpointSaved(self.order, saved))
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.happened.put(DataDeclared(self.order, data))
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        self.happened.put(suggestion)
+    def tell(self, message: Unanswered) -> None:
+        self.happened.put(message)
 
     def beat(self) -> None:
         """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""

@@ -3,19 +3,18 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting
+from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent
 from trainables.order import Order
 
 
 @dataclass(frozen=True)
-class NullBackend:
+class NullBackend(Backend):
     """A backend that starts nothing, so that ending a sweep does not start a cluster."""
 
     setting: Setting
-    virtual: ClassVar[bool] = False
 
     def now(self) -> float:
         return max(time.time(), self.setting.clock)

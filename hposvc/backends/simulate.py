@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, Verdict
 from hposvc.spec.registry import resolve_function
 from searchers.space import Params
@@ -39,7 +39,7 @@ class _CurveRun:
 
 
 @dataclass
-class Simulation:
+class Simulation(Backend):
     """A backend whose orders take simulated time, in slots without processes."""
 
     setting: Setting

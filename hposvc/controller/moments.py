@@ -10,7 +10,7 @@ from hposvc.controller.stopping import spending
 from hposvc.events import Alerted, MomentKind, error_line
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import duration, number
+from hposvc.text import duration, listed, number
 
 EVERY_S = 60.0  # seconds between two alerts of a kind that comes often; the latest counts
 SHOWN = 5  # trials named in a message
@@ -88,6 +88,4 @@ def _measure(state: SweepState, what: MomentKind, now: float) -> tuple[float, st
 
 
 def _named(trials: Iterable[TrialState]) -> str:
-    names = [trial.shown_as for trial in trials]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+    return listed([trial.shown_as for trial in trials], SHOWN)

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from hposvc import spec as specs
+from hposvc.drafts.imported.conversion import flow
 from hposvc.drafts.printed import HELD_OUT, NUMBER
 from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
 from hposvc.drafts.source import (
@@ -23,20 +24,10 @@ from hposvc.errors import fail
 from hposvc.spec.parsing.document import read_text
 from searchers.names import nearest
 
-HIGH: tuple[str, ...] = (
-    "acc",
-    "accuracy",
-    "auc",
-    "f1",
-    "r2",
-    "score",
-    "reward",
-    "return",
-    "bleu",
-    "rouge",
-    "map",
+HIGH = (
+    *("acc", "accuracy", "auc", "f1", "r2", "score", "reward", "return", "bleu", "rouge", "map"),
+    *("iou", "dice", "precision", "recall", "psnr", "ssim", "ndcg", "top1", "kappa", "win"),
 )
-HIGH += ("iou", "dice", "precision", "recall", "psnr", "ssim", "ndcg", "top1", "kappa", "win")
 SCHEMA = "hposvc.schema.json"
 SEEDS = ("seed", "random_seed", "random-seed", "random_state", "random-state")
 TRIALS, EPOCHS = 20, 9
@@ -105,15 +96,15 @@ class Draft:
         yield "version: 1"
         yield f"name: {self.name}"
         yield from self._code()
-        yield f"metric: {{name: {_word(self.metric)}, goal: {self.goal}}}"
+        yield f"metric: {{name: {flow(self.metric)}, goal: {self.goal}}}"
         if self.length is not None:
             yield f"fidelity: {{unit: {self._unit}, max: {self.length}}}"
         yield ""
         yield "parameters:"
         for name, domain in self.domains.items():
-            yield f"  {_word(name)}: {_flow(domain)}"
+            yield f"  {flow(name)}: {_flow(domain)}"
         for name in self.unknown:
-            yield f"  # {_word(name)}: the code needs it; write a value, or a range"
+            yield f"  # {flow(name)}: the code needs it; write a value, or a range"
         defaults = {argument.name: argument.default for argument in self.program.arguments}
         domains = self.domains.items()
         today = {name: defaults[name] for name, domain in domains if holds(domain, defaults[name])}
@@ -306,7 +297,7 @@ def _list_of(arguments: list[Argument]) -> str:
 
 def _flow(mapping: Mapping[str, object]) -> str:
     """Return a mapping as one line of YAML."""
-    return f"{{{', '.join(f'{_word(key)}: {_scalar(value)}' for key, value in mapping.items())}}}"
+    return f"{{{', '.join(f'{flow(key)}: {_scalar(value)}' for key, value in mapping.items())}}}"
 
 
 def _scalar(value: object) -> str:
@@ -315,11 +306,4 @@ def _scalar(value: object) -> str:
     if isinstance(value, float):
         text = re.sub(r"e([+-])0", r"e\1", f"{value:.6g}").replace("e+", "e")
         return text if re.search(r"[.e]", text) else f"{text}.0"
-    return _word(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _word(text: str) -> str:
-    """Return a text as YAML reads it as a text."""
-    plain = re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII)
-    reserved = text.lower() in ("true", "false", "null", "yes", "no", "on", "off", "nan", "inf")
-    return text if plain and not reserved else json.dumps(text, ensure_ascii=False)
+    return flow(value)

@@ -338,7 +338,7 @@ class Sharing:
 
     def _write(self, mine: Claim, state: SweepState, now: float) -> None:
         """Write the claim if it has changed, or has not been written for a while."""
-        claim = mine.data()
+        claim = asdict(mine)
         share = {
             "due": round(self.share.due, 3),
             "slots": self.share.slots,

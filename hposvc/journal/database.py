@@ -278,7 +278,6 @@ AGENT_CLIENTS = Table(
     Column("host", String(250), nullable=False),
     Column("seen", Float(53), nullable=False),  # for people
 )
-AGENT_TABLES = (AGENT_ORDERS, AGENT_MESSAGES, AGENT_CLIENTS)
 DELIVERIES = Table(
     "deliveries",  # of notifications
     _SCHEMA,
@@ -305,6 +304,10 @@ STUDY_APPENDS = Table(
     Column("first", BigInteger, nullable=False),  # number of its first record
     Column("count", Integer, nullable=False),  # of its records
     Column("time", Float(53), nullable=False),
+)
+# With rows of single sweeps, which go with their sweep; what became of an operation stays.
+SWEEP_TABLES = tuple(
+    table for table in _SCHEMA.sorted_tables if "sweep" in table.c and table is not OPERATIONS
 )
 
 

@@ -42,18 +42,11 @@ from hposvc.journal.compression import KIND as PACKED
 from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, EventRow, pack, unpack
 from hposvc.journal.database import (
     AGENT_MESSAGES,
-    AGENT_TABLES,
-    CLAIMS,
     CURSORS,
-    DELIVERIES,
     EVENTS,
-    FEED,
-    LEASES,
     REQUESTS,
     RUNS,
-    SUBMISSION_KEYS,
-    SUBMISSIONS,
-    SUPERVISED,
+    SWEEP_TABLES,
     SWEEPS,
     Store,
 )
@@ -174,20 +167,7 @@ class Journal:
     def remove(self, sweep: str) -> None:
         """Delete a sweep and all its events, requests, leases and runs."""
         with self.store.writing() as connection:
-            for table in (
-                EVENTS,
-                FEED,
-                REQUESTS,
-                LEASES,
-                RUNS,
-                CURSORS,
-                DELIVERIES,
-                SUPERVISED,
-                SUBMISSIONS,
-                SUBMISSION_KEYS,
-                CLAIMS,
-                *AGENT_TABLES,
-            ):
+            for table in SWEEP_TABLES:
                 connection.execute(delete(table).where(table.c.sweep == sweep))
             connection.execute(delete(SWEEPS).where(SWEEPS.c.id == sweep))
 

@@ -89,7 +89,7 @@ class Lease:
                 if not ours:
                     connection.execute(insert(LEASES).values(**mine, renewed=time.time()))
         except IntegrityError as error:
-            raise self._busy("it came a moment before") from error
+            raise busy(self.sweep, "it came a moment before") from error
         self.renewed, self.held = time.monotonic(), True
 
     def _watch_expired(self, say: Callable[[str], None]) -> None:
@@ -108,7 +108,7 @@ class Lease:
             if row is None or row.driver != first.driver:
                 return
             if row.renewed != first.renewed:
-                raise self._busy(f"process {row.pid} on {row.host}, whose clock differs")
+                raise busy(self.sweep, f"process {row.pid} on {row.host}, whose clock differs")
 
     def _read_lease(self) -> Any:
         with self.store.reading() as connection:
@@ -126,7 +126,7 @@ class Lease:
             mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
             result = connection.execute(update(LEASES).where(mine).values(renewed=time.time()))
         if self.held and result.rowcount == 0:
-            raise self._busy("it took over while this one did not answer")
+            raise busy(self.sweep, "it took over while this one did not answer")
         self.renewed = time.monotonic()
 
     def check(self) -> None:
@@ -188,9 +188,6 @@ class Lease:
         """Release the lease as a part of this transaction."""
         mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
         connection.execute(delete(LEASES).where(mine))
-
-    def _busy(self, which: str) -> Busy:
-        return busy(self.sweep, which)
 
 
 def busy(sweep: str, which: str, work: str = "") -> Busy:

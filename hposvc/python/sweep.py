@@ -24,15 +24,7 @@ from hposvc.remote import cluster_server
 from hposvc.reporting.result import Result
 from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
-from hposvc.spec.sections import (
-    Checkpoints,
-    Engine,
-    Failure,
-    Fidelity,
-    Resources,
-    Tracking,
-    Trials,
-)
+from hposvc.spec.sections import Checkpoints, Engine, Failure, Fidelity, Resources, Tracking, Trials
 from hposvc.verbs.run import run
 from trainables.load import PICKLE
 from trainables.training import Training

@@ -7,7 +7,7 @@ shares, and none that can be lost.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -76,13 +76,9 @@ class Claim:
     order_s: float | None = None  # from the start of a slot to its next rung; None: unknown
     account: Account = field(default_factory=Account)
 
-    def data(self) -> dict[str, Any]:
-        """Return the claim as JSON data."""
-        return asdict(self)
-
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Claim | None":
-        """Return the claim that `data` wrote; None: a version that this one can't read wrote it."""
+        """Return the claim in JSON data; None: a version that this one can't read wrote it."""
         try:
             return cls.of(data)
         except (KeyError, TypeError, ValueError):

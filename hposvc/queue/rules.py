@@ -1,6 +1,6 @@
 """The operator's rules of the queue: weights and quotas of queues, users and projects."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -47,11 +47,7 @@ class Rules:
     projects: dict[Name, Quota] = field(default_factory=dict)
     __pydantic_config__ = CLOSED
 
-    def data(self) -> dict[str, Any]:
-        """Return the rules as JSON data, which `of` reads."""
-        return asdict(self)
-
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Rules":
-        """Return the rules that `data` wrote."""
+        """Return the rules in JSON data."""
         return fill(cls, data)

@@ -178,7 +178,7 @@ def _source_files(spec: SweepSpec, folder: Path) -> list[Path]:
     """Return the source files that a sweep runs, but for pickles and hposvc's own."""
     references = code_references(specs.dump(spec)).values()
     files = [file for reference in references for file in _source_file(reference, folder)]
-    return [*files, *_mentioned(spec.command or (), folder)]
+    return [*files, *fingerprint.files_in_command(spec.command or (), folder).values()]
 
 
 def _source_file(reference: str, folder: Path) -> list[Path]:
@@ -190,10 +190,6 @@ def _source_file(reference: str, folder: Path) -> list[Path]:
         return [folder / Path(module).expanduser()]
     module_spec = importlib.util.find_spec(module)
     return [] if module_spec is None or module_spec.origin is None else [Path(module_spec.origin)]
-
-
-def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:
-    return [*fingerprint.files_in_command(command, folder).values()]
 
 
 def _relocate_command(

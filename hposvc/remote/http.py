@@ -146,7 +146,7 @@ class Http:
             OutOfReach: the server does not answer.
         """
         place = path if path.startswith("/") else f"{API}/{path}"
-        limits = _limits(wait_s)
+        limits = (CONNECT_S, ANSWER_S + wait_s, ANSWER_S, ANSWER_S)  # connect, read, write, pool
         begun, tries = time.monotonic(), 0
         while True:
             pause_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
@@ -236,13 +236,6 @@ def trusting(url: str, trust: ssl.SSLContext, host: str) -> "httpx.Client":
     import httpx
 
     return httpx.Client(base_url=url, verify=trust, headers={"Host": host})
-
-
-def _limits(wait_s: float) -> "httpx.Timeout":
-    """Return the time limits of a request that the server may let wait so long for news."""
-    import httpx
-
-    return httpx.Timeout(ANSWER_S, read=ANSWER_S + wait_s, connect=CONNECT_S)
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:

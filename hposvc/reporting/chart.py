@@ -20,12 +20,3 @@ class Chart:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", finite(self.data, DIGITS))
-
-    def json(self) -> dict[str, Any]:
-        """Return the chart for JSON."""
-        return {
-            "kind": self.kind,
-            "title": self.title,
-            "message": self.message,
-            "data": self.data,
-        }

@@ -15,7 +15,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
-from hposvc.text import duration
+from hposvc.text import duration, listed
 from searchers.names import nearest
 
 Cost = Literal["hours", "trials", "time"]
@@ -220,7 +220,7 @@ def _other_differences(entries: Sequence[ComparedSweep], by: Sequence[str]) -> l
     rest = [key for key in differing_keys(entries) if not _covered(key, told)]
     if not rest or (not by and len({key.split(".")[0] for key in rest}) == 1):
         return []
-    names = _named(rest)
+    names = listed(rest, NAMED)
     if by:
         return [f"Beside {' and '.join(by)}, {names} differ too, and may be why."]
     return [f"The sweeps differ in {names}; the comparison can't tell which of them is why."]
@@ -233,10 +233,8 @@ def _changed_code(entries: Sequence[ComparedSweep]) -> list[str]:
         same = [entry for entry in entries if entry.id in names]
         codes = _by(same, lambda each: json.dumps(each.row.code.get("sha256"), sort_keys=True))
         if len(codes) > 1:
-            first, second, *_ = codes.values()
-            changes.append(
-                f"The code of {runnable} changed between {_named(first)} and {_named(second)}."
-            )
+            first, second = (listed(names, NAMED) for names in [*codes.values()][:2])
+            changes.append(f"The code of {runnable} changed between {first} and {second}.")
     return changes
 
 
@@ -246,11 +244,11 @@ def _unlike_ends(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[st
     running = [entry.id for entry in entries if not entry.history.state.finished]
     if running:
         verb = "has" if len(running) == 1 else "have"
-        warnings.append(f"{_named(running)} {verb} not ended, so this may change.")
+        warnings.append(f"{listed(running, NAMED)} {verb} not ended, so this may change.")
     learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
     if learned and not _covered("warm_start", by):
         warnings.append(
-            f"{_named(learned)} learned from earlier sweeps, whose cost is not counted."
+            f"{listed(learned, NAMED)} learned from earlier sweeps, whose cost is not counted."
         )
     return warnings
 
@@ -324,10 +322,4 @@ def _by(
 
 def _listed(groups: Mapping[Any, Collection[str]]) -> str:
     """Return values with the sweeps that have them."""
-    return "; ".join(f"{value} of {_named(names)}" for value, names in groups.items())
-
-
-def _named(names: Collection[str]) -> str:
-    """Return the first few names, and how many more there are."""
-    first = ", ".join([*names][:NAMED])
-    return first if len(names) <= NAMED else f"{first} and {len(names) - NAMED} more"
+    return "; ".join(f"{value} of {listed(names, NAMED)}" for value, names in groups.items())

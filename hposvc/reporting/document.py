@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata, resources
-from io import StringIO
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from ruamel.yaml import YAML
 
 from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
@@ -32,6 +30,7 @@ from hposvc.reporting.comparison_checks import ComparedSweep
 from hposvc.reporting.history import History
 from hposvc.reporting.prose import prose
 from hposvc.spec.metrics import Metric
+from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, finite, number, value_text
@@ -327,11 +326,7 @@ class Section:
     @property
     def yaml(self) -> str:
         """The spec, as a file for `hposvc run`."""
-        yaml = YAML(typ="safe", pure=True)
-        yaml.default_flow_style = False
-        text = StringIO()
-        yaml.dump(json.loads(json.dumps(self.row.spec)), text)
-        return hide_passwords(text.getvalue())
+        return hide_passwords(to_yaml(self.row.spec))
 
     def json(self) -> dict[str, Any]:
         """Return the section for programs."""
@@ -342,7 +337,7 @@ class Section:
             "findings": self.findings,
             "figures": [asdict(figure) for figure in self.figures],
             "forecast": None if self.forecast is None else self.forecast.data(),
-            "charts": [chart.json() for chart in self.charts],
+            "charts": [asdict(chart) for chart in self.charts],
         }
 
 

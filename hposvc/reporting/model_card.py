@@ -6,16 +6,14 @@ in one file, and the configuration.
 
 import json
 import shutil
-from io import StringIO
 from pathlib import Path
 from typing import Any
-
-from ruamel.yaml import YAML
 
 from hposvc.errors import NotFound, StoreError, fail
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section
 from hposvc.reporting.markdown import first_screen, reproduction
+from hposvc.spec.parsing.document import to_yaml
 from trainables.storage import checkpoint, stores
 from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, Saved
 
@@ -83,10 +81,7 @@ def _for_hubs(section: Section) -> str:
         "tags": ["hposvc", "hyperparameter-optimization"],
         "model-index": [{"name": section.row.name, "results": [result]}],
     }
-    yaml, text = YAML(typ="safe", pure=True), StringIO()
-    yaml.default_flow_style = False
-    yaml.dump(data, text)
-    return text.getvalue()
+    return to_yaml(data)
 
 
 def _best_checkpoint(section: Section) -> Saved:

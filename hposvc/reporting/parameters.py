@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hposvc.reporting.history import History
 from hposvc.reporting.svg import Categories, Linear, LogScale, Scale
 from hposvc.state.trial import TrialState
 from hposvc.text import value_text
@@ -52,14 +51,3 @@ def rounded(value: Value) -> str:
 def value_of(trial: TrialState, place: int) -> float | None:
     """Return a trial's value of one of the metrics; None: it has none."""
     return trial.values[place] if len(trial.values) > place else None
-
-
-def best_of(history: History) -> str | None:
-    """Return the best trial; with several metrics None."""
-    return history.state.best
-
-
-def unit(history: History) -> str:
-    """Return the name of a step."""
-    fidelity = history.state.spec.fidelity
-    return "step" if fidelity is None else fidelity.unit

@@ -85,9 +85,8 @@ class Result:
             return f"{count}, no value"
         if spec.several:
             return f"{count}, {len(front)} on the Pareto front"
-        unit = spec.fidelity.unit if spec.fidelity else "step"
         best, name = front[0], spec.objectives[0].name
-        place = f"({best['trial']}, {unit} {best['step']})"
+        place = f"({best['trial']}, {spec.unit} {best['step']})"
         return f"{count}, best {name}={best['value']:.5g} {place}"
 
     @property

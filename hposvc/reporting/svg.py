@@ -42,7 +42,7 @@ WIDTH, HEIGHT = 760.0, 320.0
 TICKS = 6
 VARIABLE = re.compile(r"var\(--[\w-]+,([^)]+)\)")
 Anchor = Literal["start", "middle", "end"]
-Mark = Literal["box", "line", "dashes", "dot", "ring", "cross"]
+Mark = Literal["box", "line", "dot", "ring", "cross"]
 
 
 def flat(svg: str) -> str:
@@ -82,7 +82,7 @@ class Scale(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear scale; its ends are widened to round numbers if `nice`."""
+    """A linear scale."""
 
     low: float
     high: float
@@ -171,11 +171,6 @@ class Categories:
     names: Sequence[str]
     start: float
     end: float
-
-    @property
-    def width(self) -> float:
-        """The width of a band."""
-        return abs(self.end - self.start) / max(1, len(self.names))
 
     def __call__(self, value: float) -> float:
         """Return the middle of the n-th band, counted from 0."""
@@ -283,14 +278,12 @@ class Picture:
         y: float,
         colour: str,
         radius: float = 3.0,
-        opacity: float = 1.0,
         hover: str = "",
         hollow: bool = False,
     ) -> None:
         """Draw a dot; a hollow one is a ring."""
-        faint = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
         fill = f'fill="{PAPER}" stroke="{colour}" stroke-width="1.4"'
-        fill = fill if hollow else f'fill="{colour}"{faint}'
+        fill = fill if hollow else f'fill="{colour}"'
         self._add(
             f'<circle cx="{_short(x)}" cy="{_short(y)}" r="{radius:g}" {fill}', "circle", hover
         )
@@ -377,8 +370,6 @@ class Picture:
                 self.box(x - 4.5, y - 4.5, 9, 9, colour, corner=2)
             case "line":
                 self.line([(x - 6, y), (x + 6, y)], colour, 2.5)
-            case "dashes":
-                self.line([(x - 6, y), (x + 6, y)], colour, 1.5, dashes="3 2")
             case "dot":
                 self.dot(x, y, colour)
             case "ring":
@@ -386,12 +377,11 @@ class Picture:
             case "cross":
                 self.cross(x, y, colour)
 
-    def cross(self, x: float, y: float, colour: str, radius: float = 3, hover: str = "") -> None:
+    def cross(self, x: float, y: float, colour: str, hover: str = "") -> None:
         """Draw a cross."""
-        side = _short(2 * radius)
         self._add(
-            f'<path d="M{_short(x - radius)} {_short(y - radius)}l{side} {side}m0-{side}'
-            f'l-{side} {side}" fill="none" stroke="{colour}" stroke-width="1.6"',
+            f'<path d="M{_short(x - 3)} {_short(y - 3)}l6 6m0-6l-6 6" fill="none" '
+            f'stroke="{colour}" stroke-width="1.6"',
             "path",
             hover,
         )
@@ -424,10 +414,6 @@ class Picture:
     def note(self, text: str) -> None:
         """Write what the picture leaves out below it."""
         self.text(2, self.height - 4, fitted(text, self.width - 4, 11), MUTED, size=11)
-
-    def empty(self, text: str) -> None:
-        """Write in the middle why there is nothing to see."""
-        self.text(self.width / 2, self.height / 2, fitted(text, self.width - 40), MUTED, "middle")
 
     def svg(self) -> str:
         """Return the document."""

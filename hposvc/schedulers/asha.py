@@ -70,12 +70,11 @@ class Asha:
         below, metrics = steps[:-1], plan.metrics
         if self.mode == "promote":
             rungs = {step: _Rung() if metrics == 1 else _FrontRung() for step in below}
-            return _Promoting(self.eta, steps, rungs, metrics)
+            return _Promoting(self.eta, steps, rungs)
         return _Stopping(
             last=plan.last,
             steps=below,
             eta=self.eta,
-            metrics=metrics,
             rungs={step: empty_ranking(metrics) for step in below},
         )
 
@@ -83,7 +82,6 @@ class Asha:
 @dataclass(kw_only=True)
 class _Stopping(Resumable):
     eta: int
-    metrics: int
     rungs: dict[int, LossRanking | Fronts]  # by step
     last_reports: dict[str, Report] = field(default_factory=dict)  # last report at a rung, by trial
     refused: bool = False  # memo: no idle trial is good enough to go on
@@ -97,10 +95,6 @@ class _Stopping(Resumable):
                 self.refused = False
             case Paused():
                 self.refused = False
-
-    def next(self) -> NewTrial | Advance | Wait | SearchDone:
-        new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)
-        return self.resume_next() or new
 
     def resume_next(self) -> Advance | None:
         advance = None if self.refused else super().resume_next()
@@ -195,7 +189,6 @@ class _Promoting(Running):
     eta: int
     steps: tuple[int, ...]
     rungs: dict[int, _Rung | _FrontRung]  # by step
-    metrics: int = 1
     rung_of: dict[str, int] = field(default_factory=dict)  # step of a live trial's rung
     between: dict[str, int] = field(default_factory=dict)  # step of paused trials at no rung
     last_steps: dict[str, int] = field(default_factory=dict)  # last reported step of each trial

@@ -4,14 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hposvc.schedulers.resumable import Resumable
-from hposvc.schedulers.scheduler import Advance, Decision, NewTrial, Plan, Report, SearchDone, Wait
+from hposvc.schedulers.scheduler import Decision, Plan, Report
 
 
 @dataclass
 class _Queue(Resumable):
-    def next(self) -> NewTrial | Advance | Wait | SearchDone:
-        return self.resume_next() or (self.idle_move() if self.closed else NewTrial(self.last))
-
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "fifo")
 

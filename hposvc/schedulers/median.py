@@ -28,17 +28,13 @@ from hposvc.errors import Problem
 from hposvc.schedulers.resumable import Resumable
 from hposvc.schedulers.rung_ranking import Losses
 from hposvc.schedulers.scheduler import (
-    Advance,
     Decision,
     Fact,
     Left,
-    NewTrial,
     Paused,
     Plan,
     Report,
     Scheduler,
-    SearchDone,
-    Wait,
     judgement_problems,
 )
 from searchers.space import Space
@@ -209,10 +205,6 @@ class _Medians(Resumable):
             return
         for history, loss in zip(histories, report.vector, strict=True):
             history.add(report.step, loss, self.steps)
-
-    def next(self) -> NewTrial | Advance | Wait | SearchDone:
-        new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)
-        return self.resume_next() or new
 
     def judge(self, report: Report) -> Decision:
         if report.step not in self.means:  # a milestone from when trials were shorter

@@ -35,16 +35,7 @@ from hposvc.errors import Problem
 from hposvc.schedulers.pb2_model import Array, Bandit, Rows
 from hposvc.schedulers.pbt import Pbt, Population
 from hposvc.schedulers.pbt_mutation import Among, Move, Within, explore, read_move
-from hposvc.schedulers.scheduler import (
-    Change,
-    Fact,
-    Left,
-    Ordered,
-    Paused,
-    Plan,
-    Report,
-    Scheduler,
-)
+from hposvc.schedulers.scheduler import Change, Fact, Left, Ordered, Paused, Plan, Report, Scheduler
 from searchers.domains import Domain, Float, Int
 from searchers.gp.warping import TailCompression, standardized
 from searchers.space import Space

@@ -7,10 +7,13 @@ from hposvc.schedulers.scheduler import (
     Advance,
     Fact,
     Left,
+    NewTrial,
     Ordered,
     Paused,
     Report,
     Running,
+    SearchDone,
+    Wait,
 )
 
 
@@ -34,6 +37,10 @@ class Resumable(Running):
                 self.unfinished.pop(fact.trial, None)
                 if isinstance(fact, Left):
                     self.last_steps.pop(fact.trial, None)
+
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
+        new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)
+        return self.resume_next() or new
 
     def resume_next(self) -> Advance | None:
         """Return the advance of the next trial below the end; None: no idle trial goes on."""

@@ -11,14 +11,7 @@ from hposvc.server import openapi, problems, submissions
 from hposvc.server.access import check_sweep
 from hposvc.server.gate import Gate
 from hposvc.server.metrics import Measured, Metrics
-from hposvc.server.pages import (
-    compare_page,
-    files,
-    login,
-    sweep_list,
-    sweep_page,
-    trial_page,
-)
+from hposvc.server.pages import compare_page, files, login, sweep_list, sweep_page, trial_page
 from hposvc.server.pages.errors import respond
 from hposvc.server.rates import Rates
 from hposvc.server.routes import (

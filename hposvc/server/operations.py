@@ -37,7 +37,6 @@ class Operations:
         principal: Principal,
         verb: str,
         sweep: str | None,
-        trial: str | None,
         work: Callable[[], Mapping[str, Any]],
     ) -> Operation:
         """Record an operation, carry its work out in a thread, and return the operation.
@@ -49,7 +48,7 @@ class Operations:
         Raises:
             Exception: what the work raises in that time; the operation is on record as failed.
         """
-        name = self._begin(principal, verb, sweep, trial)
+        name = self._begin(principal, verb, sweep)
         future = self._pool.submit(self._carry_out, name, work)
         if wait([future], PATIENCE_S).done:
             future.result()
@@ -63,7 +62,7 @@ class Operations:
         Raises:
             Exception: what the work raises; the operation is on record as failed.
         """
-        self._carry_out(self._begin(principal, verb, None, None), work)
+        self._carry_out(self._begin(principal, verb, None), work)
 
     def find(self, operation: str) -> Operation:
         """Return an operation.
@@ -77,10 +76,10 @@ class Operations:
         """Return the newest operations, of one sweep or of all, newest first."""
         return operations.newest(self._store, sweep)
 
-    def _begin(self, principal: Principal, verb: str, sweep: str | None, trial: str | None) -> str:
+    def _begin(self, principal: Principal, verb: str, sweep: str | None) -> str:
         with self._store.writing() as connection:
             server = operations.this_server()
-            return operations.begin(connection, verb, sweep, trial, principal.name, server)
+            return operations.begin(connection, verb, sweep, None, principal.name, server)
 
     def _carry_out(self, name: str, work: Callable[[], Mapping[str, Any]]) -> None:
         try:

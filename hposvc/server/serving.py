@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import uvicorn
@@ -54,7 +54,7 @@ def serve(
     check(listening)
     supervisor = None if read_only else _supervisor(sweeps, operators, drivers, cluster)
     if not read_only:
-        publish_rules(sweeps.journal.store, operators.queue.data())
+        publish_rules(sweeps.journal.store, asdict(operators.queue))
     with closing(_listen(listening)) as listener:
         listening = replace(listening, port=listener.getsockname()[1])
         service = Service(sweeps, supervisor, operators, listening, read_only)

@@ -155,6 +155,11 @@ class SweepSpec:
         return self.environment.working_dir or self.folder
 
     @property
+    def unit(self) -> str:
+        """The name of a step, for people."""
+        return self.fidelity.unit if self.fidelity else "step"
+
+    @property
     def runnable(self) -> str:
         """The trainable, command or simulated curve of a trial, as text for people."""
         return self.trainable or shlex.join(self.command or ()) or str(self.engine.curve)

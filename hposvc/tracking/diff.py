@@ -2,8 +2,9 @@
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from hposvc.text import listed
 from hposvc.tracking.comparison import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
 from hposvc.tracking.projection import MetricPoint, RunContent
@@ -85,9 +86,7 @@ def _stored_value(value: float) -> str:
 
 
 def _format_steps(points: Iterable[Exact]) -> str:
-    steps: Sequence[int] = sorted({step for step, _, _ in points})
-    shown = ", ".join(map(str, steps[:SHOWN]))
-    return shown if len(steps) <= SHOWN else f"{shown} and {len(steps) - SHOWN} more"
+    return listed([f"{step}" for step in sorted({step for step, _, _ in points})], SHOWN)
 
 
 def _quoted(text: str | None) -> str:

@@ -7,7 +7,7 @@ the multirun and the keys of the parameters, and a choice is recorded as the tex
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.projection import Projection
-from hposvc.tracking.sink import Batch, Sink, SinkSetting
+from hposvc.tracking.sink import Sink, SinkSetting
 from searchers.values import Value
 
 RESULTS = "optimization_results.yaml"
@@ -57,29 +57,16 @@ class Multirun:
 
 
 class HydraResults(Sink):
-    """The best trials of an ended sweep in the file optimization_results.yaml of its multirun."""
+    """The best trials of an ended sweep in the file optimization_results.yaml of its multirun.
+
+    The file holds no events, so only `finish` writes it.
+    """
 
     name: ClassVar[str] = "hydra"
     gathers: ClassVar[bool] = True
 
     def __init__(self, setting: SinkSetting) -> None:
         self._sweep, self._multirun = setting.sweep.id, Multirun.of(setting.spec)
-
-    def open(self) -> None:
-        """Do nothing: the file is written at once when the sweep has ended."""
-
-    def resume_point(self, cursor: int, begun: Collection[str]) -> int:
-        """Return the cursor: the file holds no events."""
-        return cursor
-
-    def send(self, batches: Sequence[Batch]) -> None:
-        """Do nothing: `finish` knows the result."""
-
-    def ensure_runs(self, trials: Sequence[str]) -> None:
-        """Do nothing: a run needs no id."""
-
-    def withdraw_runs(self, begun: Collection[str]) -> None:
-        """Do nothing: no run was made in advance."""
 
     def finish(self, projection: Projection) -> None:
         """Write the result of a sweep that has ended and has a value."""
@@ -109,9 +96,6 @@ class HydraResults(Sink):
             results["best_evaluated_params"] = self._multirun.params(best[0]["params"])
             results["best_evaluated_result"] = best[0]["value"]
         return results
-
-    def close(self, state: SweepState) -> None:
-        """Do nothing: the file is written."""
 
 
 def _read(override: str) -> Any:

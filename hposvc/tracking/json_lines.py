@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from hposvc.journal.home import JSON_LINES
-from hposvc.state.sweep import SweepState
 from hposvc.text import finite
-from hposvc.tracking.projection import PARENT, Projection, RunContent
+from hposvc.tracking.projection import PARENT, RunContent
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
 
 BLOCK = 65_536  # bytes read at a time, from the end
@@ -27,7 +26,6 @@ class JsonLines(Sink):
     """A sweep's runs in the file tracking.jsonl of its folder."""
 
     name: ClassVar[str] = "json_lines"
-    gathers: ClassVar[bool] = False
 
     def __init__(self, setting: SinkSetting) -> None:
         self.path: Path = setting.folder / JSON_LINES
@@ -62,18 +60,6 @@ class JsonLines(Sink):
             os.fsync(file.fileno())
         seq, part, _ = new[-1]
         self._last = seq, part + 1
-
-    def ensure_runs(self, trials: Sequence[str]) -> None:
-        """Do nothing: a run needs no id."""
-
-    def withdraw_runs(self, begun: Collection[str]) -> None:
-        """Do nothing: no run was made in advance."""
-
-    def finish(self, projection: Projection) -> None:
-        """Do nothing: nobody else writes to the file."""
-
-    def close(self, state: SweepState) -> None:
-        """Do nothing: everything is on the disk."""
 
 
 def _batch_fields(entries: Mapping[str, RunContent]) -> Iterator[Fields]:

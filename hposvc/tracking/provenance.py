@@ -8,11 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.compat import StringIO
-
 from hposvc.errors import SpecError
 from hposvc.spec.git_trees import Git
+from hposvc.spec.parsing.document import to_yaml
 
 FILES = ("spec.yaml", "environment.txt")  # of a sweep's own run
 
@@ -45,11 +43,7 @@ def user() -> str:
 
 def files(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the spec as a file for `hposvc run`, and the versions of all installed packages."""
-    text = StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.dump(dict(spec), text)
-    return dict(zip(FILES, (text.getvalue(), _packages()), strict=True))
+    return dict(zip(FILES, (to_yaml(spec), _packages()), strict=True))
 
 
 def _packages() -> str:

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 
 from hposvc.errors import StoreError
 from hposvc.events import Event, Finished
@@ -108,12 +107,7 @@ class Recorder:
                     log.warning(message, self.sweep, channel.title, variable)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._begin()
             self._write_report()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from hposvc import spec as specs
 from hposvc.journal.home import Home
@@ -54,8 +54,8 @@ class Batch(NamedTuple):
     entries: Mapping[str, RunContent]  # by run; the sweep's own run comes last
 
 
-class Sink(Protocol):
-    """Holds the runs of a sweep.
+class Sink:
+    """Holds the runs of a sweep; a method that a sink has no use for does nothing.
 
     Every method may raise: the recorder waits, opens the sink again, and goes on after the cursor.
     The cursor moves after `send`, so a death in between makes the last batches come again, and a

@@ -14,8 +14,7 @@ from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_p
 from tensorboardX.record_writer import masked_crc32c
 
 from hposvc.journal.home import TENSORBOARD
-from hposvc.state.sweep import SweepState
-from hposvc.tracking.projection import PARENT, Projection, RunContent, RunEnd
+from hposvc.tracking.projection import PARENT, RunContent, RunEnd
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value, as_text
 
@@ -34,7 +33,6 @@ class TensorBoard(Sink):
     """A sweep's runs in the folder tensorboard/ of its folder."""
 
     name: ClassVar[str] = "tensorboard"
-    gathers: ClassVar[bool] = False
 
     def __init__(self, setting: SinkSetting) -> None:
         self.path: Path = setting.folder / TENSORBOARD
@@ -73,18 +71,6 @@ class TensorBoard(Sink):
             file.write(b"".join(map(_record, contents)))
             file.flush()
             os.fsync(file.fileno())
-
-    def ensure_runs(self, trials: Sequence[str]) -> None:
-        """Do nothing: a run needs no id."""
-
-    def withdraw_runs(self, begun: Collection[str]) -> None:
-        """Do nothing: no run was made in advance."""
-
-    def finish(self, projection: Projection) -> None:
-        """Do nothing: nobody else writes to the files."""
-
-    def close(self, state: SweepState) -> None:
-        """Do nothing: everything is on the disk."""
 
 
 def _events(entry: RunContent) -> Iterator[Any]:

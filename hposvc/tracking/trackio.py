@@ -16,8 +16,7 @@ from typing import ClassVar, NamedTuple
 from trackio.sqlite_storage import SQLiteStorage
 from trackio.utils import RESERVED_KEYS
 
-from hposvc.state.sweep import SweepState
-from hposvc.tracking.projection import PARENT, Projection, RunContent
+from hposvc.tracking.projection import PARENT, RunContent
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value
 
@@ -50,7 +49,6 @@ class Trackio(Sink):
     """A sweep's runs in a project of Trackio that has the sweep's id as its name."""
 
     name: ClassVar[str] = "trackio"
-    gathers: ClassVar[bool] = False
     waits: ClassVar[bool] = True  # Trackio takes some 6 ms for a run, however few rows come
 
     def __init__(self, setting: SinkSetting) -> None:
@@ -122,18 +120,6 @@ class Trackio(Sink):
             log_ids=[row.id for row in rows],
             run_id=run.id,
         )
-
-    def ensure_runs(self, trials: Sequence[str]) -> None:
-        """Do nothing: a run's id follows from its trial's."""
-
-    def withdraw_runs(self, begun: Collection[str]) -> None:
-        """Do nothing: no run was made in advance."""
-
-    def finish(self, projection: Projection) -> None:
-        """Do nothing: rows that people delete are sent again when a writer begins."""
-
-    def close(self, state: SweepState) -> None:
-        """Do nothing: everything is stored."""
 
 
 def _free_name(metric: str) -> str:

@@ -23,7 +23,6 @@ from wandb.proto import wandb_internal_pb2
 from wandb.sdk.internal.datastore import LEVELDBLOG_HEADER_LEN, DataStore
 
 from hposvc.journal.home import WANDB
-from hposvc.state.sweep import SweepState
 from hposvc.tracking.projection import PARENT, MetricPoint, Projection, RunContent, RunEnd
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
 
@@ -102,7 +101,6 @@ class WandB(Sink):
     """A sweep's runs in the folder wandb/ of its folder, as a group of W&B."""
 
     name: ClassVar[str] = "wandb"
-    gathers: ClassVar[bool] = False
     waits: ClassVar[bool] = True  # nobody reads the files before they are uploaded
 
     def __init__(self, setting: SinkSetting) -> None:
@@ -178,12 +176,6 @@ class WandB(Sink):
         record.start_time.FromMilliseconds(round(1000 * run.start))
         return messages.Record(run=record)
 
-    def ensure_runs(self, trials: Sequence[str]) -> None:
-        """Do nothing: a run's id follows from its trial's."""
-
-    def withdraw_runs(self, begun: Collection[str]) -> None:
-        """Do nothing: no run was made in advance."""
-
     def finish(self, projection: Projection) -> None:
         """If the sweep has ended, end its runs: until then they may change."""
         if projection.state.finished:
@@ -191,9 +183,6 @@ class WandB(Sink):
                 if run.status is not None:
                     end = messages.RunExitRecord(exit_code=EXIT_CODES[run.status])
                     TransactionLog(run.path).append([messages.Record(num=run.made + 1, exit=end)])
-
-    def close(self, state: SweepState) -> None:
-        """Do nothing: everything is on the disk."""
 
 
 def _rows(run: WandbRun, points: Sequence[MetricPoint]) -> Iterator[Any]:

@@ -3,11 +3,9 @@
 import json
 import sys
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 import click
-from ruamel.yaml import YAML
 
 from hposvc.analysis import lineage
 from hposvc.analysis.lineage import Schedule, replays_exactly
@@ -15,6 +13,7 @@ from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import tables
 from hposvc.reporting.model_card import hand_on
 from hposvc.spec import registry
+from hposvc.spec.parsing.document import to_yaml
 from hposvc.state.summary import trial_values
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, note
@@ -102,13 +101,8 @@ def _table(sweep: OpenSweep, form: str, curves: bool) -> bytes:
 
 def schedule_yaml(schedule: Schedule) -> str:
     """Return the YAML of the spec that replays a lineage, headed by comments that describe it."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    body = StringIO()
-    yaml.dump(dict(schedule.spec), body)
     head = "".join(f"# {comment}\n" for comment in _describe_lineage(schedule))
-    return head + body.getvalue()
+    return head + to_yaml(schedule.spec)
 
 
 def _describe_lineage(schedule: Schedule) -> Iterator[str]:

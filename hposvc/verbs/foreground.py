@@ -165,7 +165,6 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
 
 def compared(comparison: ReproductionResult, spec: SweepSpec) -> Table:
     """Return the table that compares a trial with its second training."""
-    unit = spec.fidelity.unit if spec.fidelity else "step"
     grid = make_grid()
     verdict = Text(
         comparison.verdict, "bold red" if comparison.verdict == "different" else "bold green"
@@ -174,8 +173,10 @@ def compared(comparison: ReproductionResult, spec: SweepSpec) -> Table:
     values = f"{_all_digits(comparison.before)} then, {_all_digits(comparison.now)} now"
     grid.add_row(comparison.metric, values)
     if comparison.step is not None:
-        place = f"at {unit} {comparison.step}, the last of {comparison.steps} that both reported"
-        divergence = f"; they differ from {unit} {comparison.first_difference} on"
+        place = (
+            f"at {spec.unit} {comparison.step}, the last of {comparison.steps} that both reported"
+        )
+        divergence = f"; they differ from {spec.unit} {comparison.first_difference} on"
         grid.add_row(
             "compared", place + (divergence if comparison.first_difference is not None else "")
         )

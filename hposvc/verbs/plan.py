@@ -120,8 +120,7 @@ def _sentence(answer: "Plan") -> str:
     noun = "trial" if between(made.trials, count) == "1" else "trials"
     trials = f"{between(made.trials, count)} {noun}"
     if answer.evidence is None:
-        unit = "step" if answer.spec.fidelity is None else answer.spec.fidelity.unit
-        return f"{trials} will train {between(made.steps, count)} {unit}s in all."
+        return f"{trials} will train {between(made.steps, count)} {answer.spec.unit}s in all."
     parts = []
     if made.gpu_hours is not None:
         parts.append(f"{between(made.gpu_hours, amount)} GPU-hours")
@@ -153,8 +152,7 @@ def _source(evidence: "Evidence | None", notes: Sequence[str]) -> str:
 
 def _rungs(answer: "Plan") -> Table:
     """Return the table of the trials that reach each step."""
-    fidelity = answer.spec.fidelity
-    table = make_table("step" if fidelity is None else fidelity.unit, "trials that reach it")
+    table = make_table(answer.spec.unit, "trials that reach it")
     if answer.evidence is not None:
         table.add_column("range")
     for rung in answer.forecast.rungs:

@@ -60,7 +60,6 @@ def table(
     Args:
         cut: gets an item when the table is drawn and some parameters do not fit.
     """
-    unit = spec.fidelity.unit if spec.fidelity else "step"
     copies = ["copied"] if any(trial["parent"] for trial in listed) else []
     repeated = ["repeats"] if any(trial["repeat_of"] for trial in listed) else []
     smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
@@ -70,7 +69,7 @@ def table(
         *copies,
         *repeated,
         "state",
-        unit,
+        spec.unit,
         *(metric.name for metric in spec.objectives),
     )
     unlike = ["device"] if len({trial["device"] for trial in listed} - {None}) > 1 else []

@@ -162,8 +162,7 @@ def _alternatives(allowed: Sequence[Value]) -> str:
 def plan_table(spec: SweepSpec) -> Table:
     """Return the table that describes a run of the spec."""
     resources, parallel, finalists = spec.resources, spec.trials.parallel, spec.finalists
-    unit = spec.fidelity.unit if spec.fidelity else "step"
-    length = "to its own end" if spec.last_step is None else f"up to {spec.last_step} {unit}"
+    length = "to its own end" if spec.last_step is None else f"up to {spec.last_step} {spec.unit}"
     workers = " to ".join(map(str, dict.fromkeys((resources.ranks, resources.max_workers))))
     worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
     trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)

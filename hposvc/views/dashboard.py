@@ -252,7 +252,7 @@ def rungs(state: SweepState) -> Text:
     text = " · ".join(
         f"{count} at {step}{note}" for count, step, note in zip(counts, steps, notes, strict=True)
     )
-    return Text(f"{text} {_unit(state)}", "bright_black")
+    return Text(f"{text} {state.spec.unit}", "bright_black")
 
 
 def slots(state: SweepState) -> Text:
@@ -295,7 +295,7 @@ def _best(state: SweepState) -> RenderableType:
         (number(trial.value), "bold green"),
         (f"  {trial.id}", "bright_black"),
         baseline_mark(trial.id == state.replicates.baseline_trial),
-        (f" at {_unit(state)} {step}", "bright_black"),
+        (f" at {state.spec.unit} {step}", "bright_black"),
     )
     grid.add_row("best  ", line)
     grid.add_row("", _configuration(trial, searched(state)))
@@ -331,7 +331,7 @@ def _reason_for_no_best(state: SweepState) -> Text:
 def _running_table(state: SweepState, trials: Sequence[TrialState], now: float) -> RenderableType:
     table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
     table.add_column("trial", no_wrap=True)
-    table.add_column(_unit(state), justify="right", no_wrap=True)
+    table.add_column(state.spec.unit, justify="right", no_wrap=True)
     for metric in state.spec.objectives:
         table.add_column(metric.name, justify="right", no_wrap=True)
     table.add_column("trend", no_wrap=True, width=WIDTH)
@@ -352,7 +352,7 @@ def last_ended(state: SweepState) -> list[TrialState]:
 def _ended_table(state: SweepState) -> RenderableType:
     """Draw the table of the trials that ended last, newest first."""
     table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
-    for name in ("ended last", _unit(state), *(metric.name for metric in state.spec.objectives)):
+    for name in ("ended last", state.spec.unit, *(metric.name for metric in state.spec.objectives)):
         table.add_column(name, no_wrap=True, justify="left" if name == "ended last" else "right")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("why", ratio=1)  # the only column that may shrink
@@ -499,7 +499,3 @@ def _counts(state: SweepState, driver: DriverState = "alive") -> Text:
         if counts[name]
     ]
     return Text(" · ", style="bright_black").join(parts or [Text("no trials yet")])
-
-
-def _unit(state: SweepState) -> str:
-    return state.spec.fidelity.unit if state.spec.fidelity else "step"

@@ -101,7 +101,10 @@ def evenly_spaced(count: int, width: int = WIDTH) -> list[int]:
 def _bar(value: float, lowest: float, highest: float) -> str:
     if not math.isfinite(value):
         return NOT_FINITE
-    # The span of two finite numbers may overflow; the span of their halves cannot.
-    span = highest / 2 - lowest / 2
-    height = (value / 2 - lowest / 2) / span if span else 0.5
-    return BARS[round(height * (len(BARS) - 1))]
+    return BARS[round(share_of_span(value, lowest, highest) * (len(BARS) - 1))]
+
+
+def share_of_span(value: float, low: float, high: float) -> float:
+    """Return where a value lies between two others, from 0 to 1."""
+    span = high / 2 - low / 2  # the span of two finite numbers may overflow
+    return (value / 2 - low / 2) / span if span else 0.5

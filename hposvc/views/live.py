@@ -7,7 +7,6 @@ stays silent from then on; the sweep continues.
 import math
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -47,12 +46,7 @@ class LiveView:
         self._shown.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown.close()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
@@ -217,9 +211,7 @@ class PlainLines:
 
 def _describe_end(state: SweepState, trial: TrialState) -> str:
     progress = at_step(trial, state.spec)
-    progress = (
-        f"{progress} {state.spec.fidelity.unit}" if state.spec.fidelity else f"step {progress}"
-    )
+    progress = f"{progress} {state.spec.unit}" if state.spec.fidelity else f"step {progress}"
     ending = f"{trial.id} {trial.state} at {progress}"
     value = f", {trial_values(trial)}" if trial.values else ""
     if trial.shrink:

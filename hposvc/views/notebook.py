@@ -76,9 +76,8 @@ def draw(sweep: str, state: SweepState, seconds: float) -> str:
     running = list(state.trials.running())[:RUNNING]
     shown = {trial.id: trial for trial in [*best, *running, *last_ended(state)[:ENDED]]}
     names = list(dict.fromkeys(name for trial in shown.values() for name in trial.params))
-    unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     metrics = [metric.name for metric in state.spec.objectives]
-    columns = ["trial", "state", unit, *metrics, "time", *names]
+    columns = ["trial", "state", state.spec.unit, *metrics, "time", *names]
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     front = set(state.front)
     rows = "".join(_row(trial, names, trial.id in front) for trial in shown.values())

@@ -107,9 +107,8 @@ def values(value: float | Sequence[float] | None, spec: SweepSpec) -> list[str]:
 
 def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
     """Return the table of the Pareto front, sorted by the first metric."""
-    unit = spec.fidelity.unit if spec.fidelity else "step"
     names = [metric.name for metric in spec.objectives]
-    table = make_table(*names, "trial", unit, "configuration")
+    table = make_table(*names, "trial", spec.unit, "configuration")
     parameters = varied(spec, trials)
     for trial in trials:
         table.add_row(
@@ -150,10 +149,9 @@ def _best_trial(trial: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
     """Describe one trial: its value, a line per parameter, and its checkpoint."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", min_width=10)  # aligns with _copyable_line's names
-    unit = spec.fidelity.unit if spec.fidelity else "step"
     value = Text.assemble(
         (number(trial["value"]), "bold green"),
-        f" at {unit} {trial['step']}, {trial['trial']}",
+        f" at {spec.unit} {trial['step']}, {trial['trial']}",
         baseline_mark(trial["baseline"]),
     )
     grid.add_row(spec.objectives[0].name, value)

@@ -3,7 +3,7 @@
 from hposvc.events import DriverState
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import duration
+from hposvc.text import duration, listed
 
 NAMED = 2  # trials named in a line
 ENDINGS = {"pause": "pauses", "stop": "ends", "kill": "ends", "drain": "ends"}
@@ -40,10 +40,10 @@ def _describe_trials(state: SweepState, waiting: list[TrialState], now: float) -
     due = state.trials.backing_off
     lines = []
     if for_slot := [trial.id for trial in waiting if trial.id not in due]:
-        lines.append(f"a slot for {_list(for_slot)}")
+        lines.append(f"a slot for {listed(for_slot, NAMED)}")
     if due:
         next_s = max(0.0, min(due.values()) - now)
-        lines.append(f"retry of {_list(list(due))} in {duration(next_s)}")
+        lines.append(f"retry of {listed(due, NAMED)} in {duration(next_s)}")
     return lines
 
 
@@ -54,10 +54,3 @@ def _describe_rung(state: SweepState) -> str:
     if not paused or alone or state.closed is None or not state.trials.orders:
         return ""
     return f"the rest of a rung, for {paused} paused trial{'s' * (paused > 1)}"
-
-
-def _list(names: list[str]) -> str:
-    """Return the first names, as in `t0001, t0002 and 3 more`."""
-    shown = ", ".join(names[:NAMED])
-    more = len(names) - NAMED
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -13,6 +13,7 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.server import agent_orders
 from hposvc.server.problems import ApiError
+from trainables.link import CheckpointSaved, DataDeclared, Suggestion
 from trainables.runtime.assignment import Assignment, carry_out
 from trainables.worker import Diverged, TooLarge
 
@@ -127,16 +128,16 @@ class _Link:
             return False
         return answer == "continue"
 
-    def keep(self, saved):
-        self.client.keep(self.work, saved)
-
-    def uses(self, data):
-        self.client.keep(self.work, data=[asdict(one) for one in data])
-
-    def suggests(self, suggestion):
-        body = suggestion._asdict()
-        del body["order"]
-        self.client.keep(self.work, suggested=body)
+    def tell(self, message):
+        match message:
+            case CheckpointSaved():
+                self.client.keep(self.work, message.saved)
+            case DataDeclared():
+                self.client.keep(self.work, data=[asdict(one) for one in message.data])
+            case Suggestion():
+                body = message._asdict()
+                del body["order"]
+                self.client.keep(self.work, suggested=body)
 
     def beat(self):
         pass

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def join_queue(sweeps: api.Sweeps, sweep: str, held: int, waits_since: float | N
     claim = replace(claim, account=Account(used=50.0, due=80.0, at=time.time()))
     wait = None if waits_since is None else SweepWait("1 GPU", waits_since).data()
     share = {"due": 1.5, "slots": 1, "wait": wait, "money": None, "currency": ""}
-    claims.write(lease, "a-cluster", claim.data(), share)
+    claims.write(lease, "a-cluster", asdict(claim), share)
 
 
 def replay(sweeps: api.Sweeps, recorded: str, sweep: str) -> None:

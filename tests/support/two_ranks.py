@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 from forks import FORKS
 
+from trainables.link import CheckpointSaved, DataDeclared
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced, Ready
+from trainables.runtime.wire import OrderPlaced, Ready
 from trainables.training import Training
 
 WAIT_S = 240  # for a message; pytest's own limit for a test is 300

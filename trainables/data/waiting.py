@@ -1,7 +1,6 @@
 """Measurement of the time that training waits for its data."""
 
 from collections import deque
-from types import TracebackType
 
 import torch
 
@@ -23,12 +22,7 @@ class Waiting:
     def __enter__(self) -> None:
         self._start = self._mark()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._start is not None:
             self._laps.append((self._start, self._mark()))
             self._collect()

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainables.data import Batch, Data
-from trainables.memory_estimation.fake_step import (
-    explain_errors,
-    fake_rank,
-    optimizer_of,
-)
+from trainables.memory_estimation.fake_step import explain_errors, fake_rank, optimizer_of
 from trainables.memory_estimation.kernels import device_kernels
 from trainables.memory_estimation.memory_tracker import MemoryBreakdown, MemoryTracker
 from trainables.memory_estimation.meta_model import meta_model, to_fake

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
-from types import TracebackType
 from typing import Literal, Protocol, Self, get_args
 
 import torch
@@ -135,12 +134,7 @@ class PhaseTimer:
     def __enter__(self) -> None:
         self._start = self._clock.mark()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._start is not None:
             self._clock.add(self._phase, self._start)
 

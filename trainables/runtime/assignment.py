@@ -38,14 +38,7 @@ from trainables.stop_signals import SIGTERM_TEXT, How, Notice, Preempted, StopTr
 from trainables.storage.checkpoint import CheckpointDamaged, Every
 from trainables.storage.stores import StoreFailed
 from trainables.training import Training
-from trainables.worker import (
-    Diverged,
-    Link,
-    Nan,
-    ReportError,
-    TooLarge,
-    Worker,
-)
+from trainables.worker import Diverged, Link, Nan, ReportError, TooLarge, Worker
 
 # If ranks fail in several ways, the kind that comes first here is the order's outcome.
 # damaged: the checkpoint to start from is damaged; storage: the disk is full; oversize: half of a

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables import environment, load
-from trainables.dataset import DataSet
-from trainables.link import Report, Suggestion
+from trainables.link import CheckpointSaved, Report, Unanswered
 from trainables.monitoring import device
 from trainables.order import Order
 from trainables.programs.rendezvous import RankAddress, RankEnv, reserved_port, single_rank
@@ -40,9 +39,7 @@ from trainables.runtime.proctitle import task_span
 from trainables.runtime.wire import (
     Beat,
     Call,
-    CheckpointSaved,
     CoordinatorConnection,
-    DataDeclared,
     Hello,
     Leave,
     PreemptionNotice,
@@ -50,7 +47,6 @@ from trainables.runtime.wire import (
     own_host,
 )
 from trainables.stop_signals import Notice, Preempted
-from trainables.storage.checkpoint import Saved
 from trainables.worker import ReportError
 
 if TYPE_CHECKING:
@@ -225,15 +221,10 @@ class _Rank0Link:
             raise Preempted(answer.why)
         return verdict == GO
 
-    def keep(self, saved: Saved) -> None:
-        self.signals.given = True
-        self.coordinator.send(CheckpointSaved(self.order.id, saved))
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.coordinator.send(DataDeclared(self.order.id, data))
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        self.coordinator.send(suggestion)
+    def tell(self, message: Unanswered) -> None:
+        if isinstance(message, CheckpointSaved):
+            self.signals.given = True
+        self.coordinator.send(message)
 
     def beat(self) -> None:
         self.signals.beat()
@@ -278,14 +269,8 @@ class _FollowerLink:
             raise Preempted(f"rank 0 was told to leave at step {step}")
         return verdict == GO
 
-    def keep(self, saved: Saved) -> None:
-        """Do nothing: rank 0's checkpoints are recorded."""
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        """Do nothing: rank 0's data sets are recorded."""
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        """Do nothing: rank 0's values are recorded."""
+    def tell(self, message: Unanswered) -> None:
+        """Do nothing: what rank 0 tells is recorded."""
 
     def beat(self) -> None:
         self.signals.beat()

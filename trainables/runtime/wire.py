@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, NamedTuple
 
-from trainables.dataset import DataSet
-from trainables.link import Report, Suggestion
+from trainables.link import Report, Unanswered
 from trainables.runtime.assignment import Outcome
-from trainables.storage.checkpoint import Saved
 
 Address = tuple[str, int]
 
@@ -46,20 +44,6 @@ class OrderPlaced(NamedTuple):
     order: int
     device: str
     node: str
-
-
-class CheckpointSaved(NamedTuple):
-    """A checkpoint of rank 0 written apart from a report; there is no answer."""
-
-    order: int  # may be over by now
-    saved: Saved
-
-
-class DataDeclared(NamedTuple):
-    """The data sets that the order's trial uses; there is no answer."""
-
-    order: int
-    data: tuple[DataSet, ...]
 
 
 class Beat(NamedTuple):
@@ -94,7 +78,7 @@ class PreemptionStarted(NamedTuple):
 # About an order: the coordinator writes OrderPlaced; rank 0 sends the others, and the coordinator
 # passes them on. An outcome comes from each rank, which is then ready for another order; the
 # coordinator passes on that of the whole group.
-OrderMessage = OrderPlaced | Report | CheckpointSaved | DataDeclared | Suggestion | Outcome
+OrderMessage = OrderPlaced | Report | Unanswered | Outcome
 RankMessage = OrderMessage | Beat | PreemptionNotice  # of a rank
 Message = OrderMessage | Ready | PreemptionStarted  # to the owner of the slot
 

@@ -8,7 +8,6 @@ Axes: K trials, N training samples, B samples of a batch, P weights of a trial.
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trainables.errors import text_of
@@ -49,9 +48,7 @@ class Batch:
         self._rng_state.enter_context(preserved())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._rng_state:
             self.clear()
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainables import load
-from trainables.dataset import DataSet
 from trainables.errors import encodable, out_of_memory, text_of
-from trainables.link import Report, Suggestion
+from trainables.link import CheckpointSaved, Report, Unanswered
 from trainables.order import Order
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -25,15 +24,9 @@ from trainables.runtime.assignment import (
 from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
 from trainables.runtime.output import redirect_output
 from trainables.runtime.preemption import SigtermHandler
-from trainables.runtime.wire import (
-    CheckpointSaved,
-    CoordinatorConnection,
-    DataDeclared,
-    Leave,
-    PreemptionNotice,
-)
+from trainables.runtime.wire import CoordinatorConnection, Leave, PreemptionNotice
 from trainables.stop_signals import SIGTERM_TEXT, Notice, Preempted
-from trainables.storage.checkpoint import CheckpointDamaged, Saved
+from trainables.storage.checkpoint import CheckpointDamaged
 from trainables.task import Task
 from trainables.vmapped.batch import Batch, FinishedTrial
 from trainables.vmapped.refusals import Unbatchable
@@ -121,15 +114,10 @@ class _Link:
         # Only a milestone waits for the controller; an earlier stop takes effect at any report.
         return self.inbox.report(report, awaited=report.step in self.order.milestones)
 
-    def keep(self, saved: Saved) -> None:
-        self.inbox.signals.given = True
-        self.inbox.coordinator.send(CheckpointSaved(self.order.id, saved))
-
-    def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.inbox.coordinator.send(DataDeclared(self.order.id, data))
-
-    def suggests(self, suggestion: Suggestion) -> None:
-        self.inbox.coordinator.send(suggestion)
+    def tell(self, message: Unanswered) -> None:
+        if isinstance(message, CheckpointSaved):
+            self.inbox.signals.given = True
+        self.inbox.coordinator.send(message)
 
     def beat(self) -> None:
         self.inbox.signals.beat()

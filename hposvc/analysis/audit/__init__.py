@@ -35,4 +35,4 @@ def explain(sweep: OpenSweep, trial: str | None = None) -> Audit:
     audit, name = follow.look(), follow.row.id
     if trial is not None and not audit.lines:
         raise NotFound(f"{name} has no trial {trial}", fix=f"`hposvc trials {name}` lists them")
-    return Audit(audit.spec.fidelity.unit if audit.spec.fidelity else "step", audit.lines)
+    return Audit(audit.spec.unit, audit.lines)

@@ -5,12 +5,11 @@ stay warm from trial to trial and end with this process, however it ends.
 """
 
 import queue
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
-from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
@@ -21,10 +20,8 @@ from trainables.runtime.assignment import Assignment
 from trainables.runtime.wire import Message, Ready
 
 
-class ProcessPool:
+class ProcessPool(Backend):
     """A backend with one slot, whose ranks are processes of this machine."""
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
@@ -39,9 +36,6 @@ class ProcessPool:
         )
         self._limit = 1  # slots that the driver still needs
         self._killed: list[Ended] = []  # not returned yet
-
-    def now(self) -> float:
-        return time.time()
 
     def capacity(self) -> int:
         if self._limit == 0 or self._slot.order is not None:

@@ -13,21 +13,14 @@ from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach
 from hposvc.events import Ended, Failed
 from hposvc.spec.sections import Resources
-from trainables.link import Report, Suggestion
+from trainables.link import Report, Unanswered
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
 from trainables.runtime.coordinator import Switchboard
-from trainables.runtime.wire import (
-    CheckpointSaved,
-    DataDeclared,
-    Message,
-    OrderPlaced,
-    PreemptionStarted,
-    Ready,
-)
+from trainables.runtime.wire import Message, OrderPlaced, PreemptionStarted, Ready
 
 # What happens during an order, and how it ends.
-News = Report | CheckpointSaved | DataDeclared | OrderPlaced | Suggestion
+News = Report | Unanswered | OrderPlaced
 End = Ended | Failed
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from hposvc.backends.backend import Answer, Setting, SlotNeeds, to_events
+from hposvc.backends.backend import Answer, Backend, Setting, SlotNeeds, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
 from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Turn
 from hposvc.backends.ray.elasticity import ElasticWorkers
@@ -43,10 +43,8 @@ TELL_S = 0.5  # seconds between two messages about what slots wait for
 TURN_S = 0.25  # seconds between two looks at the line of waiting sweeps
 
 
-class RayPool:
+class RayPool(Backend):
     """A backend with slots on a Ray cluster."""
-
-    virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -71,9 +69,6 @@ class RayPool:
         self._lost: frozenset[str] = frozenset()  # slots that are others' by their shares
         self._queued = ""  # what the sweep waits for by its share; empty: nothing
         self._closed = False
-
-    def now(self) -> float:
-        return time.time()
 
     def slots(self) -> int:
         return self._max_orders

@@ -18,25 +18,14 @@ from hposvc.spec.parsing.document import Document
 
 SEARCHERS = ("single", "random", "grid", "adaptive_asha", "asha", "async_halving")
 HALVING = ("adaptive_asha", "asha", "async_halving")
-KEYS: tuple[str, ...] = (
-    "name",
-    "description",
-    "project",
-    "searcher",
-    "hyperparameters",
-    "resources",
+KEYS = (
+    *("name", "description", "project", "searcher", "hyperparameters", "resources"),
+    *("entrypoint", "environment", "max_restarts", "reproducibility"),
 )
-KEYS += ("entrypoint", "environment", "max_restarts", "reproducibility")
-SEARCH_KEYS: tuple[str, ...] = (
-    "name",
-    "metric",
-    "smaller_is_better",
-    "max_trials",
-    "max_length",
-    "max_time",
+SEARCH_KEYS = (
+    *("name", "metric", "smaller_is_better", "max_trials", "max_length", "max_time", "time_metric"),
+    *("max_concurrent_trials", "divisor", "max_rungs", "mode", "num_rungs", "stop_once"),
 )
-SEARCH_KEYS += ("time_metric", "max_concurrent_trials", "divisor", "max_rungs", "mode")
-SEARCH_KEYS += ("num_rungs", "stop_once")
 SHELL = re.compile(r"[;&|<>$`()\n]|^\w+=")  # what a shell reads, and a list of words has not
 RANGE_KEYS = ("minval", "maxval", "count")
 DOMAIN_KEYS = {"const": ("val",), "categorical": ("vals",), "log": (*RANGE_KEYS, "base")}
@@ -206,12 +195,7 @@ def _put_length(made: SpecConversion, searcher: Mapping[str, Any]) -> None:
         rungs = searcher.get("num_rungs", searcher.get("max_rungs", RUNGS))
         first = max(1, math.ceil(length / eta ** (rungs - 1)))
         made.spec["fidelity"] = {"unit": str(unit), "min": first, "max": length}
-        mode = (
-            {"mode": "stop" if searcher["stop_once"] else "promote"}
-            if "stop_once" in searcher
-            else {}
-        )
-        made.spec["scheduler"] = {"type": "asha", "eta": int(eta), **mode}
+        made.spec["scheduler"] = {"type": "asha", "eta": int(eta), **_mode(searcher)}
         if "mode" in searcher:
             made.lose("asha has a single bracket here; hyperband has several", "searcher", "mode")
 

@@ -16,14 +16,10 @@ from searchers.names import nearest
 
 SEARCH = {"random": "random", "grid": "grid", "bayesianoptimization": "gp", "tpe": "tpe"}
 SEARCH |= {"multivariate-tpe": "tpe", "cmaes": "cmaes", "sobol": "sobol"}
-KEYS: tuple[str, ...] = (
-    "objective",
-    "algorithm",
-    "parameters",
-    "parallelTrialCount",
-    "maxTrialCount",
+KEYS = (
+    *("objective", "algorithm", "parameters", "parallelTrialCount", "maxTrialCount"),
+    "trialTemplate",
 )
-KEYS += ("trialTemplate",)
 TEMPLATE = ("spec", "trialTemplate")
 TRIAL: tuple[str, ...] = (*TEMPLATE, "trialSpec")
 REFERENCE = re.compile(r"\$\{trialParameters\.([^}]+)\}")
@@ -68,9 +64,8 @@ def convert(document: Document) -> SpecConversion:
     if "goal" in objective and isinstance(metric, dict):
         metric["target"] = objective["goal"]
     read_keys = ("type", "goal", "objectiveMetricName", "additionalMetricNames")
-    made.lose_others(
-        objective, read_keys, *where
-    )  # every metric is recorded, the additional ones too
+    # Every metric is recorded, the additional ones too.
+    made.lose_others(objective, read_keys, *where)
     algorithm = made.section("spec", "algorithm")
     name = str(algorithm.get("algorithmName"))
     made.spec["search"] = SEARCH.get(name, "auto")

@@ -23,23 +23,15 @@ from searchers.syntax import read_declared
 from searchers.values import SpaceError
 
 SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
-KEYS: tuple[str, ...] = (
-    "name",
-    "project",
-    "description",
-    "program",
-    "method",
-    "metric",
-    "metrics",
-    "parameters",
+KEYS = (
+    *("name", "project", "description", "program", "method", "metric", "metrics", "parameters"),
+    *("early_terminate", "run_cap", "command", "scheduler"),
 )
-KEYS += ("early_terminate", "run_cap", "command", "scheduler")
 METRIC_KEYS = ("name", "goal", "target")
 DOMAIN_KEYS = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "a", "b")
 GRID = 1000  # values that a whole-number range of a grid may have
-MACROS = {"${interpreter}": "python", "${args}": "${args}"}
-MACROS |= {name: name for name in ("${args_no_hyphens}", "${args_no_boolean_flags}")}
-MACROS |= {"${args_json}": "${args_json}"}
+SAME = ("${args}", "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
+MACROS = {"${interpreter}": "python", **{name: name for name in SAME}}
 ITEMS_EACH = {  # macros that hposvc has no word for: what each parameter becomes
     "${args_no_equals}": ("--{0}", "${{{0}}}"),
     "${args_append_hydra}": ("+{0}=${{{0}}}",),

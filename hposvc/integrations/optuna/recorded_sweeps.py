@@ -4,7 +4,7 @@ import copy
 import hashlib
 import logging
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -94,6 +94,15 @@ class _FrozenTrials:
         return [self._frozen[trial] for trial in self._state.trials]
 
 
+def _refuse(*_: object, **__: object) -> NoReturn:
+    """Refuse to write to a study."""
+    raise ReadOnly(
+        "this study is a sweep of hposvc, and its driver alone writes to it;"
+        " hposvc.optuna.run(objective) searches an objective as a sweep, and"
+        " create_study(storage=hposvc.optuna.Storage()) makes a study of Optuna's own"
+    )
+
+
 class RecordedSweeps(BaseStorage):
     """The sweeps of a home or of a server: each is a study of its id, and every write is refused.
 
@@ -166,45 +175,9 @@ class RecordedSweeps(BaseStorage):
             selected = [trial for trial in trials if states is None or trial.state in states]
             return copy.deepcopy(selected) if deepcopy else selected
 
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> NoReturn:
-        _refuse()
-
-    def delete_study(self, study_id: int) -> NoReturn:
-        _refuse()
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def create_new_trial(
-        self, study_id: int, template_trial: FrozenTrial | None = None
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
+    create_new_study = delete_study = set_study_user_attr = set_study_system_attr = _refuse
+    create_new_trial = set_trial_param = set_trial_state_values = _refuse
+    set_trial_intermediate_value = set_trial_user_attr = set_trial_system_attr = _refuse
 
     def _follow(self, row: SweepRow) -> Follow[_FrozenTrials]:
         return Follow(self._place, row, lambda: _FrozenTrials(self._studies[row.id]))
@@ -248,11 +221,3 @@ class RecordedSweeps(BaseStorage):
                     self._studies[name] = _Study(row, specs.thaw(row.spec))
                 except SpecError as error:
                     log.warning("%s is left out, as its spec can't be read: %s", name, error)
-
-
-def _refuse() -> NoReturn:
-    raise ReadOnly(
-        "this study is a sweep of hposvc, and its driver alone writes to it;"
-        " hposvc.optuna.run(objective) searches an objective as a sweep, and"
-        " create_study(storage=hposvc.optuna.Storage()) makes a study of Optuna's own"
-    )

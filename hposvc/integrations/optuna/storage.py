@@ -1,25 +1,19 @@
 """A home as a storage of Optuna: its studies to work on, and our sweeps to look at."""
 
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
-from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import api
 from hposvc.errors import Denied
-from hposvc.integrations.optuna.recorded_sweeps import (
-    FIRST_STUDY,
-    FIRST_TRIAL,
-    RecordedSweeps,
-)
+from hposvc.integrations.optuna.recorded_sweeps import FIRST_STUDY, FIRST_TRIAL, RecordedSweeps
 from hposvc.journal.studies import StudyLog
 from hposvc.remote import cluster_server
 from hposvc.remote.server.studies import ServedStudyLog
@@ -44,6 +38,24 @@ class _Backend(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         self._log.append(logs)
+
+
+def _of_its_study(name: str) -> Callable[..., Any]:
+    """Return a method that the storage of the study whose id it is given carries out."""
+
+    def call(self: "Storage", study_id: int, *args: Any, **named: Any) -> Any:
+        return getattr(self._of_study(study_id), name)(study_id, *args, **named)
+
+    return call
+
+
+def _of_its_trial(name: str) -> Callable[..., Any]:
+    """Return a method that the storage of the trial whose id it is given carries out."""
+
+    def call(self: "Storage", trial_id: int, *args: Any, **named: Any) -> Any:
+        return getattr(self._of_trial(trial_id), name)(trial_id, *args, **named)
+
+    return call
 
 
 class Storage(BaseStorage):
@@ -124,15 +136,6 @@ class Storage(BaseStorage):
             raise self._refusal
         return self._studies.create_new_study(directions, study_name)
 
-    def delete_study(self, study_id: int) -> None:
-        self._of_study(study_id).delete_study(study_id)
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._of_study(study_id).set_study_user_attr(study_id, key, value)
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._of_study(study_id).set_study_system_attr(study_id, key, value)
-
     def get_study_id_from_name(self, study_name: str) -> int:
         if self._studies is not None:
             for study in self._studies.get_all_studies():
@@ -145,66 +148,29 @@ class Storage(BaseStorage):
                 raise
             raise KeyError(f"{error.args[0]}, and no study: {self._refusal}") from self._refusal
 
-    def get_study_name_from_id(self, study_id: int) -> str:
-        return self._of_study(study_id).get_study_name_from_id(study_id)
-
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        return self._of_study(study_id).get_study_directions(study_id)
-
-    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._of_study(study_id).get_study_user_attrs(study_id)
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._of_study(study_id).get_study_system_attrs(study_id)
-
     def get_all_studies(self) -> list[FrozenStudy]:
         studies = [] if self._studies is None else self._studies.get_all_studies()
         return [*studies, *self._sweeps.get_all_studies()]
 
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        return self._of_study(study_id).create_new_trial(study_id, template_trial)
-
-    def set_trial_param(
-        self,
-        trial_id: int,
-        param_name: str,
-        param_value_internal: float,
-        distribution: BaseDistribution,
-    ) -> None:
-        storage = self._of_trial(trial_id)
-        storage.set_trial_param(trial_id, param_name, param_value_internal, distribution)
+    delete_study = _of_its_study("delete_study")
+    set_study_user_attr = _of_its_study("set_study_user_attr")
+    set_study_system_attr = _of_its_study("set_study_system_attr")
+    get_study_name_from_id = _of_its_study("get_study_name_from_id")
+    get_study_directions = _of_its_study("get_study_directions")
+    get_study_user_attrs = _of_its_study("get_study_user_attrs")
+    get_study_system_attrs = _of_its_study("get_study_system_attrs")
+    create_new_trial = _of_its_study("create_new_trial")
+    get_all_trials = _of_its_study("get_all_trials")
+    set_trial_param = _of_its_trial("set_trial_param")
+    set_trial_state_values = _of_its_trial("set_trial_state_values")
+    set_trial_intermediate_value = _of_its_trial("set_trial_intermediate_value")
+    set_trial_user_attr = _of_its_trial("set_trial_user_attr")
+    set_trial_system_attr = _of_its_trial("set_trial_system_attr")
+    get_trial = _of_its_trial("get_trial")
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
         storage = self._of_study(study_id)
         return storage.get_trial_id_from_study_id_trial_number(study_id, trial_number)
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> bool:
-        return self._of_trial(trial_id).set_trial_state_values(trial_id, state, values)
-
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> None:
-        storage = self._of_trial(trial_id)
-        storage.set_trial_intermediate_value(trial_id, step, intermediate_value)
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._of_trial(trial_id).set_trial_user_attr(trial_id, key, value)
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._of_trial(trial_id).set_trial_system_attr(trial_id, key, value)
-
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        return self._of_trial(trial_id).get_trial(trial_id)
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        return self._of_study(study_id).get_all_trials(study_id, deepcopy, states)
 
     def _of_study(self, study_id: int) -> BaseStorage:
         if study_id >= FIRST_STUDY or self._studies is None:

@@ -10,9 +10,9 @@ from hposvc.events import Failed
 from hposvc.journal.agents import AgentOrder
 from hposvc.remote.http import Http
 from hposvc.text import spelled
-from trainables.link import Report, Suggestion
+from trainables.link import CheckpointSaved, DataDeclared, Report, Suggestion, Unanswered
 from trainables.order import Order
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced
+from trainables.runtime.wire import OrderPlaced
 from trainables.stop_signals import How
 
 PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
@@ -49,9 +49,7 @@ class AgentExchange:
             body["checkpoint"] = asdict(report.checkpoint)
         return self._send("report", trial, report.order, body)
 
-    def keep(
-        self, message: CheckpointSaved | DataDeclared | OrderPlaced | Suggestion, trial: str
-    ) -> Verdict:
+    def keep(self, message: Unanswered | OrderPlaced, trial: str) -> Verdict:
         """Send a checkpoint that no report brings, or what is known of a trial.
 
         That is its data sets, its device and node, or a parameter decided while it runs.

@@ -10,7 +10,7 @@ import numpy as np
 from hposvc.analysis.parameter_effects import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.parameters import axis, best_of, describe, unit
+from hposvc.reporting.parameters import axis, describe
 from hposvc.reporting.svg import BEST, INK, MUTED, PAPER, SERIES, Frame, Picture, fitted
 from hposvc.text import number
 
@@ -50,8 +50,8 @@ def build(history: History) -> Chart | None:
     ]
     names = dict.fromkeys(panel[side]["name"] for panel in panels for side in ("x", "y"))
     data = {
-        "best": best_of(history),
-        "unit": unit(history),
+        "best": history.state.best,
+        "unit": history.state.spec.unit,
         "step": top,
         "pairs": panels,
         "trial": [trial.id for trial, _ in kept],

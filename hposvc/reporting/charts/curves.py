@@ -56,7 +56,7 @@ def build(history: History) -> Chart | None:
         {
             "metric": metric.name,
             "goal": metric.goal,
-            "unit": "step" if spec.fidelity is None else spec.fidelity.unit,
+            "unit": spec.unit,
             "scheduler": spec.scheduler.name,
             "best": best,
             "baseline": state.replicates.baseline_trial,
@@ -157,7 +157,6 @@ def _message(
 ) -> str:
     """Return how many trials were stopped, and whether the cuts were right as far as is known."""
     spec = history.state.spec
-    unit = "step" if spec.fidelity is None else spec.fidelity.unit
     ended = sum(trial.state == "COMPLETED" for trial in trials)
     stopped = [cut for cut in cuts if cut["stopped"]]
     if not stopped:
@@ -165,7 +164,8 @@ def _message(
         came = f"{ended} of {count(len(trials), 'trial')} came to the end"
         return f"{came}; {early} {'was' if early == 1 else 'were'} stopped before."
     where = ", ".join(f"{cut['stopped']:,} at {cut['step']}" for cut in stopped[:5])
-    text = f"Of {count(len(trials), 'trial')} {ended} came to the end; stopped by {unit}: {where}."
+    text = f"Of {count(len(trials), 'trial')} {ended} came to the end"
+    text += f"; stopped by {spec.unit}: {where}."
     unlucky = sum(cut["unlucky_count"] for cut in cuts)
     if spec.several:
         return text

@@ -7,7 +7,6 @@ from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import CONFIDENCE, Explained
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.parameters import unit
 from hposvc.reporting.svg import INK, MUTED, PAPER, SERIES, Frame, Linear, Picture, fitted
 
 LITTLE = 0.05  # shares below it are next to nothing
@@ -22,7 +21,7 @@ def build(history: History) -> Chart | None:
         return None
     data = {
         "confidence": CONFIDENCE,
-        "unit": unit(history),
+        "unit": history.state.spec.unit,
         "metrics": [_metric(answer) for answer in answers],
     }
     message = " ".join(_message(answer) for answer in answers)

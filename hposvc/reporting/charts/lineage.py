@@ -43,7 +43,7 @@ def build(history: History) -> Chart | None:
     data = {
         "metric": spec.objectives[0].name,
         "goal": spec.objectives[0].goal,
-        "unit": "step" if spec.fidelity is None else spec.fidelity.unit,
+        "unit": spec.unit,
         "best": winner[-1].trial if winner else None,
         "of": len(trials),
         "parameters": _changed(trials),

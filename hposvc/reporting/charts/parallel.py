@@ -7,15 +7,7 @@ from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import best_and_random, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.parameters import (
-    Axis,
-    axis,
-    best_of,
-    describe,
-    rounded,
-    unit,
-    value_of,
-)
+from hposvc.reporting.parameters import Axis, axis, describe, rounded, value_of
 from hposvc.reporting.svg import (
     BEST,
     FAINT,
@@ -56,7 +48,7 @@ def build(history: History) -> Chart | None:
     columns: list[list[Any]] = [[seen[i].params.get(name) for i in kept] for name in names]
     steps = [last_step(seen[index]) for index in kept]
     if len(set(steps)) > 1:
-        axes.append(_measured(unit(history), [float(step) for step in steps], "maximize"))
+        axes.append(_measured(history.state.spec.unit, [float(step) for step in steps], "maximize"))
         columns.append(steps)
     for number_, metric in enumerate(spec.objectives):
         values = [value_of(trials[index], number_) for index in kept]
@@ -65,7 +57,7 @@ def build(history: History) -> Chart | None:
     data = {
         "metric": spec.objectives[0].name,
         "goal": spec.objectives[0].goal,
-        "best": best_of(history),
+        "best": history.state.best,
         "of": len(trials),
         "axes": axes,
         "columns": columns,
@@ -88,20 +80,19 @@ def _message(
     history: History, leaders: Sequence[Mapping[str, Value]], trials: int, steps: bool
 ) -> str:
     """Return where the best trials lie."""
+    spec, narrow, wide = history.state.spec, [], 0
     mixed = (
-        f" Only trials at the same {unit(history)} can be compared: brush that axis first."
+        f" Only trials at the same {spec.unit} can be compared: brush that axis first."
         if steps
         else ""
     )
-    if len(leaders) < LEADERS or trials < 2 * LEADERS or history.state.spec.several:
+    if len(leaders) < LEADERS or trials < 2 * LEADERS or spec.several:
         return (
             f"Each line is one of {count(trials, 'trial')}, with its parameters and results.{mixed}"
         )
-    space = history.state.spec.space
-    narrow, wide = [], 0
-    for name in space.searched:
+    for name in spec.space.searched:
         values = [params[name] for params in leaders if name in params]
-        domain = space[name]
+        domain = spec.space[name]
         if len(values) < LEADERS:
             wide += 1
         elif isinstance(domain, Choice):

@@ -41,7 +41,7 @@ def build(history: History) -> Chart | None:
         "high": high,
         "confidence": CONFIDENCE,
         "last": state.spec.last_step,
-        "unit": "step" if state.spec.fidelity is None else state.spec.fidelity.unit,
+        "unit": state.spec.unit,
         "by_step": {
             "step": [*estimate.by_step],
             "trials": [trials for trials, _ in estimate.by_step.values()],

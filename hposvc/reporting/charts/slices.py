@@ -7,15 +7,7 @@ from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.parameters import (
-    Axis,
-    axis,
-    best_of,
-    describe,
-    rounded,
-    unit,
-    value_of,
-)
+from hposvc.reporting.parameters import Axis, axis, describe, rounded, value_of
 from hposvc.reporting.svg import (
     BEST,
     FAINT,
@@ -63,9 +55,9 @@ def build(history: History) -> Chart | None:
             }
         )
     data = {
-        "best": best_of(history),
+        "best": history.state.best,
         "of": len(pairs),
-        "unit": unit(history),
+        "unit": history.state.spec.unit,
         "step": top,
         "parameters": [describe(name, space[name]) for name in space.searched],
         "metrics": metrics,

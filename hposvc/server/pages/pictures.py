@@ -104,8 +104,7 @@ def curve(
 
     picture.y_axis(frame, y)
     picture.text(2, 14, fitted(metric.name, width))
-    unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
-    picture.x_axis(frame, x, unit)
+    picture.x_axis(frame, x, state.spec.unit)
     for rung in summary.rung_steps(state.spec):
         if x.low <= rung <= x.high:
             words = decisions.get(rung, "")
@@ -122,7 +121,7 @@ def curve(
         legend = [(f"{best.id}, the best", BEST, "line"), *legend]
     picture.line(_thinned(within(own)), colour, 2.4)
     for step, value in _thinned(own, 60):
-        words = f"{unit} {step}: {number(value)}" + (
+        words = f"{state.spec.unit} {step}: {number(value)}" + (
             f"; {decisions[step]}" if step in decisions else ""
         )
         picture.dot(*within([(step, value)])[0], colour, 3, hover=words, hollow=step in decisions)

@@ -46,7 +46,6 @@ def show_trial(
         names = list(state.trials)
         gpus = state.spec.resources.gpus_per_worker
         place = names.index(trial)
-        unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
         return page(
             request,
             "trial.html",
@@ -60,7 +59,7 @@ def show_trial(
                 for metric, value in zip(state.spec.objectives, shown.values, strict=False)
             ],
             last_step=state.spec.last_step,
-            unit=unit,
+            unit=state.spec.unit,
             is_best=trial in state.front,
             before=names[place - 1] if place else None,
             after=names[place + 1] if place + 1 < len(names) else None,

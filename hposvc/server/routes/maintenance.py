@@ -57,7 +57,7 @@ def repair_mlflow(caller: Steerer, service: Serving, sweep: SweepId) -> Operatio
     def work() -> Mapping[str, Any]:
         return doctor.compare_mlflow(service.sweeps, row.id, fix=True).data()
 
-    return OperationBody.of(service.operations.run(caller, "doctor", row.id, None, work))
+    return OperationBody.of(service.operations.run(caller, "doctor", row.id, work))
 
 
 @router.post("/sweeps/{id}/gc", status_code=202)
@@ -93,7 +93,7 @@ def send_notifications(
         results = notify.send_again(service.sweeps, row.id, {**given, **known, **rules})
         return {"results": [asdict(result) for result in results]}
 
-    return OperationBody.of(service.operations.run(caller, "notify", row.id, None, work))
+    return OperationBody.of(service.operations.run(caller, "notify", row.id, work))
 
 
 def _collect(
@@ -104,4 +104,4 @@ def _collect(
         files = freed.data(asked.dry_run)
         return {"files": files, "failures": freed.failures, "vacuum_later": freed.vacuum_later}
 
-    return OperationBody.of(service.operations.run(caller, "gc", sweep, None, work))
+    return OperationBody.of(service.operations.run(caller, "gc", sweep, work))

@@ -198,7 +198,7 @@ def promote_sweep(caller: Steerer, service: Serving, sweep: SweepId, body: Promo
     def work() -> Mapping[str, Any]:
         return asdict(promote(service.sweeps, row.id, body.model, body.alias, body.gate))
 
-    operation = service.operations.run(caller, "promote", row.id, None, work)
+    operation = service.operations.run(caller, "promote", row.id, work)
     return Steered(sweep=row.id, state=_phase(service, row), operation=operation.id)
 
 

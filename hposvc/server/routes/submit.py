@@ -175,7 +175,7 @@ def delete_sweep(caller: Steerer, service: Serving, sweep: SweepId) -> Accepted:
     def work() -> Mapping[str, Any]:
         return vars(rm.remove(service.sweeps, row.id))
 
-    operation = service.operations.run(caller, "rm", row.id, None, work)
+    operation = service.operations.run(caller, "rm", row.id, work)
     state = "DELETING" if operation.state == "running" else "DELETED"
     return Accepted(sweep=row.id, state=state, operation=operation.id)
 

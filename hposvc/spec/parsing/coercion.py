@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,9 @@ from hposvc.errors import SHOWN, Path, Problem, SpecError, shown
 from searchers.names import nearest, our_name
 
 T = TypeVar("T")
+
+_adapter = functools.cache(TypeAdapter)
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 UNKNOWN_KEY_ERRORS = ("unexpected_keyword_argument", "extra_forbidden")
 REMEDIES = {  # by pydantic's error type
@@ -57,11 +60,6 @@ def fill(cls: type[T], data: Mapping[str, object]) -> T:
     except ValidationError as error:
         raise SpecError(_without_renamed([*dict.fromkeys(_misfits(cls, data, error))])) from None
     return filled
-
-
-@functools.cache
-def _adapter(cls: type) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
 
 
 def _misfits(cls: type, data: object, error: ValidationError) -> Iterator[Problem]:
@@ -172,20 +170,11 @@ def _hint_at(cls: type, path: Path) -> Any:
         elif get_origin(hint) in (dict, Mapping):
             hint = get_args(hint)[1]
         else:
-            hint = _hints(hint).get(part) if _is_dataclass(hint) else None
+            hint = _hints(hint).get(part) if dataclasses.is_dataclass(hint) else None
         inner = _kinds(hint)
         if get_origin(hint) is not Literal and len(inner) == 1:
             hint = inner[0]
     return hint
-
-
-def _is_dataclass(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint)
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _kinds(hint: Any) -> list[Any]:

@@ -1,12 +1,16 @@
 """Documents: plain data, with the place of every key and value if it was read from a file."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 from pathlib import PurePath
+
+from ruamel.yaml import YAML
 
 from hposvc.errors import Path, Problem, SpecError, fail, shown
 from hposvc.spec.parsing.foreign_domains import declared, object_message
@@ -116,6 +120,15 @@ def from_mapping(mapping: Mapping[str, object]) -> Document:
     except SpecError as error:
         raise error.at(document.name) from error
     return replace(document, data=data)
+
+
+def to_yaml(data: Mapping[str, object]) -> str:
+    """Return JSON data as YAML, with its keys in their order."""
+    yaml, text = YAML(typ="safe", pure=True), StringIO()
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.dump(json.loads(json.dumps(data)), text)
+    return text.getvalue()
 
 
 def plain(value: object, *path: str | int) -> object:

@@ -113,9 +113,8 @@ class Board:
     def head(self, width: int) -> Text:
         """Return the names of the columns."""
         spec = self.state.spec
-        unit = spec.fidelity.unit if spec.fidelity else "step"
         metrics = [metric.name for metric in spec.objectives[:VALUES]]
-        cells = ["  trial", "state", unit, *metrics, "trend", "time", "why, or configuration"]
+        cells = ["  trial", "state", spec.unit, *metrics, "trend", "time", "why, or configuration"]
         line = Text(self._line(cells, width))
         line.stylize("bold")  # a text without spans loses its style on the way to the screen
         return line
@@ -160,10 +159,9 @@ class Board:
 
     def _widths(self) -> list[int]:
         spec = self.state.spec
-        unit = spec.fidelity.unit if spec.fidelity else "step"
         longest = trial_name(len(self.state.trials))
         metrics = [max(9, min(12, len(metric.name))) for metric in spec.objectives[:VALUES]]
-        return [len(longest) + 5, 11, max(5, len(unit)), *metrics, WIDTH, 7]
+        return [len(longest) + 5, 11, max(5, len(spec.unit)), *metrics, WIDTH, 7]
 
     def _line(self, cells: Sequence[str], width: int) -> str:
         """Return cells in their columns, figures to the right, cut to the width of the line."""

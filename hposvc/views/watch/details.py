@@ -35,14 +35,13 @@ def curve(state: SweepState, name: str, width: int, height: int) -> RenderableTy
     last = state.spec.last_step
     marks += [last] if last is not None and last not in marks else []
     lines = plot(trial.curve, width, height - 1, marks)
-    unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     if not lines:
         return Text(
             f"{name} has no {trial.metric.name} yet"
             if not trial.curve
             else f"{name} has no finite {trial.metric.name}"
         )
-    head = f"{trial.metric.name} {number(trial.curve[-1][1])} at {unit} {trial.step}"
+    head = f"{trial.metric.name} {number(trial.curve[-1][1])} at {state.spec.unit} {trial.step}"
     ends = f", {why_over(trial)}" if trial.over else ""
     return Group(
         Text(head + ends, no_wrap=True, overflow="ellipsis"), *map(_with_dim_gutter, lines)

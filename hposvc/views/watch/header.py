@@ -74,8 +74,7 @@ def _best(state: SweepState, bests: Sequence[float]) -> Text:
     if state.best is None:
         return Text.assemble(("best   ", "bright_black"), f"no {metrics[0].name} yet")
     best = state.trials[state.best]
-    unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
-    place = f"  {best.id} at {unit} {best.step}  "
+    place = f"  {best.id} at {state.spec.unit} {best.step}  "
     return Text.assemble(
         ("best   ", "bright_black"),
         f"{best.metric.name} ",

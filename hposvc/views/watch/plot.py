@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from hposvc.text import number
-from hposvc.views.formatting import evenly_spaced, sparkline
+from hposvc.views.formatting import evenly_spaced, share_of_span, sparkline
 
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of braille, by column and row
 BLANK = 0x2800
@@ -47,8 +47,8 @@ def _dots(
         if not math.isfinite(value):
             before = None
             continue
-        x = round(_share(step, *steps) * (2 * columns - 1))
-        y = round((1 - _share(value, *values)) * (4 * rows - 1))
+        x = round(share_of_span(step, *steps) * (2 * columns - 1))
+        y = round((1 - share_of_span(value, *values)) * (4 * rows - 1))
         for dot in _joined(before or (x, y), (x, y)):
             grid[dot[1] // 4][dot[0] // 2] |= DOTS[dot[0] % 2][dot[1] % 4]
         before = (x, y)
@@ -70,7 +70,7 @@ def _axis(columns: int, first: float, last: float, marks: Sequence[int]) -> tupl
     axis, labels = ["─"] * columns, [" "] * columns
     written = -1
     for mark in dict.fromkeys(marks):
-        place = round(_share(mark, first, last) * (columns - 1))
+        place = round(share_of_span(mark, first, last) * (columns - 1))
         axis[place] = "┴"
         text = f"{mark}"
         begin = min(place, columns - len(text))
@@ -78,12 +78,6 @@ def _axis(columns: int, first: float, last: float, marks: Sequence[int]) -> tupl
             labels[begin : begin + len(text)] = text
             written = begin + len(text)
     return "".join(axis), "".join(labels)
-
-
-def _share(value: float, low: float, high: float) -> float:
-    """Return where a value lies between two others, from 0 to 1."""
-    span = high / 2 - low / 2  # the span of two finite numbers may overflow
-    return (value / 2 - low / 2) / span if span else 0.5
 
 
 def trend(values: Sequence[float], width: int) -> str:

@@ -405,8 +405,7 @@ class WatchApp(App[None]):
             case "curve":
                 return details.curve(state, name, room.width - 1, room.height)
             case "decisions":
-                unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
-                return details.decisions(self._lines, unit)
+                return details.decisions(self._lines, state.spec.unit)
             case "configuration":
                 return details.configuration(state, name)
         return details.log(self._log_text, LOG_LINES)

@@ -4,9 +4,8 @@ import pytest
 
 from hposvc.backends.backend import to_events
 from hposvc.events import Checkpointed, Ended, Reported
-from trainables.link import Report
+from trainables.link import CheckpointSaved, Report
 from trainables.runtime.assignment import Outcome
-from trainables.runtime.wire import CheckpointSaved
 from trainables.storage.checkpoint import Saved
 
 SAVED = Saved(2, "/x/2", "00", 10)

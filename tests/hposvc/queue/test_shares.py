@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -157,9 +157,9 @@ def test_every_driver_computes_the_same(
 ) -> None:
     claims, nodes, rules = drawn
     before = shares(claims, nodes, rules, NOW)
-    mixed = [Claim.of(one.data()) for one in claims]
+    mixed = [Claim.of(asdict(one)) for one in claims]
     shuffle.shuffle(mixed)  # type: ignore[attr-defined]
-    assert shares(mixed, nodes, Rules.of(rules.data()), NOW) == before
+    assert shares(mixed, nodes, Rules.of(asdict(rules)), NOW) == before
 
 
 @given(tables())
@@ -393,7 +393,7 @@ def test_a_quota_bounds_what_is_due() -> None:
 
 
 def test_a_claim_of_another_version_is_read_as_far_as_it_is_known() -> None:
-    data = claim("a", 1, held=1).data()
+    data = asdict(claim("a", 1, held=1))
     data["held"][0]["later"] = data["account"]["later"] = data["later"] = 1
     assert Claim.of(data) == claim("a", 1, held=1)
     data["account"] = {"used": math.inf, "due": 0.0, "at": NOW}

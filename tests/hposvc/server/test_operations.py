@@ -24,7 +24,7 @@ def test_quick_work_that_fails_raises_and_is_on_record(operations):
         raise Busy("s-1: a driver is at work on it")
 
     with pytest.raises(Busy):
-        operations.run(ANN, "rm", "s-1", None, refuse)
+        operations.run(ANN, "rm", "s-1", refuse)
     (failed,) = operations.newest("s-1")
     assert (failed.state, failed.errors[0]["code"]) == ("failed", "busy")
 
@@ -32,7 +32,7 @@ def test_quick_work_that_fails_raises_and_is_on_record(operations):
 def test_long_work_goes_on_behind_the_answer(operations, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr("hposvc.server.operations.PATIENCE_S", 0)
-    running = operations.run(ANN, "rm", "s-1", None, lambda: {"went": go.wait(30)})
+    running = operations.run(ANN, "rm", "s-1", lambda: {"went": go.wait(30)})
     assert running.state == "running"
     with operations.running():  # a second server of this process leaves it alone
         assert operations.find(running.id).state == "running"
@@ -44,7 +44,7 @@ def test_work_that_is_awaited_finds_a_thread_though_all_others_are_busy(operatio
     go = threading.Event()
     monkeypatch.setattr("hposvc.server.operations.PATIENCE_S", 0)
     for _ in range(THREADS):
-        operations.run(ANN, "stop", "s-1", None, lambda: {"went": go.wait(30)})
+        operations.run(ANN, "stop", "s-1", lambda: {"went": go.wait(30)})
     operations.run_here(ANN, "token create", lambda: {"id": "7"})
     assert operations.newest(None)[0].result == {"id": "7"}
     go.set()

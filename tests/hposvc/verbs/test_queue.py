@@ -1,6 +1,7 @@
 """`hposvc queue`: who has how many slots, and who waits for what, here and on a server."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 from fastapi.testclient import TestClient
@@ -44,7 +45,7 @@ def shared(sweeps):
     ):
         lease = Lease(store, made.sweep)
         lease.acquire()
-        claims.write(lease, "c", made.data(), told)
+        claims.write(lease, "c", asdict(made), told)
     with store.writing() as connection:
         supervision.ask(connection, "late")
     return sweeps
@@ -62,7 +63,7 @@ def test_each_sweep_has_a_row_with_what_it_holds_wants_and_waits_for(shared):
 def test_a_sweep_without_a_driver_that_nobody_is_to_start_is_not_listed(shared):
     lease = Lease(shared.journal.store, "gone")
     lease.acquire()
-    claims.write(lease, "c", claim("gone", wanted=1).data(), {})
+    claims.write(lease, "c", asdict(claim("gone", wanted=1)), {})
     assert "gone" in [row["sweep"] for row in queue(shared)]
     lease.release()
     assert "gone" not in [row["sweep"] for row in queue(shared)]

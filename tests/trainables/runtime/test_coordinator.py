@@ -11,12 +11,11 @@ import pytest
 from coordinated import WAIT_S, Slot
 
 from trainables import listener
-from trainables.link import Report
+from trainables.link import CheckpointSaved, Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.wire import (
     Call,
-    CheckpointSaved,
     Hello,
     Leave,
     OrderPlaced,

@@ -8,11 +8,11 @@ import sys
 import pytest
 from two_ranks import ROOT, started
 
-from trainables.link import Report
+from trainables.link import CheckpointSaved, Report
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.wire import CheckpointSaved, PreemptionStarted
+from trainables.runtime.wire import PreemptionStarted
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
 

@@ -3,16 +3,10 @@
 import pytest
 from coordinated import Slot
 
-from trainables.link import Report
+from trainables.link import CheckpointSaved, Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.wire import (
-    Beat,
-    CheckpointSaved,
-    Leave,
-    PreemptionNotice,
-    PreemptionStarted,
-)
+from trainables.runtime.wire import Beat, Leave, PreemptionNotice, PreemptionStarted
 from trainables.storage.checkpoint import Saved
 from trainables.vmapped.coordinator import BatchCoordinator
 from trainables.vmapped.wire import ALL_ORDERS, OrderAnswer

@@ -13,15 +13,10 @@ from small import EXACT, Small
 from two_ranks import Slot
 
 from trainables import Worker
-from trainables.link import Report
+from trainables.link import CheckpointSaved, DataDeclared, Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.wire import (
-    CheckpointSaved,
-    DataDeclared,
-    OrderPlaced,
-    PreemptionStarted,
-)
+from trainables.runtime.wire import OrderPlaced, PreemptionStarted
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
 from trainables.vmapped.coordinator import BatchCoordinator

@@ -1,6 +1,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import asdict
 
 import pytest
 
@@ -37,7 +38,7 @@ CHARTS = {
 @pytest.mark.parametrize("name", CHARTS)
 def test_it_is_strict_json_and_a_picture(name):
     chart = built(*CHARTS[name])
-    json.dumps(chart.json(), allow_nan=False)
+    json.dumps(asdict(chart), allow_nan=False)
     svg = draw(chart)
     root = ET.fromstring(svg)
     assert root.get("aria-label")

@@ -5,6 +5,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ LEAVES = {"params"}  # objects whose keys are names of the sweep itself
 @pytest.mark.parametrize("name", [*ORDINARY, *ODD])
 def test_each_chart_is_strict_json_and_a_picture(history_of, name):
     for chart in charts(history_of(name)):
-        json.dumps(chart.json(), allow_nan=False)
+        json.dumps(asdict(chart), allow_nan=False)
         svg = draw(chart)
         root = ET.fromstring(svg)
         assert root.get("aria-label")
