@@ -4,38 +4,53 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+
+import psutil
 
 from hposvc.api import Sweeps
-from hposvc.errors import OutOfReach
+from hposvc.errors import Busy, OutOfReach
+from hposvc.journal.lease import driver_state
 
 BEGIN_S = 60.0  # for a driver to begin; one that needs longer, such as to start Ray, goes on
-POLL_S = 0.05
+POLL_S = 0.1
 
 
-def start(sweeps: Sweeps, sweep: str, words: Sequence[str], stdin: str = "") -> None:
-    """Run a command that drives a sweep, such as `resume ID`, and wait until the sweep goes on.
+def start(sweeps: Sweeps, sweep: str) -> None:
+    """Run `hposvc resume` on a sweep, and wait for BEGIN_S at most until the sweep goes on.
+
+    It waits for a driver at work, or one that an earlier call has started, and starts no second.
 
     Raises:
         OutOfReach: the command was refused; the message is what it wrote.
+        Busy: it still starts.
     """
-    place = ("--home", f"{sweeps.home.path}", "--server", "")
-    last = sweeps.journal.last(sweep)
-    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as output:
-        given.write(stdin)
-        given.seek(0)
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "hposvc", *words, *place],
-            stdin=given,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # what ends the agent must not end its sweeps
-        )
-        deadline = time.monotonic() + BEGIN_S
-        while sweeps.journal.last(sweep) == last and time.monotonic() < deadline:
-            if driver.poll() == 0:
+    command = [sys.executable, "-m", "hposvc", "resume", sweep]
+    command += ["--home", f"{sweeps.home.path}", "--server", ""]
+    last, deadline = sweeps.journal.last(sweep), time.monotonic() + BEGIN_S
+    driver: subprocess.Popen[bytes] | None = None
+    with tempfile.TemporaryFile("w+") as output:
+        while sweeps.journal.last(sweep) == last:
+            is_alive = driver_state(sweeps.journal.store, sweep) == "alive"
+            if driver is not None and driver.poll() is not None:
+                if driver.returncode:
+                    output.seek(0)
+                    raise OutOfReach(output.read().strip())
                 return
-            if driver.returncode:
-                output.seek(0)
-                raise OutOfReach(output.read().strip())
+            if time.monotonic() > deadline:
+                if is_alive:  # it waits for its turn, or for Ray
+                    return
+                message = f"{sweep} is recorded, and its driver still starts, after {BEGIN_S:g} s"
+                raise Busy(message, "`submit`, or `steer` to resume, again waits on for it")
+            if driver is None and not is_alive and not _is_running(command):
+                driver = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # what ends the agent must not end its sweeps
+                )
             time.sleep(POLL_S)
+
+
+def _is_running(command: list[str]) -> bool:
+    return any(one.info["cmdline"] == command for one in psutil.process_iter(["cmdline"]))

@@ -4,19 +4,25 @@ A token is a keyed hash of the frozen spec and its code, so it is stored nowhere
 of this home, which only its user can read: whoever has not called `plan` has no token.
 """
 
+import faulthandler
 import hmac
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from cluster.tokens import make_token
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import NotFound, SpecError, fail
-from hposvc.journal.home import Home
+from hposvc.errors import NotFound, OutOfReach, SpecError, fail
+from hposvc.events import NOTHING
 from hposvc.mcp import detached
 from hposvc.open_sweep import OpenSweep
 from hposvc.remote import cluster_server
@@ -26,100 +32,121 @@ from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec, fingerprint, registry
 from hposvc.state.doubts import repeated_points
 from hposvc.verbs import plan as planning
+from hposvc.verbs.deletion import delete_if_refused
 
 NO_BUDGET = "give budget.wall (like 2h), budget.gpu_hours, budget.cpu_hours or budget.cost"
 QUESTION = "hposvc.analysis.forecast.plan:Question"
-Answer = dict[str, Any]
 LEFT_OUT = ("rungs", "checkpoint", "memory", "simulated")  # of a plan's data
+LIMIT_S = 180.0  # for a call; of it a driver may need detached.BEGIN_S
+SHOWN = 6  # lines of where a process was when it ended
+Answer = dict[str, Any]
+Settings = Mapping[str, Any]
 
 
-def apart(place: Place, tool: Callable[..., Answer], *arguments: object) -> Answer:
-    """Return a tool's answer, from a process of its own."""
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        where = (place.home.path, _server(place))
-        return pool.submit(_answer, tool, *where, arguments).result()
+@dataclass(frozen=True)
+class SpecTools:
+    """The tools for a home, or for a server; each returns data for JSON."""
+
+    place: Place
+
+    def validate(self, spec: str, set: Settings = NOTHING) -> Answer:
+        """Check a spec without running it. Returns it as it was understood, without defaults."""
+        checked = self._read(spec, set)
+        doubts = [f"{problem}" for problem in repeated_points(checked)]
+        return {"valid": True, "spec": specs.given(checked), "doubts": doubts}
+
+    def plan(
+        self, spec: str, set: Settings = NOTHING, seconds_per_step: float | None = None
+    ) -> Answer:
+        """Preview a sweep: trials, hours, money and wall time with 80% intervals, what is unknown,
+        what would save most, and the token that submit needs. Runs nothing. seconds_per_step: if
+        no earlier sweep of this code shows it."""
+        checked = self._read(spec, set)
+        # By name: loading torch takes seconds, which other tools need not wait.
+        question = registry.resolve(QUESTION)(seconds_per_step=seconds_per_step)
+        data = planning.plan(self.place, checked, question).data()
+        figures = {name: value for name, value in data.items() if name not in LEFT_OUT}
+        figures |= {"savings": data["savings"][:3], "budget": vars(checked.budget)}
+        try:
+            sweep, token = self._preview(checked)
+        except SpecError as error:
+            return {**figures, "refused": f"{error}"}
+        return {**figures, "sweep": sweep, "token": token}
+
+    def submit(self, spec: str, token: str, set: Settings = NOTHING) -> Answer:
+        """Run the sweep that plan showed: same spec and set, and its token. The spec needs a
+        budget. Sent again, it returns the same sweep. The sweep goes on without you."""
+        checked = self._read(spec, set)
+        sweep, right = self._preview(checked)
+        if token != right:
+            message = "does not fit this spec, `set` and code: one of them has changed, or there"
+            fix = "call `plan` with them, and look at it"
+            raise fail(f"{message} was no preview", "token", fix=fix)
+        state = self._state(sweep)
+        if isinstance(self.place, ServedSweeps):
+            state = state or submission.submit(self.place, checked, sweep).state
+        elif state in (None, "QUEUED", "INTERRUPTED"):
+            row = self.place.journal.find(sweep) or api.create(self.place, checked, sweep)
+            with delete_if_refused(self.place, row):
+                detached.start(self.place, sweep)
+            state = self._state(sweep)
+        return {"sweep": sweep, "state": state}
+
+    def _read(self, spec: str, set: Settings) -> SweepSpec:
+        """Read and check a spec; on a server, the operator's defaults may complete it."""
+        is_served = isinstance(self.place, ServedSweeps)
+        return (specs.check_for_server if is_served else api.validate)(Path(spec), set)
+
+    def _state(self, sweep: str) -> str | None:
+        """Return a sweep's state; None: there is no such sweep yet."""
+        with suppress(NotFound):
+            return OpenSweep(self.place, sweep).record().phase
+        return None
+
+    def _preview(self, spec: SweepSpec) -> tuple[str, str]:
+        """Return the id of the spec's sweep in this place, and its token.
+
+        Raises:
+            SpecError: the spec has no budget, or a file of its code does not exist.
+        """
+        if not spec.budget.limited:
+            raise fail("is missing: an agent's sweep needs a limit", "budget", fix=NO_BUDGET)
+        made_of = [specs.dump(spec), fingerprint.describe(spec), _server(self.place)]
+        file = self.place.home.path / "mcp.key"
+        make_token(file)
+        frozen = json.dumps(made_of, sort_keys=True).encode()
+        digest = hmac.digest(file.read_bytes(), frozen, "sha256").hex()
+        return f"{spec.name}-{digest[:10]}", digest[10:42]
+
+
+def apart(place: Place, name: str, **arguments: object) -> Answer:
+    """Return the answer of a method of SpecTools, called in a process of its own.
+
+    Raises:
+        OutOfReach: the process died, as it does by itself after LIMIT_S.
+    """
+    pool = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
+    with NamedTemporaryFile("r") as trace, pool:
+        given = (trace.name, LIMIT_S, place.home.path, _server(place), name)
+        try:
+            return pool.submit(_answer, *given, arguments).result()
+        except BrokenProcessPool as error:
+            last = "".join(trace.readlines()[:SHOWN]) or "os._exit, or out of memory?"
+            message = f"the process with the spec's code ended before it had answered:\n{last}"
+            raise OutOfReach(message.strip(), f"a call may take {LIMIT_S:g} s") from error
 
 
 def _answer(
-    tool: Callable[..., Answer], home: Path, url: str, arguments: Iterable[object]
+    trace: str, limit_s: float, home: Path, url: str, name: str, arguments: Mapping[str, object]
 ) -> Answer:
-    return tool(cluster_server.at(url, home=home) if url else api.Sweeps.open(home), *arguments)
+    """Return a tool's answer; a process that needs longer crashes, with where it was in `trace`."""
+    file = os.open(trace, os.O_WRONLY)  # stays open, as faulthandler demands
+    faulthandler.enable(file)
+    faulthandler.dump_traceback_later(limit_s, exit=True, file=file)
+    place = cluster_server.at(url, home=home) if url else api.Sweeps.open(home)
+    answer: Answer = getattr(SpecTools(place), name)(**arguments)
+    return answer
 
 
 def _server(place: Place) -> str:
     return place.http.name if isinstance(place, ServedSweeps) else ""
-
-
-def validate(place: Place, spec: str, set: Mapping[str, Any]) -> Answer:
-    """Check a spec, and return it without its defaults."""
-    checked = _read(place, spec, set)
-    doubts = [f"{problem}" for problem in repeated_points(checked)]
-    return {"valid": True, "spec": specs.given(checked), "doubts": doubts}
-
-
-def plan(
-    place: Place, spec: str, set: Mapping[str, Any], seconds_per_step: float | None = None
-) -> Answer:
-    """Forecast a sweep, and return the figures with the token by which it can be submitted."""
-    checked = _read(place, spec, set)
-    # By name: loading torch takes seconds, which other tools need not wait.
-    question = registry.resolve(QUESTION)(seconds_per_step=seconds_per_step)
-    data = planning.plan(place, checked, question).data()
-    figures = {name: value for name, value in data.items() if name not in LEFT_OUT}
-    figures |= {"savings": data["savings"][:3], "budget": vars(checked.budget)}
-    try:
-        sweep, token = preview(checked, place.home, _server(place))
-    except SpecError as error:
-        return {**figures, "refused": f"{error}"}
-    return {**figures, "sweep": sweep, "token": token}
-
-
-def submit(place: Place, spec: str, set: Mapping[str, Any], token: str) -> Answer:
-    """Run the sweep of a preview here or on the server; one that runs, rests or is over stays so.
-
-    Raises:
-        SpecError: the spec has no budget, or the token is not that of its preview.
-    """
-    checked = _read(place, spec, set)
-    sweep, right = preview(checked, place.home, _server(place))
-    if token != right:
-        message = "does not fit this spec, `set` and code: one of them has changed, or there was"
-        raise fail(f"{message} no preview", "token", fix="call `plan` with them, and look at it")
-    try:
-        record = OpenSweep(place, sweep).record()
-        is_driven = record.driver == "alive" or record.phase not in ("QUEUED", "INTERRUPTED")
-    except NotFound:
-        record, is_driven = None, False
-    if isinstance(place, ServedSweeps):
-        if record is None:
-            submission.submit(place, checked, sweep)
-    elif not is_driven:
-        words = ["run", "-", "--id", sweep, "--resume"]
-        detached.start(place, sweep, words, json.dumps(specs.dump(checked)))
-    return {"sweep": sweep, "state": OpenSweep(place, sweep).record().phase}
-
-
-def _read(place: Place, spec: str, set: Mapping[str, Any]) -> SweepSpec:
-    """Read and check a spec; on a server, the operator's defaults may complete it."""
-    check = specs.check_for_server if isinstance(place, ServedSweeps) else api.validate
-    return check(Path(spec), set)
-
-
-def preview(spec: SweepSpec, home: Home, server: str) -> tuple[str, str]:
-    """Return the id of a spec's sweep on a server (empty: in this home), and its token.
-
-    Raises:
-        SpecError: the spec has no budget, or a file of its code does not exist.
-    """
-    if not spec.budget.limited:
-        raise fail("is missing: an agent's sweep needs a limit", "budget", fix=NO_BUDGET)
-    frozen = json.dumps([specs.dump(spec), fingerprint.describe(spec), server], sort_keys=True)
-    digest = hmac.digest(_key(home), frozen.encode(), "sha256").hex()
-    return f"{spec.name}-{digest[:10]}", digest[10:42]
-
-
-def _key(home: Home) -> bytes:
-    """Return this home's key; the first call makes it."""
-    file = home.path / "mcp.key"
-    make_token(file)
-    return file.read_bytes()

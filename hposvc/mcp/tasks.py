@@ -70,18 +70,18 @@ class SweepTasks(Extension):
         """Return a task; its result is the sweep's status, and an error if the sweep failed."""
         record = OpenSweep(self.place, sweep).record()
         state, status = record.state, STATUS.get(record.state.state, "working")
-        over = sum(trial.over for trial in state.trials.values())
+        over, created = sum(trial.over for trial in state.trials.values()), record.row.created
         task: dict[str, Any] = {
             "taskId": record.row.id,
             "status": status,
             "statusMessage": f"{record.phase}: {over} of {len(state.trials)} trials are over",
-            "createdAt": _iso(record.row.created),
-            "lastUpdatedAt": _iso(max(record.row.created, state.now)),
+            "createdAt": datetime.fromtimestamp(created, UTC).isoformat(),
+            "lastUpdatedAt": datetime.fromtimestamp(max(created, state.now), UTC).isoformat(),
             "ttlMs": None,
             "pollIntervalMs": POLL_MS,
         }
         if status == "completed":
-            text = {"type": "text", "text": json.dumps(finite(record.status()))}
+            text = {"type": "text", "text": brief(record.status())}
             task["result"] = {"content": [text], "isError": state.state == "FAILED"}
         return task
 
@@ -109,5 +109,6 @@ def _handler(answer: Callable[[str], dict[str, Any]]) -> RequestHandler:
     return handle
 
 
-def _iso(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).isoformat()
+def brief(data: object) -> str:
+    """Return data as the JSON that agents read."""
+    return json.dumps(finite(data), ensure_ascii=False)

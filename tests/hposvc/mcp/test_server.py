@@ -7,6 +7,8 @@ import pytest
 from agent_session import Agent, connected, write_spec
 from mcp import Client, MCPError
 
+from hposvc import api
+from hposvc.mcp import server
 from hposvc.mcp.server import build
 
 TOKENS = 2000  # of all descriptions together
@@ -65,6 +67,54 @@ def test_a_client_that_has_not_declared_tasks_is_told_so(ask):
             await agent.task("get", "last")
 
     ask(converse)
+
+
+def test_a_sweep_without_trials_and_a_name_of_none_or_of_several_have_short_answers(
+    ask, sweeps, tmp_path
+):
+    spec = write_spec(tmp_path / "files")
+
+    async def look(agent):
+        tools = ("status", "trials", "why", "events")
+        nothing = [await agent.refusal(tool) for tool in tools]
+        for name in ("waits-1", "waits-2"):
+            api.create(sweeps, api.validate(spec, {}), name)
+        several = [await agent.refusal(tool, sweep="waits") for tool in tools]
+        unknown = [await agent.refusal(tool, sweep="waits-3") for tool in tools]
+        return nothing, several, unknown, [await agent.call(tool) for tool in tools]
+
+    nothing, several, unknown, (status, trials, why, events) = ask(look)
+    assert all("last: no such sweep; there is none yet" in text for text in nothing)
+    assert all("2 sweeps begin so (waits-2, waits-1)" in text for text in several)
+    assert all("no such sweep; the newest is waits-2" in text for text in unknown)
+    known = {"sweep": "waits-2", "state": "QUEUED"}
+    assert status.items() >= {**known, "best": None, "driver": "none"}.items()
+    assert trials == {**known, "total": 0, "trials": []}
+    (finding,) = why.pop("findings")
+    assert why == known
+    assert "No trial has begun yet" in finding
+    assert events == {"sweep": "waits-2", "events": [], "next": 0, "over": False}
+
+
+def test_a_wait_for_events_stays_with_its_sweep_when_another_begins(
+    ask, sweeps, tmp_path, monkeypatch
+):
+    checked = api.validate(write_spec(tmp_path / "files"), {})
+    api.create(sweeps, checked, "first")
+    look, looks = server.journal.events, []
+
+    def begin_another(place, sweep, *arguments):
+        if not looks:
+            api.create(sweeps, checked, "second")
+        looks.append(sweep)
+        return look(place, sweep, *arguments)
+
+    monkeypatch.setattr(server.journal, "events", begin_another)
+    monkeypatch.setattr(server, "SLICE_S", 0.1)
+    news = ask(lambda agent: agent.call("events", wait_s=1))
+    assert news["sweep"] == "first"
+    assert {*looks} == {"first"}
+    assert len(looks) > 1
 
 
 def test_a_wrong_spec_is_refused_in_the_words_of_the_command_line(ask, hposvc, tmp_path):
