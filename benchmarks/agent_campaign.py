@@ -42,7 +42,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 TRIALS, EPOCHS = 6, 5
 LIMIT_S = 300.0  # for an answer, and for what a sweep should come to
 WAIT_S = 5.0  # for which a call of `events` waits
-OFTEN = 0.6  # of the calls are struck, until a campaign has had its kills
+OFTEN = 0.35  # of the calls are struck, until a campaign has had its kills
 USUAL_S = 3.0  # a call of a tool that was not answered yet
 CODE = """
 import time

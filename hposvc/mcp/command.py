@@ -9,8 +9,6 @@ from hposvc.errors import require_extra
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit
 
-SKILL = "SKILL.md"
-
 
 @verb
 @click.option("--skill", is_flag=True, help="Only print how an agent runs a campaign, as a skill.")
@@ -21,7 +19,7 @@ def mcp_command(shared: Shared, skill: bool) -> None:
     server's token may use, or without a server all of them.
     """
     if skill:
-        emit(files("hposvc.mcp").joinpath(SKILL).read_text())
+        emit(files("hposvc.mcp").joinpath("SKILL.md").read_text())
         return
     require_extra("mcp", "hposvc mcp")
     import_module("hposvc.mcp.server").build(shared.open_place()).run("stdio")

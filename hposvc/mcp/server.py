@@ -19,7 +19,6 @@ from hposvc.analysis.verdict import verdict
 from hposvc.api import Sweeps
 from hposvc.errors import FixableError, SpecError, SweepOver, fail
 from hposvc.events import NOTHING
-from hposvc.mcp import detached
 from hposvc.mcp.spec_tools import Answer, Settings, SpecTools, apart
 from hposvc.mcp.tasks import SweepTasks, brief
 from hposvc.open_sweep import OpenSweep, Record
@@ -29,9 +28,9 @@ from hposvc.reporting import comparison
 from hposvc.reporting.comparison_checks import Cost
 from hposvc.spec.extension import more_trials
 from hposvc.state.trial import OVER
+from hposvc.verbs import background, resume, steering
 from hposvc.verbs import events as journal
 from hposvc.verbs import propose as proposing
-from hposvc.verbs import resume, steering
 
 INSTRUCTIONS = (
     "hposvc runs hyperparameter sweeps. Order: validate, plan (cost, token), submit, then wait by "
@@ -39,11 +38,12 @@ INSTRUCTIONS = (
     "the path of a YAML file; `set` replaces values of it by dotted keys, like trials.max."
 )
 READING = ("validate", "plan", "status", "trials", "why", "compare", "events")
-# Of other tools: the scope that a token needs, whether they destroy, and may be sent again.
-CHANGING = {
-    "submit": ("submit", False, True),
-    "propose": ("steer", False, False),
-    "steer": ("steer", True, False),
+READS = types.ToolAnnotations(read_only_hint=True)
+changes = partial(types.ToolAnnotations, read_only_hint=False)
+CHANGING = {  # with the scope that a token needs
+    "submit": ("submit", changes(destructive_hint=False, idempotent_hint=True)),
+    "propose": ("steer", changes(destructive_hint=False)),
+    "steer": ("steer", changes(destructive_hint=True, idempotent_hint=False)),
 }
 COLUMNS = ("trial", "state", "step", "value", "params", "reason", "detail", "duration_s")
 # Events that are no news for who waits.
@@ -71,14 +71,16 @@ class SweepTools:
         record = OpenSweep(self.place, sweep).record()
         rows = chosen(record, where, sort, top)
         listed = [{name: row[name] for name in COLUMNS} for row in rows]
-        return _of(record, total=len(record.state.trials), trials=listed)
+        about = {"sweep": record.row.id, "state": record.phase, "total": len(record.state.trials)}
+        return {**about, "trials": listed}
 
     def why(self, sweep: str = "last") -> Answer:
         """What a sweep found, in ten sentences: the best, how sure that is, gain, cost, what
         mattered, warnings, what to try next. Read it before you conclude anything."""
         record = OpenSweep(self.place, sweep).record()
         found = verdict(record.row.id, record.state)[: None if record.state.trials else 1]
-        return _of(record, findings=[f"{each.title}: {each.sentence}" for each in found])
+        sentences = [f"{each.title}: {each.sentence}" for each in found]
+        return {"sweep": record.row.id, "state": record.phase, "findings": sentences}
 
     def compare(
         self, sweeps: Sequence[str], by: Sequence[str] = (), cost: Cost = "hours"
@@ -118,7 +120,7 @@ class SweepTools:
         changes = dict(set) if trials is None else more_trials(set, trials)
         receipt = steering.steer(place, row.id, action, trial, changes)
         if action == "extend" and receipt.state in OVER and isinstance(place, Sweeps):
-            detached.start(place, row.id)
+            background.resume(place, row.id)
         return asdict(receipt)
 
     def _resume(self, record: Record) -> Answer:
@@ -128,7 +130,7 @@ class SweepTools:
         if isinstance(self.place, ServedSweeps):
             resume.request(self.place, self.place.status(sweep), accept_code=False)
         elif record.driver != "alive":
-            detached.start(self.place, sweep)
+            background.resume(self.place, sweep)
         return self.status(sweep)
 
     def events(
@@ -172,13 +174,8 @@ def build(place: Place) -> MCPServer[Any]:
         log_level="WARNING",
     )
     for name in (*READING, *CHANGING):
-        scope, destroys, is_repeatable = CHANGING.get(name, ("read", False, True))
+        scope, hints = CHANGING.get(name, ("read", READS))
         if {"read", scope} <= {*granted}:
-            hints = types.ToolAnnotations(
-                read_only_hint=scope == "read",
-                destructive_hint=destroys,
-                idempotent_hint=is_repeatable,
-            )
             server.add_tool(_tool(place, name), annotations=hints, structured_output=False)
     return server
 
@@ -198,7 +195,3 @@ def _tool(place: Place, name: str) -> Callable[..., Awaitable[str]]:
 
     tool.__doc__ = " ".join(method.__doc__.split())
     return tool
-
-
-def _of(record: Record, **data: object) -> Answer:
-    return {"sweep": record.row.id, "state": record.phase, **data}

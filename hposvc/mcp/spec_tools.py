@@ -23,21 +23,20 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound, OutOfReach, SpecError, fail
 from hposvc.events import NOTHING
-from hposvc.mcp import detached
-from hposvc.open_sweep import OpenSweep
 from hposvc.remote import cluster_server
 from hposvc.remote.place import Place
 from hposvc.remote.server import submission
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec, fingerprint, registry
 from hposvc.state.doubts import repeated_points
+from hposvc.verbs import background
 from hposvc.verbs import plan as planning
 from hposvc.verbs.deletion import delete_if_refused
 
 NO_BUDGET = "give budget.wall (like 2h), budget.gpu_hours, budget.cpu_hours or budget.cost"
 QUESTION = "hposvc.analysis.forecast.plan:Question"
 LEFT_OUT = ("rungs", "checkpoint", "memory", "simulated")  # of a plan's data
-LIMIT_S = 180.0  # for a call; of it a driver may need detached.BEGIN_S
+LIMIT_S = 180.0  # for a call; of it a driver may need BEGIN_S of hposvc/verbs/background.py
 SHOWN = 6  # lines of where a process was when it ended
 Answer = dict[str, Any]
 Settings = Mapping[str, Any]
@@ -82,26 +81,20 @@ class SpecTools:
             message = "does not fit this spec, `set` and code: one of them has changed, or there"
             fix = "call `plan` with them, and look at it"
             raise fail(f"{message} was no preview", "token", fix=fix)
-        state = self._state(sweep)
         if isinstance(self.place, ServedSweeps):
-            state = state or submission.submit(self.place, checked, sweep).state
-        elif state in (None, "QUEUED", "INTERRUPTED"):
-            row = self.place.journal.find(sweep) or api.create(self.place, checked, sweep)
+            with suppress(NotFound):
+                return {"sweep": sweep, "state": self.place.status(sweep)["state"]}
+            return {"sweep": sweep, "state": submission.submit(self.place, checked, sweep).state}
+        row = self.place.journal.find(sweep) or api.create(self.place, checked, sweep)
+        if api.load(self.place, sweep).phase in ("QUEUED", "INTERRUPTED"):
             with delete_if_refused(self.place, row):
-                detached.start(self.place, sweep)
-            state = self._state(sweep)
-        return {"sweep": sweep, "state": state}
+                background.resume(self.place, sweep)
+        return {"sweep": sweep, "state": api.load(self.place, sweep).phase}
 
     def _read(self, spec: str, set: Settings) -> SweepSpec:
         """Read and check a spec; on a server, the operator's defaults may complete it."""
         is_served = isinstance(self.place, ServedSweeps)
         return (specs.check_for_server if is_served else api.validate)(Path(spec), set)
-
-    def _state(self, sweep: str) -> str | None:
-        """Return a sweep's state; None: there is no such sweep yet."""
-        with suppress(NotFound):
-            return OpenSweep(self.place, sweep).record().phase
-        return None
 
     def _preview(self, spec: SweepSpec) -> tuple[str, str]:
         """Return the id of the spec's sweep in this place, and its token.

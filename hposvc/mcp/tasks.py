@@ -102,8 +102,7 @@ def _handler(answer: Callable[[str], dict[str, Any]]) -> RequestHandler:
         try:
             return await to_thread.run_sync(answer, params.task_id)
         except (FixableError, SpecError) as error:
-            is_unknown = isinstance(error, NotFound)
-            code = types.INVALID_PARAMS if is_unknown else types.INTERNAL_ERROR
+            code = types.INVALID_PARAMS if isinstance(error, NotFound) else types.INTERNAL_ERROR
             raise MCPError(code, f"{error}") from error
 
     return handle

@@ -9,8 +9,9 @@ from waiting import until
 
 from hposvc import api
 from hposvc.errors import Busy, OutOfReach, SpecError
-from hposvc.mcp import detached, spec_tools
+from hposvc.mcp import spec_tools
 from hposvc.mcp.spec_tools import SpecTools, apart
+from hposvc.verbs import background
 
 BUDGET = {"budget": {"wall": "30m"}}
 
@@ -77,13 +78,13 @@ def test_a_driver_that_starts_slowly_is_waited_for_by_the_next_call_and_has_no_s
             started.append(command)
             super().__init__(command, **options)
 
-    monkeypatch.setattr(detached.subprocess, "Popen", Counted)
+    monkeypatch.setattr(background.subprocess, "Popen", Counted)
     file = write_spec(tmp_path / "files", **BUDGET)
     file.with_name("go").touch()
     spec, tools = f"{file}", SpecTools(sweeps)
     token = tools.plan(spec)["token"]
     with monkeypatch.context() as impatient:
-        impatient.setattr(detached, "BEGIN_S", 0.0)
+        impatient.setattr(background, "BEGIN_S", 0.0)
         for _ in range(2):
             with pytest.raises(Busy, match=r"still starts.*`submit`.*again"):
                 tools.submit(spec, token)

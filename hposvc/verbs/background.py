@@ -1,4 +1,4 @@
-"""Drivers of this home's sweeps that outlive who asked for them: the command, in the background."""
+"""Drivers of this home's sweeps in the background: they outlive the process that starts them."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ BEGIN_S = 60.0  # for a driver to begin; one that needs longer, such as to start
 POLL_S = 0.1
 
 
-def start(sweeps: Sweeps, sweep: str) -> None:
+def resume(sweeps: Sweeps, sweep: str) -> None:
     """Run `hposvc resume` on a sweep, and wait for BEGIN_S at most until the sweep goes on.
 
     It waits for a driver at work, or one that an earlier call has started, and starts no second.
