@@ -252,7 +252,8 @@ class Agent:
             assert task["taskId"] == self.task
         else:
             await self._client.list_tools()
-        self._tally.first_answer_s.append(time.perf_counter() - began)
+        if self._tally.kills:
+            self._tally.first_answer_s.append(time.perf_counter() - began)
         return self._client
 
     async def _strike(
