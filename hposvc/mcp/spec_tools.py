@@ -9,11 +9,10 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from cluster.tokens import make_token
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import NotFound, OutOfReach, SpecError, fail
+from hposvc.errors import FixableError, NotFound, OutOfReach, SpecError, fail
 from hposvc.events import NOTHING
 from hposvc.remote import cluster_server
 from hposvc.remote.place import Place
@@ -118,27 +117,52 @@ def apart(place: Place, name: str, **arguments: object) -> Answer:
     Raises:
         OutOfReach: the process died, as it does by itself after LIMIT_S.
     """
-    pool = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
-    with NamedTemporaryFile("r") as trace, pool:
-        given = (trace.name, LIMIT_S, place.home.path, _server(place), name)
+    spawning = get_context("spawn")
+    answers, sender = spawning.Pipe(duplex=False)
+    with NamedTemporaryFile("r") as trace, answers:
+        given = (sender, trace.name, LIMIT_S, place.home.path, _server(place), name, arguments)
+        # No pool: its worker waits for ever if this process is killed before it has sent the task.
+        process = spawning.Process(target=_answer, args=given)
+        process.start()
+        sender.close()
+        wait([answers, process.sentinel])
         try:
-            return pool.submit(_answer, *given, arguments).result()
-        except BrokenProcessPool as error:
+            if not answers.poll():  # a process that the user's code forked keeps the pipe open
+                raise EOFError
+            answer: Answer | FixableError | SpecError = answers.recv()
+        except EOFError as error:
             last = "".join(trace.readlines()[:SHOWN]) or "os._exit, or out of memory?"
             message = f"the process with the spec's code ended before it had answered:\n{last}"
             raise OutOfReach(message.strip(), f"a call may take {LIMIT_S:g} s") from error
+        finally:
+            process.kill()  # threads of the user's code could keep it
+            process.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _answer(
-    trace: str, limit_s: float, home: Path, url: str, name: str, arguments: Mapping[str, object]
-) -> Answer:
-    """Return a tool's answer; a process that needs longer crashes, with where it was in `trace`."""
+    sender: Connection,
+    trace: str,
+    limit_s: float,
+    home: Path,
+    url: str,
+    name: str,
+    arguments: Mapping[str, object],
+) -> None:
+    """Send a tool's answer, or its error.
+
+    A process that needs longer than the limit crashes, with where it was in the file `trace`.
+    """
     file = os.open(trace, os.O_WRONLY)  # stays open, as faulthandler demands
     faulthandler.enable(file)
     faulthandler.dump_traceback_later(limit_s, exit=True, file=file)
-    place = cluster_server.at(url, home=home) if url else api.Sweeps.open(home)
-    answer: Answer = getattr(SpecTools(place), name)(**arguments)
-    return answer
+    try:
+        place = cluster_server.at(url, home=home) if url else api.Sweeps.open(home)
+        sender.send(getattr(SpecTools(place), name)(**arguments))
+    except (FixableError, SpecError) as error:
+        sender.send(error)
 
 
 def _server(place: Place) -> str:
