@@ -54,6 +54,8 @@ def test_a_whole_campaign_on_the_own_home(home, tmp_path):
             while (await agent.call("status"))["trials"]["completed"] != 2:
                 await anyio.sleep(0.1)
             other = await agent.submit(spec, seed=1)
+            while (await agent.call("status"))["best"] is None:
+                await anyio.sleep(0.1)
             comparison = await agent.call("compare", sweeps=[sweep, other])
             assert [row["sweep"] for row in comparison["rows"]] == [sweep, other]
             assert "has ended" in await agent.refusal("steer", sweep=sweep, action="resume")
