@@ -48,6 +48,7 @@ CHANGING = {  # with the scope that a token needs
 COLUMNS = ("trial", "state", "step", "value", "params", "reason", "detail", "duration_s")
 # Events that are no news for who waits.
 ROUTINE = frozenset({"ordered", "placed", "checkpointed", "reported", "described", "proposed"})
+ROUTINE |= {"suggested", "decided", "retry_due"}
 SLICE_S, MAX_WAIT_S = 2.0, 300.0  # of a wait; it can be cancelled after each slice
 Top = Annotated[int, Field(ge=1, le=100)]
 Action = Literal["pause", "resume", "stop", "kill", "extend"]

@@ -92,6 +92,8 @@ class SpecTools:
 
     def _read(self, spec: str, set: Settings) -> SweepSpec:
         """Read and check a spec; on a server, the operator's defaults may complete it."""
+        if "\n" in spec:
+            raise fail("is the text of a spec", "spec", fix="write it to a file; give its path")
         is_served = isinstance(self.place, ServedSweeps)
         return (specs.check_for_server if is_served else api.validate)(Path(spec), set)
 

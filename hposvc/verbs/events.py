@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hposvc.errors import shorten
-from hposvc.events import to_json
+from hposvc.events import error_line, to_json
 from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.text import number, spelled
@@ -93,6 +93,8 @@ def line(event: Mapping[str, Any]) -> str:
     """Return an event, as the API has it, as a line: number, time, kind, trial and the rest."""
     data = dict(event["data"])
     data.update(data.pop("order") if isinstance(data.get("order"), dict) else {})
+    if event["kind"] == "failed":
+        data["message"] = error_line(data["message"])
     trial = data.pop("trial", None) or ""
     clock = time.strftime("%H:%M:%S", time.localtime(event["time"]))
     texts = " ".join(f"{name}={text}" for name, text in _flat(data))

@@ -27,6 +27,11 @@ def test_a_spec_without_a_budget_is_previewed_and_refused_with_what_to_add(sweep
     assert SpecTools(sweeps).plan(spec, {"budget.wall": "30m"})["token"]
 
 
+def test_the_text_of_a_spec_is_refused_with_what_to_give(sweeps):
+    with pytest.raises(SpecError, match="spec: is the text of a spec; write it to a file"):
+        SpecTools(sweeps).validate("name: x\nmetric: {}")
+
+
 def test_no_token_but_that_of_the_preview_is_taken(sweeps, tmp_path):
     file = write_spec(tmp_path / "files", **BUDGET)
     spec = f"{file}"

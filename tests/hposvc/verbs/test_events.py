@@ -8,7 +8,7 @@ import recorded_home
 
 from hposvc import api
 from hposvc.cli.main import main
-from hposvc.events import Finished, Ordered, Proposed, Reported, RetryDue, to_json
+from hposvc.events import Failed, Finished, Ordered, Proposed, Reported, RetryDue, to_json
 from hposvc.verbs.events import line
 from trainables.order import Order
 
@@ -64,6 +64,16 @@ def of(event, seq=7):
         (
             Ordered(1.0, Order(4, "t0003", {"lr": 0.5}, None, 1, 9)),
             "t0003   id=4 lr=0.5 first=1 until=9",
+        ),
+        (
+            Failed(
+                1.0,
+                4,
+                "t0003",
+                "user",
+                "its last lines:\nTraceback (most recent call last):\n  x\nOSError: y",
+            ),
+            "t0003   order=4 cause=user message=OSError: y",
         ),
     ],
 )
