@@ -105,6 +105,8 @@ class Draft:
             yield f"  {flow(name)}: {_flow(domain)}"
         for name in self.unknown:
             yield f"  # {flow(name)}: the code needs it; write a value, or a range"
+        if left := self._left_out:
+            yield f"# Not searched, they keep their values: {', '.join(left)}."
         defaults = {argument.name: argument.default for argument in self.program.arguments}
         domains = self.domains.items()
         today = {name: defaults[name] for name, domain in domains if holds(domain, defaults[name])}
@@ -169,6 +171,13 @@ class Draft:
         """The arguments that are seeds; a program that reads W&B's config has none."""
         arguments = () if self.program.reads_wandb or not self.is_script else self.program.arguments
         return [each.name for each in arguments if each.kind == "int" and each.name in SEEDS]
+
+    @property
+    def _left_out(self) -> list[str]:
+        """The arguments that keep the code's own values."""
+        names = {*self.domains, *self.unknown, *self._seeds}
+        arguments = [each for each in self.program.arguments if not self._sets_length(each)]
+        return [each.name for each in arguments if each.name not in names]
 
     @property
     def _unit(self) -> str:

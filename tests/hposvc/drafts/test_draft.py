@@ -93,10 +93,15 @@ def test_the_page_shows_what_is_written(monkeypatch):
 
 def test_a_script_gets_the_seed_of_each_training():
     program = SourceProgram(
-        (Argument("lr", "float", 0.1), Argument("seed", "int", 0), Argument("epochs", "int", 9)),
+        (
+            *(Argument("lr", "float", 0.1), Argument("seed", "int", 0)),
+            *(Argument("epochs", "int", 9), Argument("verbose", "bool", False, (), "on")),
+        ),
         ("loss",),
     )
-    spec = read(propose("train.py", program).text(schema=False))
+    text = propose("train.py", program).text(schema=False)
+    spec = read(text)
+    assert "# Not searched, they keep their values: verbose.\n" in text
     assert {"--seed=${HPOSVC_SEED}", "--epochs=${HPOSVC_TOTAL}"} < {*spec.command}
     assert {*spec.parameters} == {"lr"}
 
