@@ -192,7 +192,11 @@ def prepare(
     claim(folder, f"{sweeps.journal.store}")
     rows = sweeps.journal.sweeps() if spec.variants else ()
     others = [sweeps.home.folder(row.id, row.spec.get("storage")) for row in rows]
-    freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
+    try:
+        freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
+    except BaseException:
+        clear(folder)
+        raise
     return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 
 

@@ -183,7 +183,10 @@ def read_domain(declared: object) -> Domain:
             (), f"is {declared!r}; give {{min, max}}, {{values: [...]}}, or a finite constant"
         )
     if "variants" in declared:
-        return _read_choice({"values": [*declared["variants"]]})
+        if not isinstance(names := declared["variants"], Mapping):
+            message = "are commits and patches of a git repository, which only a sweep's spec has"
+            raise SpaceError(("variants",), message)
+        return _read_choice({"values": [*names]})
     if "values" in declared:
         return _read_choice(declared)
     if "min" in declared or "max" in declared:

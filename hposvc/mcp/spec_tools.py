@@ -165,6 +165,9 @@ def _answer(
         sender.send(getattr(SpecTools(place), name)(**arguments))
     except (FixableError, SpecError) as error:
         sender.send(error)
+    except Exception as error:
+        os.write(file, f"{type(error).__name__}: {error}\n".encode())
+        raise
 
 
 def _server(place: Place) -> str:

@@ -95,14 +95,19 @@ def pack(
         SpecError: the folder is too large, or a file that the spec names does not lie in it.
     """
     top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
+    there = folder.resolve()
     stay = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
+    private_names = [path.relative_to(there) for path in stay if path.is_relative_to(there)]
     left_out: list[str] = []
 
     def choose(top: Path, names: Sequence[str]) -> dict[str, Path]:
+        top = top.resolve()
+        private_paths = {*stay, *(top / name for name in private_names)}  # in each version, too
         names = _candidate_files(top, names, spec.environment.excludes)
         secrets = [name for name in names if _is_secret(name, spec.environment.includes)]
         left_out.extend(secrets)
-        chosen = _without_private(top, [name for name in names if name not in {*secrets}], stay)
+        others = [name for name in names if name not in {*secrets}]
+        chosen = _without_private(top, others, private_paths)
         _check_links(top, chosen)
         return chosen
 

@@ -83,7 +83,7 @@ class Git:
         """Return the hash of the folder in a version of the repository."""
         wrong = f"{name} has no folder {self.folder}"
         tree = self.run("rev-parse", "-q", "--verify", f"{version}:./", wrong=wrong)
-        if "\n160000 " in "\n" + self.run("ls-tree", "-r", tree):
+        if "\n160000 " in "\n" + self.run("ls-tree", "-r", "--full-tree", tree):
             raise fail(f"{name} has a submodule, which can't be frozen", *self.key)
         return tree
 

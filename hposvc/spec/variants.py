@@ -154,7 +154,8 @@ def freeze(spec: "SweepSpec", own: Path, others: Sequence[Path] = ()) -> None:
             source = next((other / tree for other in others if (other / tree).is_dir()), None)
             if source is None:
                 raise
-            shutil.copytree(source, own / tree, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(own / tree, ignore_errors=True)  # what a killed copy left
+            shutil.copytree(source, own / tree, symlinks=True)
 
 
 def _find(parameters: Mapping[str, Any]) -> str | None:

@@ -29,7 +29,8 @@ def tags(folder: Path) -> dict[str, str]:
     git = Git(folder)
     with suppress(SpecError):  # there is no git, no repository, or no commit
         run_tags["mlflow.source.git.commit"] = git.run("rev-parse", "HEAD")
-        run_tags["hposvc.dirty"] = "true" if git.changes() else "false"
+        changed = git.run("diff", "--name-only", "HEAD")
+        run_tags["hposvc.dirty"] = "true" if changed else "false"
     return run_tags
 
 

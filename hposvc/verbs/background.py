@@ -30,9 +30,10 @@ def resume(sweeps: Sweeps, sweep: str) -> None:
     driver: subprocess.Popen[bytes] | None = None
     with tempfile.TemporaryFile("w+") as output:
         while sweeps.journal.last(sweep) == last:
+            has_ended = driver is not None and driver.poll() is not None
             is_alive = driver_state(sweeps.journal.store, sweep) == "alive"
-            if driver is not None and driver.poll() is not None:
-                if driver.returncode:
+            if driver is not None and has_ended and not is_alive:
+                if driver.returncode and sweeps.journal.last(sweep) == last:
                     output.seek(0)
                     raise OutOfReach(output.read().strip())
                 return

@@ -71,6 +71,8 @@ def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
     lease = Lease(sweeps.journal.store, row.id, "rm")
     lease.acquire()
     try:
+        if sweeps.journal.last(row.id):  # a driver has begun it meanwhile
+            return
         recorded = sweeps.journal.runs(row.id)
         sweeps.journal.remove(row.id)
         delete_files(sweeps, row, spec)

@@ -50,7 +50,8 @@ def propose(
     """
     if isinstance(place, ServedSweeps):
         body = {"set": dict(given), "run": run}
-        return dict(place.http.post(path_of(sweep, "propose"), body, repeatable=True)["answer"])
+        answered = place.http.post(path_of(sweep, "propose"), body, repeatable=not run)
+        return dict(answered["answer"])
     record = OpenSweep(place, sweep).record()
     answer = assess(record, given)
     state, driver = record.phase, record.driver

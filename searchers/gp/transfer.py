@@ -119,7 +119,7 @@ class EarlierSweeps:
         """Yield what is predicted to be best: first of what was tried elsewhere, then of all."""
         rng = np.random.default_rng(0)
         yield from self._sorted(space, [each for each in self.untried if space.allows(each)])
-        yield from self._sorted(space, [space.sample(rng) for _ in range(DRAWN)])
+        yield from self._sorted(space, space.sample_related(DRAWN, rng))
 
     def _sorted(self, space: Space, configurations: Sequence[Params]) -> Iterator[Params]:
         """Yield configurations, those of the lowest mean prediction first."""

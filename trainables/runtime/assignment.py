@@ -323,9 +323,9 @@ def _how_ended(worker: Worker) -> How:
 
 
 def trial_seed(seed: int, order: Order) -> int:
-    """Return the seed of an order's trial in a sweep with this seed."""
+    """Return the seed of an order's trial in a sweep with this seed: 32 bits, as numpy takes it."""
     number = int("".join(filter(str.isdigit, order.seed_of or order.trial)) or 0)
-    return seed * 1_000_003 + number
+    return (seed * 1_000_003 + number) % 2**32
 
 
 def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Worker:

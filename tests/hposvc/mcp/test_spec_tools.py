@@ -119,3 +119,8 @@ def test_code_that_hangs_or_dies_on_import_is_told_of_and_ends(
     with pytest.raises(OutOfReach, match=f"(?s)ended before it had answered.*{said}.*may take"):
         apart(sweeps, "validate", spec=f"{file}")
     assert not multiprocessing.active_children()
+
+
+def test_an_error_that_nobody_foresaw_is_named(sweeps):
+    with pytest.raises(OutOfReach, match="AttributeError: .*'no_tool'"):
+        apart(sweeps, "no_tool")

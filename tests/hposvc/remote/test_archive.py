@@ -245,18 +245,21 @@ def test_repositories_in_the_folder_travel_as_their_own_git_says(project: Path, 
 def test_each_version_of_the_code_travels_in_a_folder_of_its_own_but_for_secrets(tmp_path):
     repository = code_repository.make(tmp_path / "repository")
     (repository / "key.pem").touch()
+    (repository / "mine.txt").write_text("secret")
     (repository / "run.sh").touch(0o755)
     (repository / "link").symlink_to("level.py")
     code_repository.commit(repository)
-    sweep = specs.load(code_repository.spec(repository))
+    secrets = {"environment": {"secrets": {"TOKEN": "file:mine.txt"}}}
+    sweep = specs.load(code_repository.spec(repository, **secrets))
     freeze(sweep, tmp_path / "versions")
-    packed = pack(sweep, repository, [], versions=tmp_path / "versions")
+    (tmp_path / "link").symlink_to("versions")
+    packed = pack(sweep, repository, [], versions=tmp_path / "link")
     assert packed.left_out == ("key.pem",)
     unpack(packed.archive, top := tmp_path / "there")
     main, branch, patched = (top / TRAVELLED / tree for tree in sweep.variants.trees.values())
     for folder, level in ((main, 10), (branch, 20), (patched, 30)):
         assert (folder / "level.py").read_text() == f"LEVEL = {level}\n"
-        assert not (folder / "key.pem").exists()
+        assert not {"key.pem", "mine.txt"} & {path.name for path in folder.iterdir()}
     assert (main / "link").read_text() == "LEVEL = 10\n"
     assert os.access(main / "run.sh", os.X_OK)
     assert packed.spec.variants == sweep.variants

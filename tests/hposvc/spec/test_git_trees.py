@@ -131,3 +131,13 @@ def test_submodules_are_refused(repository):
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},inner")
     git(repository, "commit", "-q", "-m", "a submodule")
     assert "main has a submodule" in refused(repository, "main")
+
+
+def test_submodules_of_a_subfolder_are_refused(repository):
+    (repository / "exp").mkdir()
+    (repository / "exp" / "train.py").write_text(code_repository.TRAIN)
+    code_repository.commit(repository)
+    head = git(repository, "rev-parse", "branch").strip()
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},exp/inner")
+    git(repository, "commit", "-q", "-m", "a submodule")
+    assert "main has a submodule" in refused(repository / "exp", "main")

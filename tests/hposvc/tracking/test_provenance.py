@@ -26,9 +26,10 @@ def test_a_file_of_the_commit_that_was_changed_makes_it_dirty(tmp_path: Path):
     git(tmp_path, "add", "model.py")
     git(tmp_path, "commit", "--message", "first")
     (tmp_path / "results.txt").write_text("git does not know of it")
+    (tmp_path / "specs").mkdir()
     assert provenance.tags(tmp_path)["hposvc.dirty"] == "false"
     (tmp_path / "model.py").write_text("layers = 4\n")
-    assert provenance.tags(tmp_path)["hposvc.dirty"] == "true"
+    assert provenance.tags(tmp_path / "specs")["hposvc.dirty"] == "true"
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch):
