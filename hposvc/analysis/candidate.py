@@ -145,7 +145,7 @@ def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
             message = f"{record.row.id} has no trial or version {name}"
             raise NotFound(message, nearest(name, code.names))
         keyed = [
-            (frozenset((key, identity(run.params[key])) for key in {*run.params} - {chooser}), run)
+            (identity({**run.params, chooser: ""}), run)
             for run in state.trials.values()
             if run.params[chooser] == full
         ]

@@ -328,9 +328,8 @@ class Runner:
         state = self.controller.state
         queue, begun = state.proposals, len(state.trials)
         # The spec's own points come first, as the proposer counts trials to find the next one.
-        if begun >= len(state.spec.first_points) and queue.is_due(
-            begun, state.spec.trials.proposed
-        ):
+        turn = max(queue.turn(0, state.spec.trials.proposed), len(state.spec.first_points))
+        if queue.waiting and begun >= turn:
             return queue.first()
         try:
             proposal = self.proposer.take()

@@ -35,10 +35,6 @@ class ProposalQueue:
         asked = next(iter(self.waiting.values()))
         return Proposal(asked.changes, {"source": PROPOSED, "by": asked.by})
 
-    def is_due(self, trials: int, share: float) -> bool:
-        """Return whether the next trial is the first proposal's, after `trials` of them."""
-        return bool(self.waiting) and self.turn(0, share) <= trials
-
     def turn(self, position: int, share: float) -> int:
         """Return how many trials begin before the proposal at a position of the queue.
 

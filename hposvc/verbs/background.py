@@ -42,7 +42,13 @@ def resume(sweeps: Sweeps, sweep: str) -> None:
                     return
                 message = f"{sweep} is recorded, and its driver still starts, after {BEGIN_S:g} s"
                 raise Busy(message, "`submit`, or `steer` to resume, again waits on for it")
-            if driver is None and not is_alive and not _is_running(command):
+            if (
+                driver is None
+                and not is_alive
+                and not any(
+                    one.info["cmdline"] == command for one in psutil.process_iter(["cmdline"])
+                )
+            ):
                 driver = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -51,7 +57,3 @@ def resume(sweeps: Sweeps, sweep: str) -> None:
                     start_new_session=True,  # what ends the agent must not end its sweeps
                 )
             time.sleep(POLL_S)
-
-
-def _is_running(command: list[str]) -> bool:
-    return any(one.info["cmdline"] == command for one in psutil.process_iter(["cmdline"]))

@@ -30,8 +30,9 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def describe_nearest(nearest: Mapping[str, Any]) -> str:
     """Say how the nearest trial differs, and which value it has."""
-    missing = "it failed" if nearest["state"] == "FAILED" else "no value yet"
-    value = missing if nearest["value"] is None else f"value {_values(nearest['value'])}"
+    value = "it failed" if nearest["state"] == "FAILED" else "no value yet"
+    if (known := nearest["value"]) is not None:
+        value = f"value {'/'.join(map(number, known if isinstance(known, list) else [known]))}"
     differences = [
         f"{name} {scalar(ours)} instead of {scalar(theirs)}"
         for name, (theirs, ours) in nearest["differs"].items()
@@ -67,7 +68,3 @@ def describe_queue(record: Record) -> Iterator[str]:
             f"{waiting} proposed by hposvc propose wait, {len(queue.begun)} were begun; the next "
             f"begins after {turn} trials, as proposals are {share:.0%} of them at most"
         )
-
-
-def _values(value: float | list[float]) -> str:
-    return "/".join(map(number, value if isinstance(value, list) else [value]))

@@ -122,5 +122,5 @@ def test_code_that_hangs_or_dies_on_import_is_told_of_and_ends(
 
 
 def test_an_error_that_nobody_foresaw_is_named(sweeps):
-    with pytest.raises(OutOfReach, match="AttributeError: .*'no_tool'"):
+    with pytest.raises(OutOfReach, match=r"AttributeError: .*'no_tool'"):
         apart(sweeps, "no_tool")
