@@ -42,13 +42,8 @@ def resume(sweeps: Sweeps, sweep: str) -> None:
                     return
                 message = f"{sweep} is recorded, and its driver still starts, after {BEGIN_S:g} s"
                 raise Busy(message, "`submit`, or `steer` to resume, again waits on for it")
-            if (
-                driver is None
-                and not is_alive
-                and not any(
-                    one.info["cmdline"] == command for one in psutil.process_iter(["cmdline"])
-                )
-            ):
+            running = (one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))  # lazily
+            if driver is None and not is_alive and command not in running:
                 driver = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
