@@ -39,7 +39,8 @@ def gate(tmp_path):
 @pytest.fixture
 def hposvc(tmp_path, gate, empty_mlflow):
     """Return a function that starts `hposvc` in tests/support, as a process with pipes."""
-    removed = ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "COLUMNS")
+    removed = ["HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "COLUMNS"]
+    removed += ["COVERAGE_PROCESS_CONFIG"]  # a process that is traced is not replaced
     environment = {name: value for name, value in os.environ.items() if name not in removed}
     environment |= {
         "HPOSVC_HOME": str(tmp_path / "home"),
