@@ -34,6 +34,7 @@ html_title = "hposvc"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_copyright = False
 html_show_search_summary = False  # a browser reads no other page from disk
 copybutton_prompt_text = "$ "
 

@@ -136,7 +136,7 @@ def _survive(desk: Terminal, up: dict[str, Any]) -> None:
 
 
 def _ranks(seen: Dashboard, sweep: str) -> set[str]:
-    actors = seen.get("/api/v0/actors?detail=1")["data"]["result"]["result"]
+    actors = seen.get("/api/v0/actors?detail=1", dict)["data"]["result"]["result"]
     names = (str(actor["name"]) for actor in actors)
     found = (re.fullmatch(rf"{sweep}/slot-\d+/rank-(\d)", name) for name in names)
     return {match[1] for match in found if match}
