@@ -223,7 +223,7 @@ def token(cluster):
 def metrics(seen, sweep):
     """Return {(name, state): value} of a sweep's metrics, over all nodes."""
     values = {}
-    for node in seen.get("/nodes?view=summary")["data"]["summary"]:
+    for node in seen.get("/nodes?view=summary", dict)["data"]["summary"]:
         url = f"http://{node['ip']}:{node['raylet']['metricsExportPort']}/metrics"
         with urllib.request.urlopen(url, timeout=60) as answer:
             text = answer.read().decode()
