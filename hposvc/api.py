@@ -175,7 +175,7 @@ def prepare(
     code: Mapping[str, Any],
     readable: Callable[[SweepRow], bool] = lambda row: True,
 ) -> SweepRow:
-    """Return the row of a new sweep that is to be recorded, and claim its folder.
+    """Return the row of a new sweep that is to be recorded; make its folder, with its code.
 
     No store is opened: a server does this for people whom it need not trust.
 
@@ -194,8 +194,9 @@ def prepare(
     others = [sweeps.home.folder(row.id, row.spec.get("storage")) for row in rows]
     try:
         freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
-    except BaseException:
-        clear(folder)
+    except (SpecError, OSError):
+        if sweeps.journal.find(name) is None:  # else another process has begun it a moment ago
+            clear(folder)
         raise
     return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 

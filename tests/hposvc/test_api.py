@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import SpecError
+from hposvc.errors import Problem, SpecError
 from hposvc.events import Attached
 from hposvc.server.models import Best, Status, SweepRow, Trial
 from hposvc.verbs.ls import ls
@@ -35,6 +36,23 @@ def test_a_sweep_is_recorded_once_under_its_name(sweeps):
     assert api.create(sweeps, make(), "mine").id == "mine"
     with pytest.raises(SpecError, match="there is a sweep mine already; `hposvc resume mine`"):
         api.create(sweeps, make(), "mine")
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_versions_that_cannot_be_stored_take_nothing_from_another_process(
+    sweeps, monkeypatch, is_begun
+):
+    def freeze(spec, own, others):
+        if is_begun:  # by a process that was faster
+            sweeps.journal.create(replace(row, id="s"))
+        own.mkdir()
+        raise SpecError([Problem((), "no space left")])
+
+    row = api.create(sweeps, make_spec(), "other")
+    monkeypatch.setattr(api, "freeze", freeze)
+    with pytest.raises(SpecError, match="no space left"):
+        api.create(sweeps, make_spec(), "s")
+    assert sweeps.home.folder("s", None).exists() == is_begun
 
 
 def test_a_sweep_runs_and_is_what_its_journal_says(sweeps):
