@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.git_trees import Git
+from hposvc.text import listed
 from trainables import load
 from trainables.runtime.variants import CodeVariants
 
@@ -110,8 +111,8 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
         message = f"has one name twice, but for the hashes: {', '.join(found.trees)}"
         raise fail(message, *path, fix="rename one of the two")
     if changed := git.changes():
-        some = ", ".join([*changed[:LISTED], *["..."] * (len(changed) > LISTED)])
-        log.warning("changes in %s are not committed, so no version of the code has them", some)
+        message = "changes in %s are not committed, so no version of the code has them"
+        log.warning(message, listed(changed, LISTED))
     return with_versions(data, found, found.names)
 
 
