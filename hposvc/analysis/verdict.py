@@ -178,9 +178,10 @@ def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: 
     low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
     least, middle, most = figures(low, best.metric.loss(expected.mean), high)
     sentence = f"Trained again, it should give {middle} on average ({percent(LEVEL)} sure: "
-    sentence += f"{least} to {most}), each time about {figure(noise.deviation)} more or less"
+    sentence += f"{least} to {most})"
     if expected.mean - best.loss > LUCKY * noise.deviation:
         sentence += ", for it was probably lucky"
+    sentence += f"; single trainings differ by about {figure(noise.deviation)}"
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
