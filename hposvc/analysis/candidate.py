@@ -61,9 +61,8 @@ class CandidateVerdict:
                 values = "'parameters.seed.values=[0, 1, ...]'"
             fork = f"hposvc fork {sweep} --set warm_start=null --set {values}"
             return f"{seen}too few; give each {self.more} more: {fork}"
-        is_worse = self.evidence_against >= PROOF
-        discarded = "it is worse" if is_worse else "not shown to be better"
-        return seen + ("it is better" if self.verdict == "KEEP" else discarded)
+        other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
+        return seen + ("it is better" if self.verdict == "KEEP" else other)
 
 
 def wealth(differences: Sequence[float]) -> float:

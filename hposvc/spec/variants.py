@@ -28,7 +28,6 @@ KEY, PARAMETERS = "variants", "parameters"
 TRAVELLED = ".hposvc-variants"  # folder in the code of a submitted sweep, with that of all versions
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
-LISTED = 3  # files that a warning names
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
         raise fail(message, *path, fix="rename one of the two")
     if changed := git.changes():
         message = "changes in %s are not committed, so no version of the code has them"
-        log.warning(message, listed(changed, LISTED))
+        log.warning(message, listed(changed, 3))
     return with_versions(data, found, found.names)
 
 
