@@ -130,6 +130,10 @@ class DamagedJournal(StoreError):
     """The journal's database is damaged; `hposvc doctor` says what is whole."""
 
 
+class EventsLost(StoreError):
+    """The journal ends before events that were in it: an older copy was put in its place."""
+
+
 class Unwritable(StoreError):
     """The home is not a folder that can be written."""
 

@@ -28,6 +28,7 @@ from hposvc.driver.sharing import Sharing
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
+from hposvc.errors import EventsLost
 from hposvc.events import ENDS, RENEWALS, Requested
 from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
@@ -94,20 +95,16 @@ class Driver:
         self._query(partial(lease.acquire, self._say))
         try:
             while True:
-                recorder = Recorder(
-                    self.home,
-                    self.sweep.id,
-                    spec,
-                    self.journal,
-                    self.delivered or {},
-                    reports=self.embedded is None,  # it takes longer than a small search
-                )
-                # The lease is kept until every sink has everything, however slow it is.
-                with lease.renewed_in_background(), recorder:
-                    state = work(spec, lease, recorder)
-                    waiting = self._query(lambda: recorder.waiting)  # noqa: B023 - called at once
-                    if waiting:
-                        self._say(f"sending the remaining events to {' and '.join(waiting)}")
+                try:
+                    state = self._work(spec, lease, work)
+                except EventsLost as error:
+                    # With `embedded`, the caller has orders of what was lost.
+                    if self.embedded is not None or self.journal.find(self.sweep.id) is None:
+                        raise
+                    log.warning("%s; going on from what it holds", error)
+                    lease.release()
+                    self._query(partial(lease.acquire, self._say))
+                    continue
                 self._say("")
                 if self._query(
                     partial(self.journal.release_lease, lease, partial(_when_due, state))
@@ -116,6 +113,24 @@ class Driver:
                 work = work if state.finished else self._end
         finally:
             lease.release()
+
+    def _work(self, spec: specs.SweepSpec, lease: Lease, work: Work) -> SweepState:
+        """Do the work, and wait for what it sends to sinks."""
+        recorder = Recorder(
+            self.home,
+            self.sweep.id,
+            spec,
+            self.journal,
+            self.delivered or {},
+            reports=self.embedded is None,  # it takes longer than a small search
+        )
+        # The lease is kept until every sink has everything, however slow it is.
+        with lease.renewed_in_background(), recorder:
+            state = work(spec, lease, recorder)
+            waiting = self._query(lambda: recorder.waiting)
+            if waiting:
+                self._say(f"sending the remaining events to {' and '.join(waiting)}")
+        return state
 
     def _drive(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
         """Run the sweep with its engine's slots."""

@@ -369,6 +369,7 @@ class Store:
         if not up_to_date:
             self._make_tables()
         self._file = _file(url)
+        self._inode = self._file.stat().st_ino if self._file else 0  # which file it was
         self._make_spare()
 
     def _make_tables(self) -> None:
@@ -462,10 +463,7 @@ class Store:
             Unwritable: the journal can only be read.
             StoreError: the disk is full, or the database does not take it for another reason.
         """
-        # SQLite would go on writing to the deleted file.
-        if self._file is not None and not self._file.exists():
-            fix = "what is written now would be lost"
-            raise StoreError(f"journal {self}: its file was deleted", fix)
+        self._open_anew_if_replaced()
         with (
             self._translated_errors(),
             self._engine.execution_options(writing=True).connect() as connection,
@@ -478,8 +476,26 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open a connection for reading, with a consistent view of the database."""
+        self._open_anew_if_replaced()
         with self._translated_errors(), self._engine.connect() as connection:
             yield connection
+
+    def _open_anew_if_replaced(self) -> None:
+        """Close the connections to a file in whose place there is another one, as a copy of before.
+
+        Raises:
+            StoreError: the file was deleted. SQLite would go on with what nobody sees any more.
+        """
+        if self._file is None:
+            return
+        try:
+            inode = self._file.stat().st_ino
+        except FileNotFoundError as error:
+            fix = "what is written now would be lost"
+            raise StoreError(f"journal {self}: its file was deleted", fix) from error
+        if inode != self._inode:
+            self._inode = inode
+            self._engine.dispose()
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
-from hposvc.events import Event, to_json
+from hposvc.events import Event, Finished, to_json
 from hposvc.journal import snapshot
 from hposvc.journal.journal import SweepRow
 
@@ -50,6 +50,7 @@ class Follow(Generic[F]):
     begin: Callable[[], F]  # returns the fold of no events
     file: Path | None = None  # of the snapshot of a long journal; None: there is none
     seq: int = 0  # number of the last event applied
+    last: Event | None = None  # the event of that number; None: nothing was read yet
     _fold: F | None = None  # None: nothing was read yet
     _snapshot_seq: int = 0  # of the last event in the snapshot; 0: there is none
 
@@ -69,11 +70,19 @@ class Follow(Generic[F]):
     def look(self, tell: Callable[[Event], None] = ignore) -> F:
         """Return the fold as the journal has it now; the next look changes this object.
 
+        The fold begins again if an older copy was put in the journal's place meanwhile.
+
         Args:
             tell: called with each new event, after it was applied.
         """
         state = self.state
-        event = self.apply(self.source.read(self.row.id, self.seq), tell)
+        # An ended sweep may be packed: a pack is not to be unpacked at each look.
+        known = self.last is not None and not isinstance(self.last, Finished)
+        events = iter(self.source.read(self.row.id, self.seq - known))
+        if known and not self._is_last(next(events, None)):
+            self._begin_again()
+            return self.look(tell)
+        event = self.apply(events, tell)
         if event is not None and self.file and snapshot.is_due(self._snapshot_seq, self.seq):
             self._snapshot_seq = self.seq
             latest = snapshot.Snapshot(self.seq, to_json(event), state)
@@ -95,9 +104,9 @@ class Follow(Generic[F]):
             try:
                 state.apply(event)
             except BaseException:
-                self.seq, self._fold = 0, None
+                self._begin_again()
                 raise
-            self.seq = seq
+            self.seq, self.last = seq, event
             tell(event)
         return event
 
@@ -106,6 +115,14 @@ class Follow(Generic[F]):
         after = self.source.read(self.row.id, self.seq)
         self.apply(takewhile(lambda numbered: numbered[0] <= last, after))
         return self.state
+
+    def _begin_again(self) -> None:
+        self.seq, self.last, self._fold = 0, None, None
+
+    def _is_last(self, numbered: tuple[int, Event] | None) -> bool:
+        assert self.last is not None
+        ours = (self.seq, to_json(self.last))
+        return numbered is not None and (numbered[0], to_json(numbered[1])) == ours
 
     @property
     def identity(self) -> str:
@@ -120,6 +137,7 @@ class Follow(Generic[F]):
             for seq, event in self.source.read(self.row.id, cached.seq - 1):
                 if seq == cached.seq and to_json(event) == cached.event:
                     self.seq = self._snapshot_seq = seq
+                    self.last = event
                     state: F = cached.state
                     return state
                 break

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from hposvc.errors import Fenced, StoreError
+from hposvc.errors import EventsLost, Fenced, StoreError
 from hposvc.events import (
     NOTHING,
     Ended,
@@ -54,6 +54,7 @@ from hposvc.journal.lease import Lease, find_holder
 
 Due = Literal["now", "later", "void"]
 PAGE = 1000  # rows read at a time
+COPY_WITH_THEM = "put back a copy of the database that has them"
 ADVANCES = (Reported.kind, Ended.kind, Finished.kind)  # kinds of events by which a sweep gets on
 
 
@@ -189,6 +190,7 @@ class Journal:
 
         Raises:
             Fenced: another driver wrote events there. Nothing is written.
+            EventsLost: the journal ends before event `after`. Nothing is written.
         """
         rows = [
             EventRow(seq, event.kind, event.time, to_json(event))
@@ -199,6 +201,9 @@ class Journal:
         last = after + len(rows)
         try:
             with self.store.writing() as connection:
+                before = connection.execute(_select_last(sweep)).scalar() or 0
+                if before < after:
+                    raise EventsLost(f"{sweep}: {_lost(before + 1, after)}")
                 if rows:
                     connection.execute(insert(EVENTS), _event_values(sweep, rows))
                     # The key does not detect the number of an event that is in a pack.
@@ -231,7 +236,7 @@ class Journal:
             most: at most so many events; None: all.
 
         Raises:
-            StoreError: packed events are damaged.
+            StoreError: packed events are damaged, or events are missing.
         """
         unpacked = self._unpacked(sweep, after, min(PAGE, most or PAGE))
         yield from unpacked if most is None else islice(unpacked, most)
@@ -243,6 +248,11 @@ class Journal:
             except Damaged as error:
                 raise StoreError(f"journal {self.store}: {sweep}: {error}") from error
             for row in unpacked:
+                if row.seq > after + 1:
+                    raise StoreError(
+                        f"journal {self.store}: {sweep}: {_lost(after + 1, row.seq - 1)}",
+                        COPY_WITH_THEM,
+                    )
                 if row.seq > after:  # a pack may hold earlier events too
                     after = row.seq
                     yield row
@@ -251,6 +261,19 @@ class Journal:
         """Return the number of the last event; 0 before the first."""
         with self.store.reading() as connection:
             return connection.execute(_select_last(sweep)).scalar() or 0
+
+    def gaps(self) -> Iterator[tuple[str, str]]:
+        """Yield each sweep that lacks events before its last one, and which they are, as text."""
+        before = func.lag(EVENTS.c.seq, 1, 0).over(
+            partition_by=EVENTS.c.sweep, order_by=EVENTS.c.seq
+        )
+        # A pack has the number of the last of its events.
+        numbers = select(EVENTS.c.sweep, before.label("before"), EVENTS.c.seq, EVENTS.c.kind)
+        steps = numbers.subquery()
+        gap = (steps.c.seq > steps.c.before + 1) & (steps.c.kind != PACKED)
+        with self.store.reading() as connection:
+            for row in connection.execute(select(steps).where(gap)):
+                yield row.sweep, _lost(row.before + 1, row.seq - 1)
 
     def pack(self, sweep: str) -> CompressedEvents | None:
         """Return the packed events of an ended sweep, for `replace`.
@@ -444,6 +467,12 @@ def _is_cursor(sweep: str, sink: str) -> ColumnElement[bool]:
 
 def _select_cursor(sweep: str, sink: str) -> Select[Any]:
     return select(CURSORS.c.seq).where(_is_cursor(sweep, sink))
+
+
+def _lost(first: int, last: int) -> str:
+    """Say which events are missing, and the usual reason."""
+    events = f"event {first}" if first == last else f"events {first} to {last}"
+    return f"the journal lost {events} (was an older copy put in its place?)"
 
 
 def _fenced(sweep: str, after: int) -> Fenced:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SINK_BASE = "hposvc.tracking.sink:Sink"  # of the sinks of users
 SINK_METHODS = (
-    *("open", "resume_point", "send", "ensure_runs", "withdraw_runs", "finish", "close"),
+    *("open", "resume_point", "clear", "send", "ensure_runs", "withdraw_runs", "finish", "close"),
 )
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 

@@ -44,6 +44,11 @@ class JsonLines(Sink):
         """Return the cursor; less if the file ends before it."""
         return min(cursor, max(0, self._last[0] - 1))
 
+    def clear(self) -> None:
+        """Empty the file."""
+        self.path.write_bytes(b"")
+        self._last = (0, 0)
+
     def send(self, batches: Sequence[Batch]) -> None:
         """Append the lines that the file does not have yet, and wait for the disk."""
         lines = [

@@ -56,6 +56,12 @@ class MLflowSink(Sink):
         """Return the cursor; 0 if runs are gone: then everything is sent, or compared."""
         return cursor if self._runs.keys() >= set(begun) else 0
 
+    def clear(self) -> None:
+        """Move all runs to MLflow's trash, since no point of a run can be deleted."""
+        for run in self._runs.values():
+            self.tracker.delete(run)
+        self._runs, self._untouched = {}, {}
+
     def send(self, batches: Sequence[Batch]) -> None:
         """Send MLflow what its runs lack."""
         for batch in batches:

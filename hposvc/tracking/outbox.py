@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hposvc import spec as specs
 from hposvc.errors import with_place
-from hposvc.events import Event, Finished
+from hposvc.events import Event, Finished, to_json
 from hposvc.journal.follow import Follow
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
@@ -51,6 +52,7 @@ class Outbox:
     make: Callable[[], Sink]  # called when the sink is first needed, and again if it raises
     alive: Callable[[], None] = lambda: None  # called regularly, to reset a watchdog
     key: str = ""  # of the sink's cursor in the journal; empty: the sink's name
+    mark: Path | None = None  # the file that has the last event sent; None: not kept
     made: Sink | None = None
     _follow: Follow[Projection] = field(init=False)
     _batches: list[Batch] = field(default_factory=list)  # not sent yet
@@ -79,6 +81,12 @@ class Outbox:
         """Open the sink; if it lost some of what it was sent, send that again."""
         self.sink.open()
         cursor = self.journal.cursor(self.sweep.id, self.key)
+        if self._is_set_back():
+            log.warning("the journal lost events that were sent; all is sent again")
+            self.sink.clear()
+            self._mark("")
+            self.journal.rewind(self.sweep.id, self.key)
+            cursor = 0
         self._rebuild_projection(cursor)
         begun = {PARENT, *self.projection.state.trials}
         self._cursor = self.sink.resume_point(cursor, begun)
@@ -116,6 +124,7 @@ class Outbox:
             self._take_batch()
         if self._batches:
             self.alive()
+            self._mark(_line(self.seq, self._follow.last))
             self.sink.send(self._batches)
             self._batches.clear()
         if self.seq > self._cursor:
@@ -150,6 +159,19 @@ class Outbox:
         ending = [event for _, event in self.journal.read(self.sweep.id, last - 1)]
         if ending and isinstance(ending[-1], Finished):
             self.journal.rewind(self.sweep.id, self.key)
+
+    def _mark(self, line: str) -> None:
+        if self.mark is not None:
+            self.mark.write_text(line)
+
+    def _is_set_back(self) -> bool:
+        """Return whether the sink was sent an event that is not in the journal: it lost it."""
+        if self.mark is None or not self.mark.exists():
+            return False
+        line = self.mark.read_text()
+        seq = int(line.partition(" ")[0] or 0)
+        found = next(self.journal.read(self.sweep.id, seq - 1), None) if seq else None
+        return bool(seq) and (found is None or line != _line(*found))
 
     def _take_batch(self) -> None:
         entries = self.projection.take_entries()
@@ -225,6 +247,11 @@ def tell(news: int, answers: bool) -> None:
         os.write(news, ANSWERS if answers else SILENT)
 
 
+def _line(seq: int, event: Event | None) -> str:
+    assert event is not None  # something was read
+    return f"{seq} {event.kind} {event.time} {to_json(event)}"
+
+
 def _describe(outbox: Outbox, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
     built_in = outbox.key in SINKS
@@ -242,10 +269,12 @@ def main(task: Mapping[str, Any]) -> None:
         sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
         return sink
 
-    outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key)
+    lock = recorder_lock(setting.folder, key)
+    mark = lock.with_suffix(".sent")
+    outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key, mark)
     secrets = setting.spec.environment.known(os.environ)
     # Another recorder may still be sending the events of a dead driver.
-    with filter_output(secrets), locked(recorder_lock(setting.folder, key)):
+    with filter_output(secrets), locked(lock):
         outbox.recheck()
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.

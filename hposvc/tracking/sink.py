@@ -82,6 +82,9 @@ class Sink:
         """
         return cursor
 
+    def clear(self) -> None:
+        """Drop what is held of the sweep: the journal has lost some of it; all is sent again."""
+
     def send(self, batches: Sequence[Batch]) -> None:
         """Store batches; they are durable when this returns."""
 

@@ -5,6 +5,7 @@ writer that begins counts the records of each file, cuts off a torn one, and wri
 """
 
 import os
+import shutil
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,11 @@ class TensorBoard(Sink):
     def resume_point(self, cursor: int, begun: Collection[str]) -> int:
         """Return 0: which records a file has is known by their count from the first event on."""
         return 0
+
+    def clear(self) -> None:
+        """Delete all files."""
+        shutil.rmtree(self.path)
+        self.open()
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Append the records that the files do not have yet, and wait for the disk."""

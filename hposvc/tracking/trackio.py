@@ -70,6 +70,11 @@ class Trackio(Sink):
         """Return 0: everything is sent again, and Trackio leaves out the rows that it has."""
         return 0
 
+    def clear(self) -> None:
+        """Delete the sweep's runs."""
+        for record in SQLiteStorage.get_run_records(self.project):
+            SQLiteStorage.delete_run(self.project, record["name"], run_id=record["id"])
+
     def send(self, batches: Sequence[Batch]) -> None:
         """Store rows, and the configurations that changed, with a transaction for each run."""
         rows: dict[str, list[TrackioRow]] = {}

@@ -9,6 +9,7 @@ that begins counts the records of each file, cuts off a torn one, and writes wha
 import json
 import logging
 import os
+import shutil
 import struct
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -117,6 +118,10 @@ class WandB(Sink):
     def resume_point(self, cursor: int, begun: Collection[str]) -> int:
         """Return 0: which records a file has is known by their count from the first event on."""
         return 0
+
+    def clear(self) -> None:
+        """Delete all files."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Append the records that the files do not have yet, and wait for the disk."""

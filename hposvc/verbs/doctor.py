@@ -29,6 +29,7 @@ from hposvc.api import Sweeps
 from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, StoreError
 from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
+from hposvc.journal.journal import COPY_WITH_THEM
 from hposvc.remote.place import Place
 from hposvc.remote.server import connection
 from hposvc.remote.server.connection import ServedSweeps
@@ -246,6 +247,7 @@ def _home_checks(home: Home) -> Iterator[Check]:
         sweeps = Sweeps.open(home.path)
         sweeps.journal.store.check(deep=True)
         dead = [row.id for row in sweeps.journal.sweeps() if sweeps.driver_of(row) == "dead"]
+        gaps = [*sweeps.journal.gaps()]
     except DamagedJournal as error:
         yield _damaged(home, error)
         return
@@ -254,6 +256,8 @@ def _home_checks(home: Home) -> Iterator[Check]:
         yield Check("journal", "fail", str(error), remedy)
         return
     yield Check("journal", "ok", str(sweeps.journal.store))
+    for sweep, events in gaps:
+        yield Check("sweep", "fail", f"{sweep}: {events}", COPY_WITH_THEM)
     for sweep in dead:
         remedy = f"hposvc resume {sweep}, or hposvc stop {sweep}"
         yield Check("sweep", "warn", f"{sweep}: its driver died", remedy)

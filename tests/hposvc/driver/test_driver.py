@@ -1,7 +1,10 @@
 """A driver on this machine: environment, secrets, leases and leftovers of earlier drivers."""
 
+import json
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from hposvc.events import Attached
 from hposvc.journal import lease as leases
 from hposvc.journal.database import LEASES
 from hposvc.journal.journal import Journal
+from hposvc.tracking.reconcile import Reconciler
 from hposvc.tracking.recorder_process import Recorder
 
 SECRET = "hunter-22-never-seen"
@@ -100,6 +104,73 @@ def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monke
     assert their_checkpoint.exists()
     assert api.drive(sweeps, sweeps.find("one")).state.finished
     assert not their_checkpoint.exists()
+
+
+SAVES = """
+def train(params, worker):
+    folder = worker.restore()
+    for step in worker.steps():
+        saved = worker.scratch()
+        (saved / "step").write_text(str(step))
+        worker.report(step, {"loss": params["x"] / step}, checkpoint=saved)
+"""
+
+
+class OlderCopy:
+    """A watcher that copies the journal early, and later puts the copy in its place, once."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.copied, self.replaced = file, 0, 0
+
+    def turn(self, state, events):
+        reports = sum(trial.step or 0 for trial in state.trials.values())
+        copy = self.file.with_name("copy.db")
+        if not self.copied and reports >= 4:
+            with (
+                closing(sqlite3.connect(self.file)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+                self.copied = target.execute("select max(seq) from events").fetchone()[0]
+        elif self.copied and not self.replaced and reports >= 9:
+            self.replaced = reports
+            copy.replace(self.file)
+            for part in ("-wal", "-shm"):
+                self.file.with_name(f"{self.file.name}{part}").unlink(missing_ok=True)
+
+
+def test_a_sweep_goes_on_from_an_older_copy_of_its_journal(tmp_path, home, caplog):
+    """As after a failover: nothing is written behind a hole, and MLflow agrees in the end."""
+    (tmp_path / "train.py").write_text(SAVES)
+    sections = {
+        "trainable": f"{tmp_path / 'train.py'}:train",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"x": {"min": 0.5, "max": 1.0}},
+        "fidelity": {"max": 4},
+        "trials": {"max": 4},
+        "search": "random",
+        "engine": "local",
+        "tracking": {"send_to": ["mlflow", "json_lines"]},
+    }
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, api.validate(sections, {}), "one")
+    copying = OlderCopy(home.path / "hposvc.db")
+    record = api.drive(sweeps, row, [copying])
+    assert copying.replaced >= 9
+    assert f"the journal lost events {copying.copied + 1} to" in caplog.text
+    assert record.state.state == "COMPLETED"
+    assert [trial["step"] for trial in record.trials()] == [4] * 4
+    numbers = [number for number, _ in sweeps.journal.read("one")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert list(sweeps.journal.gaps()) == []
+    comparison = Reconciler(home, sweeps.journal, row).compare()
+    assert comparison.agrees, comparison.differences
+    lines = (home.folder("one", None) / "tracking.jsonl").read_text().splitlines()
+    points = [
+        line for line in map(json.loads, lines) if line["kind"] == "metrics" and line["trial"]
+    ]
+    steps = [(line["trial"], line["step"]) for line in points]
+    assert sorted(steps) == [(f"t000{n}", step) for n in (1, 2, 3, 4) for step in (1, 2, 3, 4)]
 
 
 def test_the_lease_is_renewed_until_every_sink_has_everything(spec, home, monkeypatch):

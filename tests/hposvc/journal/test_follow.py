@@ -5,8 +5,11 @@ from functools import partial
 
 import pytest
 import recorded_home
+from sqlalchemy import delete
 
 from hposvc import api
+from hposvc.events import Reported
+from hposvc.journal.database import EVENTS
 from hposvc.journal.follow import Follow, Followers
 
 
@@ -28,12 +31,24 @@ def test_a_look_reads_only_new_events(sweeps, monkeypatch):
     asked.clear()
     with followers.open(row) as follow:
         follow.look()
-    assert asked == []
+    assert asked == [(2999, 3000)], "whether the last one is still there"
+    asked.clear()
     recorded_home.reported_events(sweeps, "long", 3005)
     with followers.open(row) as follow:
         assert follow.look().trials["t0001"].step == 3002
         assert follow.seq == 3005
-    assert asked == [(3000, 3005)]
+    assert asked == [(2999, 3005)]
+
+
+def test_a_fold_begins_again_if_an_older_copy_takes_the_journals_place(sweeps):
+    recorded_home.reported_events(sweeps, "back", 30)
+    follow = api.follow_row(sweeps, sweeps.journal.find("back"))
+    assert follow.look().trials["t0001"].step == 27
+    with sweeps.journal.store.writing() as connection:
+        connection.execute(delete(EVENTS).where(EVENTS.c.seq > 10))
+    assert (follow.look().trials["t0001"].step, follow.seq) == (7, 10)
+    sweeps.journal.append("back", 10, [Reported(99.0, 1, "t0001", 8, {"loss": 1.0})])
+    assert follow.look().trials["t0001"].step == 8
 
 
 def test_many_readers_and_a_writer_are_safe(sweeps):

@@ -10,11 +10,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 
-from hposvc.errors import Fenced
+from hposvc.errors import EventsLost, Fenced, StoreError
 from hposvc.events import Attached, Ended, Finished, Reported, Requested
 from hposvc.journal import journal as journals
-from hposvc.journal.database import Store
+from hposvc.journal.database import EVENTS, Store
 from hposvc.journal.journal import Journal, SweepRow
 
 
@@ -69,6 +70,28 @@ def test_the_second_of_two_writers_is_fenced_and_writes_nothing(journal, databas
     other.append("s", 2, ended(3))
     assert events(journal, "s") == ended(1, 2, 3)
     other.store.close()
+
+
+def test_nothing_is_written_behind_events_that_an_older_copy_lacks(journal):
+    journal.append("s", 0, ended(1, 2, 3, 4))
+    with journal.store.writing() as connection:
+        connection.execute(delete(EVENTS).where(EVENTS.c.seq > 1))
+    for behind in ([*ended(5)], []):  # also where only requests are taken
+        with pytest.raises(EventsLost, match="s: the journal lost events 2 to 4"):
+            journal.append("s", 4, behind, taken=[7])
+    assert events(journal, "s") == ended(1)
+    assert journal.append("s", 1, ended(2)) == 2
+
+
+def test_a_gap_is_named_by_readers_and_by_the_journal(journal):
+    journal.append("whole", 0, ended(*range(1, 9)))
+    journal.append("s", 0, ended(*range(1, 9)))
+    with journal.store.writing() as connection:
+        connection.execute(delete(EVENTS).where(EVENTS.c.sweep == "s", EVENTS.c.seq.in_([3, 6, 7])))
+    with pytest.raises(StoreError, match=r"s: the journal lost event 3 .*; put back a copy"):
+        events(journal, "s")
+    named = [(sweep, text.partition(" (")[0]) for sweep, text in journal.gaps()]
+    assert named == [("s", "the journal lost event 3"), ("s", "the journal lost events 6 to 7")]
 
 
 def test_of_many_writers_at_once_one_wins_each_number(journal, database):

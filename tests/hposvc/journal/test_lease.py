@@ -197,7 +197,7 @@ def test_a_driver_that_was_replaced_neither_renews_nor_releases_the_other_s_leas
     new.acquire()
     old.renewed = 0.0
     seen = row(store)
-    with pytest.raises(Busy, match="took over"):
+    with pytest.raises(Busy, match="a driver is at work on it"):
         old.renew()
     old.release()
     assert row(store) == seen
@@ -305,7 +305,7 @@ def test_a_lease_that_another_took_while_the_store_was_away_is_lost(broken, monk
         broken.out = False
         lease.check()
 
-    with pytest.raises(Busy, match="took over"), lease.renewed_in_background():
+    with pytest.raises(Busy, match="a driver is at work on it"), lease.renewed_in_background():
         find_out()
     other.close()
 

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from outboxes import add, begun, report, send_all
+from sqlalchemy import delete, update
 from waiting import until
 
 from hposvc import spec as specs
+from hposvc.journal.database import CURSORS, EVENTS
 from hposvc.journal.home import Home, find_ours
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
@@ -144,6 +146,26 @@ def test_wherever_records_and_cursor_end_none_is_lost_or_comes_twice(
     send_all(records.outbox())
     assert records.contents() == complete
     assert records.journal.cursor(records.row.id, records.name) == last
+
+
+def test_records_of_events_that_the_journal_lost_are_dropped(records: Records, tmp_path: Path):
+    """A copy took the journal's place that is older than what the sink was sent."""
+    whole, last = records.contents(), records.journal.last(records.row.id)
+    mark = tmp_path / "sent"
+    send_all(replace(records.outbox(), mark=mark))
+    every = list(records.journal.read(records.row.id))
+    kept = last // 2
+    with records.journal.store.writing() as connection:
+        connection.execute(delete(EVENTS).where(EVENTS.c.seq > kept))
+        connection.execute(update(CURSORS).values(seq=kept))
+    later = [replace(event, time=event.time + 1) for _, event in every[kept:]]
+    records.journal.append(records.row.id, kept, later)
+    send_all(replace(records.outbox(), mark=mark))
+    assert records.contents() != whole
+    again = records.contents()
+    records.lose_all()
+    send_all(records.outbox())
+    assert again == records.contents(), "as if the lost events had never been"
 
 
 def test_a_resume_writes_nothing_again_and_what_was_deleted_anew(records: Records):

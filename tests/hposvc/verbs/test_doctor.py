@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from hposvc.journal.database import EVENTS
 from hposvc.tracking.mlflow_server import QUIET
@@ -93,6 +93,16 @@ def test_a_sweep_whose_driver_died_is_reported(tmp_path, simulated):
     [sweep] = checks(tmp_path, "sweep")
     assert (sweep.state, sweep.found) == ("warn", "valley-1: its driver died")
     assert f"hposvc resume {row.id}" in sweep.remedy
+
+
+def test_a_sweep_that_lacks_events_is_named(tmp_path, simulated):
+    row, journal = simulated("valley-1")
+    with journal.store.writing() as connection:
+        connection.execute(delete(EVENTS).where(EVENTS.c.seq.between(5, 7)))
+    [sweep] = checks(tmp_path, "sweep")
+    assert sweep.state == "fail"
+    assert sweep.found.startswith(f"{row.id}: the journal lost events 5 to 7")
+    assert "put back a copy" in sweep.remedy
 
 
 @pytest.mark.parametrize("harm", ["cut", "hole", "overwritten event"])
