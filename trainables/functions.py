@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.report_hints import imported_here, report_hint
-from trainables.session import Session, use
+from trainables.session import Session
 from trainables.stop_signals import StopTrial
 from trainables.worker import Params, ReportError, Worker
 
@@ -50,8 +50,7 @@ def bind(
     """
 
     def train(worker: Worker) -> None:
-        session = WorkerSession(worker)
-        with use(session), around(session, worker) as read:
+        with around(WorkerSession(worker), worker) as read:
             returned = function(dict(own))
             # A function resumed after its last report has nothing to add.
             goes_on = worker.until is None and worker.first > 1

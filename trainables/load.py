@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from trainables import functions, nesting, objectives
-from trainables.session import Session
+from trainables.session import Session, use
 from trainables.training import Training
 from trainables.worker import Params, Worker
 
@@ -155,9 +155,23 @@ def source(reference: str) -> Path:
 def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     """Return the function that each rank calls with its worker to train with these parameters.
 
+    Within it, `hposvc.report` and `hposvc.get_checkpoint` go to that worker, whatever the
+    trainable's form.
+
     Raises:
         LoadError: a parameter is no field of the class, or the trainable takes other arguments.
     """
+    train = _bind(trainable, params)
+
+    @wraps(train)
+    def train_in_session(worker: Worker) -> None:
+        with use(functions.WorkerSession(worker)):
+            train(worker)
+
+    return train_in_session
+
+
+def _bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     own = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
     if is_objective(trainable):
         return objectives.bind(trainable, own)
@@ -174,7 +188,8 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
         return functions.bind(trainable, fields, partial(_session_context, trainable))
 
     def train(worker: Worker) -> None:
-        trainable(fields, worker)
+        with _session_context(trainable, functions.WorkerSession(worker), worker):
+            trainable(fields, worker)
 
     return train
 
@@ -218,7 +233,7 @@ def _accepts(trainable: Trainable, *arguments: object) -> bool:
 def _session_context(
     function: Trainable, session: Session, worker: Worker
 ) -> AbstractContextManager[functions.Read]:
-    """Return the context for a function of a configuration: Tune's session if it uses Tune."""
+    """Return the context for a function: Tune's session if it uses Tune."""
     named = getattr(getattr(function, "__code__", None), "co_names", ())
     if "ray.tune" in sys.modules or "ray.tune" in named or {"ray", "tune"} <= {*named}:
         from trainables.tune_trainables import in_session

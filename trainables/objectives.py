@@ -14,7 +14,6 @@ from typing import Any
 from trainables.drawing import draw_choice, draw_float, draw_int
 from trainables.functions import WorkerSession
 from trainables.metrics import NoNumber, number_of
-from trainables.session import use
 from trainables.stop_signals import StopTrial
 from trainables.worker import Diverged, Params, ReportError, Worker
 
@@ -182,8 +181,7 @@ def bind(objective: Callable[[Any], Any], own: Params) -> Callable[[Worker], Non
     def train(worker: Worker) -> None:
         trial = ObjectiveTrial(own, worker)
         try:
-            with use(trial.session):
-                returned = objective(trial)
+            returned = objective(trial)
         except Exception as error:
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
             if PRUNED not in kinds:

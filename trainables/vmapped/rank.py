@@ -1,5 +1,6 @@
 """A rank that carries out several orders at once by training their trials in a Batch."""
 
+import inspect
 import queue
 import threading
 from collections.abc import Callable
@@ -238,7 +239,7 @@ def _task(config: SlotConfig, order: Order) -> Task:
         Unbatchable: the trainable is no Task.
     """
     bound = load.bind(load.resolve(config.trainable), order.params)
-    task = getattr(bound, "__self__", None)
+    task = getattr(inspect.unwrap(bound), "__self__", None)
     if not isinstance(task, Task):
         raise Unbatchable(
             f"training.trials_per_process is {config.training.trials_per_process}, but "
