@@ -1,7 +1,10 @@
 """Export of a checkpoint's weights as a plain state_dict, for users without this package.
 
     python -m trainables.checkpoints.exporting FOLDER --to model.pt
-    python -m trainables.checkpoints.exporting FOLDER --to model.safetensors --ema
+    python -m trainables.checkpoints.exporting FOLDER --to model.safetensors --trained
+
+They are the weights that the reported values were measured with: averages, where the training kept
+some (`training.ema`, a schedule-free optimizer), unless the trained weights are asked for.
 
 The export needs no ranks, whatever strategy wrote the checkpoint; names are those of the task's own
 model. Export a folder with shards only if you trust its origin: torch unpickles their metadata.
@@ -21,37 +24,30 @@ from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, check
 Write = Callable[[Mapping[str, Tensor], Path], None]
 
 
-def export(folder: Path, target: Path, ema: bool = False) -> Path:
+def export(folder: Path, target: Path, trained: bool = False) -> Path:
     """Write a checkpoint's weights and buffers to a file, and return it.
 
     Args:
         target: its ending says how: .pt or .pth for torch.load, .safetensors.
-        ema: write the averaged weights in place of the trained ones.
+        trained: write the trained weights, also where averages of them were evaluated.
 
     Raises:
         CheckpointDamaged: a file is not as it was saved.
-        ValueError: the folder is no checkpoint of a Task, the checkpoint has no averages, or the
-            ending is none of these.
+        ValueError: the folder is no checkpoint of a Task, or the ending is none of these.
         ModuleNotFoundError: safetensors is not installed.
     """
     if target.suffix not in WRITERS:
         raise ValueError(f"{target}: choose an ending of {', '.join(WRITERS)}")
     if (folder / MANIFEST).exists():
         check(folder)
-    WRITERS[target.suffix](weights(read(folder), ema), target)
+    WRITERS[target.suffix](weights(read(folder), trained), target)
     return target
 
 
-def weights(source: SnapshotSource, ema: bool = False) -> dict[str, Tensor]:
-    """Return the model's state_dict, on the CPU.
-
-    Raises:
-        ValueError: `ema` is set, and the checkpoint has no averages.
-    """
-    if ema and "average" not in source.values:
-        raise ValueError(f"{source.name} has no averaged weights; train with training.ema")
+def weights(source: SnapshotSource, trained: bool = False) -> dict[str, Tensor]:
+    """Return the state_dict of the model that was evaluated, or was trained, on the CPU."""
     state_dict = _read_tensors(source, "model.")
-    if not ema:
+    if trained or "average" not in source.values:
         return state_dict
     averages = _read_tensors(source, "average.")
     tied = source.values["tied"]
@@ -100,10 +96,12 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="of a checkpoint")
     parser.add_argument("--to", type=Path, required=True, help=f"a file: {', '.join(WRITERS)}")
-    parser.add_argument("--ema", action="store_true", help="averaged weights")
+    parser.add_argument(
+        "--trained", action="store_true", help="trained weights, where averages were evaluated"
+    )
     arguments = parser.parse_args()
     try:
-        export(arguments.folder, arguments.to, arguments.ema)
+        export(arguments.folder, arguments.to, arguments.trained)
     except (CheckpointDamaged, ValueError, ModuleNotFoundError, OSError) as error:
         parser.exit(2, f"{error}\n")
 

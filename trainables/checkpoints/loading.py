@@ -9,13 +9,15 @@ from trainables.checkpoints.storing import read
 from trainables.pretrained import fingerprints, frozen_base_names
 
 
-def load_weights(model: nn.Module, folder: Path, ema: bool = False) -> nn.Module:
+def load_weights(model: nn.Module, folder: Path, trained: bool = False) -> nn.Module:
     """Load a trial's weights into an unsharded model, and return it, whatever strategy wrote them.
+
+    They are those that were evaluated: averages, where the training kept some.
 
     Args:
         model: the result of `build_model` of a task with the trial's parameters.
         folder: the trial's checkpoint.
-        ema: load the averaged weights in place of the trained ones.
+        trained: load the trained weights, also where averages of them were evaluated.
 
     Raises:
         ValueError: the checkpoint is of another model, or rests on other frozen weights.
@@ -27,7 +29,7 @@ def load_weights(model: nn.Module, folder: Path, ema: bool = False) -> nn.Module
             f"checkpoint {folder} rests on frozen weights of fingerprint {base or 'none'}, but the "
             f"model has {model_base or 'none'}; build it as the trial's task did"
         )
-    mismatch = model.load_state_dict(weights(source, ema), strict=False)
+    mismatch = model.load_state_dict(weights(source, trained), strict=False)
     missing = sorted({*mismatch.missing_keys} - frozen_base_names(model)) + mismatch.unexpected_keys
     if missing:
         raise ValueError(

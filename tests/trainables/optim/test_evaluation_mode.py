@@ -1,14 +1,11 @@
 """If these fail, a schedule-free optimizer's weights are evaluated or saved in the wrong mode."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from several_optimizers import HalfScheduleFree, ScheduleFree
 from tasks import refusals
 
 from trainables import Training, Worker
-from trainables.checkpoints.exporting import export
 from trainables.checkpoints.snapshot import take
 from trainables.optim.evaluation_mode import evaluation_weights
 from trainables.trainer.fit import prepare
@@ -35,24 +32,6 @@ def test_the_weights_for_evaluation_are_those_of_eval_and_go_without_a_trace(tas
         part = optimizer.parts[0] if averaged == 2 else optimizer
         part.eval()
         assert all(same(inside, weights(model)))
-
-
-def test_the_report_is_of_the_exported_weights(tmp_path):
-    worker = Worker.alone(until=2, folder=tmp_path)
-    task = ScheduleFree()
-    task.train(worker)
-    folder = Path(worker.reports[-1].checkpoint.path)
-    model, validation = task.build_model(), task.load_data().validation
-    batch = [
-        column.float() if column.is_floating_point() else column for column in validation.columns
-    ]
-    losses = {}
-    for ema in (True, False):
-        model.load_state_dict(torch.load(export(folder, tmp_path / "model.pt", ema=ema)))
-        losses[ema] = task.compute_losses(model, batch).mean().item()
-    reported = worker.reports[-1].metrics["val/loss"]
-    assert losses[True] == pytest.approx(reported, rel=1e-5)
-    assert losses[False] != pytest.approx(reported, rel=1e-3)
 
 
 def test_a_checkpoint_is_of_train_mode():
