@@ -20,8 +20,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     IntervalSweep,
     Override,
-    Quote,
-    QuotedString,
     RangeSweep,
     Transformer,
 )
@@ -37,6 +35,7 @@ from hposvc.spec.sections import Tracking
 from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.tracking.hydra_results import MULTIRUN
 from searchers.names import nearest
+from trainables.programs.arguments import quote_for_hydra
 
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
 # Overrides of the sweep, which are not those of its jobs.
@@ -340,17 +339,19 @@ def _declare_range(value: RangeSweep, key: str) -> dict[str, Any]:
 
 
 def _declare_choice(override: Override) -> dict[str, Any]:
-    """Return a choice; what is no number and no switch is recorded as the text of an override."""
+    """Return a choice; what is no number and no switch is recorded as the text of an override.
+
+    Hydra's functions, such as `choice`, take the quotes off the texts that they are given.
+    """
     values: list[Any] = []
     for element in override.sweep_iterator():
-        if isinstance(element, bool | int | float):
-            values.append(element)
+        value = Override._convert_value(element)
+        if isinstance(value, str):
+            values.append(quote_for_hydra(value))
+        elif isinstance(value, bool | int | float):
+            values.append(value)
         else:
-            value = Override._convert_value(element)
-            text = Transformer.str(element)
-            if isinstance(value, str) and "\\" in text:
-                text = _quoted(value)
-            values.append(text)
+            values.append(Transformer.str(element))
     return {"values": values}
 
 
@@ -391,15 +392,11 @@ def _hydras(
         if not OF_THE_SWEEP.match(override.key_or_group):
             yield _text(override)
     yield "hydra.mode=RUN"
-    yield f"{HYDRA_FOLDER}{_quoted(str(folder))}"
+    yield f"{HYDRA_FOLDER}{quote_for_hydra(str(folder))}"
     yield "hydra.run.dir='${hydra.sweep.dir}/${hydra.sweep.subdir}'"
     yield f"+hydra.callbacks.hposvc._target_={CALLBACK}"
-    names = ",".join(_quoted(metric["name"]) for metric in options.metrics)
+    names = ",".join(quote_for_hydra(metric["name"]) for metric in options.metrics)
     yield f"+hydra.callbacks.hposvc.metrics=[{names}]"
-
-
-def _quoted(text: str) -> str:
-    return QuotedString(text, Quote.single).with_quotes()
 
 
 __all__ = ["Options", "SpecError", "sweep"]

@@ -9,10 +9,12 @@ from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
+from searchers.domains import Float, Int
 from searchers.names import nearest
 from searchers.syntax import parameters_of
+from searchers.values import Value
 from trainables.load import TRAINING
-from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names
+from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names, render
 from trainables.programs.output_metrics import PAIR, STEP
 from trainables.training import Training
 
@@ -108,7 +110,12 @@ def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
     if workers > 1 and spec.launch == "rank":
         yield from _launcher_problems(spec.command, workers)
+    first = spec.command[0]
+    if first.startswith("-") or not PARAMETER_LISTS.keys().isdisjoint(names(first)):
+        message = f"is {first}, which is no program"
+        yield Problem(("command", 0), message, f"write it first: [python, train.py, '{first}']")
     yield from _item_problems(spec.command, spec.parameters)
+    yield from _merged_values(spec.command, spec.parameters)
 
 
 def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem]:
@@ -149,3 +156,21 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
         elif name not in named and not named & PARAMETER_LISTS.keys():
             fix = f"put '${{args}}' or '${{{name}}}' into it"
             yield Problem(path, "never reaches the command", fix, at_key=True)
+
+
+def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
+    """Check that no two values of a parameter are one to the program, and two in the record."""
+    others = {name: "?" for name, *_ in parameters_of(parameters)}
+    variables = dict.fromkeys(VARIABLES, "?")
+    usual = render(command, others, variables)
+    for name, path, domain in parameters_of(parameters):
+        reaches = render(command, {**others, name: "!"}, variables) != usual
+        seen = dict[tuple[str, ...], Value]()
+        for value in domain.grid(1) if reaches and not isinstance(domain, Float | Int) else ():
+            arguments = tuple(render(command, {**others, name: value}, variables))
+            if arguments in seen:
+                same = f"{shown(seen[arguments])} and {shown(value)} become the same"
+                text = " ".join(item for item in arguments if item not in usual)
+                what = f"{same}, {text or 'no argument at all'}, for the program"
+                yield Problem(path, what, "remove one of them")
+            seen.setdefault(arguments, value)

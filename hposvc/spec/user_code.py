@@ -1,5 +1,6 @@
 """Checks of a spec that import the user's code."""
 
+import ast
 import dataclasses
 import inspect
 import shutil
@@ -14,7 +15,7 @@ from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
 from searchers.space import Space
 from trainables import length, load, nesting
-from trainables.programs.arguments import names
+from trainables.programs.arguments import names, render
 from trainables.programs.command import PYTHONS, search_paths
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         _check_changed(trainable, spec)
     elif spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
+        _check_nulls(spec.command, spec.space, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:
             registry.resolve_function(spec.engine.curve)
@@ -205,6 +207,46 @@ def _check_program(command: Sequence[str], folder: Path) -> None:
         raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
     if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
         raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
+
+
+def _check_nulls(command: Sequence[str], space: Space, folder: Path) -> None:
+    """Check that where a null leaves an argument out, the program takes None for it.
+
+    Otherwise a trial is recorded with null, and trained with a value that nobody knows.
+    """
+    without = render(command, {}, {})
+    for name in space:
+        if None not in space[name].grid(1) or render(command, {name: None}, {}) != without:
+            continue
+        flags = [item.partition("=")[0] for item in render(command, {name: "?"}, {})]
+        scripts = [folder / item for item in command if item.endswith(".py")]
+        if not {*flags} - {*without} <= {
+            flag for script in scripts for flag in _none_flags(script)
+        }:
+            message = (
+                "null leaves its argument out, so trials would train the program's own default"
+            )
+            fix = "write that value for null, or give the flag default=None in a script of argparse"
+            raise fail(message, *space.path_of(name), fix=fix)
+
+
+def _none_flags(script: Path) -> set[str]:
+    """Return the flags of argparse or click that are None where they are not given."""
+    flags: dict[bool, set[str]] = {True: set(), False: set()}
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        called = ast.unparse(call.func).rpartition(".")[2]
+        given = {word.arg: word.value for word in call.keywords}
+        is_none = ast.unparse(given.pop("default", ast.Constant(None))) == "None"
+        is_none &= given.keys().isdisjoint((None, "action", "is_flag", "required"))
+        if called in ("add_argument", "option"):
+            flags[is_none] |= {item.value for item in call.args if isinstance(item, ast.Constant)}
+        elif called == "set_defaults":
+            flags[False] |= {f"--{name}" for name in given}
+    return flags[True] - flags[False]
 
 
 def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ this trial's process will have. `$${` is a literal `${`. An item naming somethin
 does not have (an inactive parameter, a null parameter, a checkpoint to start from) is left out.
 Some names stand for all parameters, one item for each or one item of JSON for all: see the table
 PARAMETER_LISTS. A list of such a table is an item for its name and one for each of its values, as
-argparse reads `nargs`; otherwise lists and mappings are JSON.
+argparse reads `nargs`; Hydra gets its own grammar; otherwise lists and mappings are JSON.
 """
 
 import json
@@ -19,6 +19,10 @@ from trainables.worker import Params
 Value = float | int | str | bool | list[Any] | dict[str, Any] | None
 Write = Callable[[str, Value], str | None]
 
+# Words that Hydra reads as these texts: no number, no null, nothing with a meaning in its grammar.
+PLAIN_WORD = re.compile(
+    r"(?!(?:null|true|false|inf|nan)\Z)[a-z_/][\w/.+-]*", re.ASCII | re.IGNORECASE
+)
 PLACEHOLDER = re.compile(r"\$?\$\{([^{}]*)\}")
 TORCHRUNS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VARIABLES = (  # names allowed beside the parameters; rendezvous.py and command.py set them
@@ -29,26 +33,16 @@ VARIABLES = (  # names allowed beside the parameters; rendezvous.py and command.
 )
 
 
-def _one_item_each(write: Write) -> Callable[[Params], list[str]]:
+def _items(write: Write) -> Callable[[Params], list[str]]:
     def items(params: Params) -> list[str]:
-        written = [write(name, value) for name, value in params.items() if value is not None]
-        return [item for item in written if item is not None]
-
-    return items
-
-
-def _several_items_for_lists(write: Write) -> Callable[[Params], list[str]]:
-    one_item_each = _one_item_each(write)
-
-    def items(params: Params) -> list[str]:
-        written: list[str] = []
+        written: list[str | None] = []
         for name, value in params.items():
             if isinstance(value, list):
                 option = write(name, "") or ""
                 written += [option.removesuffix("="), *map(_text, value)]
             else:
-                written += one_item_each({name: value})
-        return written
+                written.append(write(name, value))
+        return [item for item in written if item is not None]
 
     return items
 
@@ -57,8 +51,32 @@ def _text(value: Value) -> str:
     return json.dumps(value) if isinstance(value, list | dict) else f"{value}"
 
 
-def _argument(name: str, value: Value) -> str:
-    return f"--{name}={_text(value)}"
+def quote_for_hydra(text: str) -> str:
+    """Return a text in Hydra's override grammar: a plain word as it is, all else in quotes."""
+    if PLAIN_WORD.fullmatch(text):
+        return text
+    # Backslashes count as escapes before a quote alone, also before the closing one.
+    escaped = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text)
+    return f"'{escaped}'"
+
+
+def _for_hydra(value: Value) -> str:
+    """Return a value as Hydra reads it back: with its type, and `${` as no interpolation."""
+    match value:
+        case None:
+            return "null"
+        case str():
+            return quote_for_hydra(re.sub(r"(\\*)\$\{", lambda m: m[1] * 2 + r"\${", value))
+        case list():
+            return f"[{','.join(map(_for_hydra, value))}]"
+        case dict():
+            keys = {key: re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key) for key in value}
+            return f"{{{','.join(f'{keys[key]}:{_for_hydra(value[key])}' for key in value)}}}"
+    return f"{value}"
+
+
+def _argument(name: str, value: Value) -> str | None:
+    return None if value is None else f"--{name}={_text(value)}"
 
 
 def _bare_flag(name: str, value: Value) -> str | None:
@@ -76,20 +94,20 @@ def _hyphenated_or_no(name: str, value: Value) -> str | None:
 
 
 def _tyros(name: str, value: Value) -> str | None:
-    """Return tyro's form: `no-` stands before the last part of a nested switch's name."""
+    """Return tyro's form: `no-` before the last part of a nested switch's name, None for null."""
     group, dot, last = name.rpartition(".")
     if value is False:
         return _hyphenated(f"{group}{dot}no-{last}", True)
-    return _hyphenated(name, value)
+    return _hyphenated(name, "None" if value is None else value)
 
 
 PARAMETER_LISTS: Mapping[str, Callable[[Params], list[str]]] = {
-    "args": _several_items_for_lists(_argument),
-    "args_no_hyphens": _one_item_each(lambda name, value: f"{name}={_text(value)}"),
-    "args_no_boolean_flags": _several_items_for_lists(_bare_flag),
-    "args_hyphens": _several_items_for_lists(_hyphenated),
-    "args_hyphens_no": _several_items_for_lists(_hyphenated_or_no),
-    "args_tyro": _several_items_for_lists(_tyros),
+    "args": _items(_argument),
+    "args_no_hyphens": lambda params: [f"{name}={_for_hydra(params[name])}" for name in params],
+    "args_no_boolean_flags": _items(_bare_flag),
+    "args_hyphens": _items(_hyphenated),
+    "args_hyphens_no": _items(_hyphenated_or_no),
+    "args_tyro": _items(_tyros),
     "args_json": lambda params: [json.dumps(dict(params))],
 }
 

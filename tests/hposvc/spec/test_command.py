@@ -4,7 +4,7 @@ import pytest
 
 from hposvc.errors import SpecError
 from hposvc.journal.journal import SweepRow
-from hposvc.spec import dump, fingerprint, load
+from hposvc.spec import check, dump, fingerprint, load
 
 SCRIPT = """
 import sys, time
@@ -61,3 +61,75 @@ def test_ranks_that_start_no_ranks_of_their_own_are_not_refused(spec, command):
     torchrun = ["torchrun", "train.py", "${args}"]
     load(spec(command=torchrun, engine="ray", resources={"workers": 2}, launch="node"))
     load(spec(command=torchrun, engine="ray", resources={"workers": 1}))
+
+
+@pytest.mark.parametrize("command", [["${args}"], ["--lr=${lr}"], ["${args_no_hyphens}", "t.py"]])
+def test_arguments_without_a_program_are_refused(spec, command):
+    with pytest.raises(SpecError, match=r"command\[0\]: is .*no program; write it first"):
+        load({**spec(), "command": command})
+
+
+@pytest.mark.parametrize(
+    ("item", "values", "argument"),
+    [
+        ("${args}", [1, "1"], "--x=1"),
+        ("${args}", ["True", True], "--x=True"),
+        ("--y=${x}", [[1, 2], 1.5, "1.5"], "--y=1.5"),
+        ("--y=${x}-${lr}", [1, "1"], "--y=1-"),
+        ("${args_hyphens}", [False, None], "no argument at all"),
+        ("${args_tyro}", ["None", None], "--x=None"),
+        ("python other.py ${args}", [1, "1"], "python other.py"),
+    ],
+)
+def test_values_that_are_one_to_the_program_are_refused(spec, item, values, argument):
+    parameters = {**spec()["parameters"], "x": {"values": values}}
+    command = ["python", "train.py", "--lr=${lr}", item]
+    with pytest.raises(SpecError) as refused:
+        load({**spec(), "command": command, "parameters": parameters})
+    (problem,) = refused.value.problems
+    assert problem.path == ("parameters", "x")
+    assert argument in problem.message
+
+
+@pytest.mark.parametrize("item", ["${args_no_hyphens}", "${args_json}"])
+def test_values_whose_types_the_program_sees_are_taken(spec, item):
+    parameters = {**spec()["parameters"], "x": {"values": [1, "1", True, "true", None, "null"]}}
+    check({**spec(), "command": ["python", "train.py", item], "parameters": parameters})
+
+
+FLAGS = """
+import argparse, click
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("-n", "--none", type=float)
+parser.add_argument("--said-none", type=float, default=None)
+parser.add_argument("--wd", type=float, default=0.1)
+parser.add_argument("--ema", action="store_true")
+parser.add_argument("--later", type=float)
+parser.set_defaults(later=3.0)
+
+@click.command()
+@click.option("--clicks", type=int)
+@click.option("--some", type=int, default=DEFAULTS["some"])
+def main(clicks, some): ...
+"""
+
+
+@pytest.mark.parametrize("name", ["none", "said-none", "clicks"])
+def test_null_is_taken_where_the_program_has_none_without_the_flag(spec, tmp_path, name):
+    (tmp_path / "train.py").write_text(FLAGS)
+    parameters = {**spec()["parameters"], name: {"values": [None, 0.1]}}
+    check({**spec(), "parameters": parameters})
+    check({**spec(), "parameters": {**spec()["parameters"], name: None}})
+
+
+@pytest.mark.parametrize("items", [["${args}"], ["--lr=${lr}", "--wd=${x}"], ["x.py ${args}"]])
+@pytest.mark.parametrize("name", ["wd", "some", "later", "ema", "unknown"])
+def test_null_is_refused_where_another_default_may_be_trained(spec, tmp_path, items, name):
+    (tmp_path / "train.py").write_text(FLAGS)
+    name = "x" if "--wd=${x}" in items else name
+    for declared in ({"values": [None, 0.1]}, None):
+        parameters = {**spec()["parameters"], name: declared}
+        changed = {**spec(), "parameters": parameters, "command": ["python", "train.py", *items]}
+        with pytest.raises(SpecError, match=rf"parameters\.{name}: null leaves its argument out"):
+            check(changed)

@@ -1,6 +1,7 @@
 """Arguments of a program. If these fail, a script trains with other values than the sweep records.
 
-Null: the argument is left out, which is argparse's own None. True and False are Python's words.
+Null: the argument is left out, which is argparse's own None; Hydra and tyro have a word for it.
+True and False are Python's words.
 """
 
 import argparse
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 import tyro
+from hydra import compose, initialize
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from trainables.programs.arguments import names, render
 
@@ -35,6 +38,50 @@ def test_argparse_gets_back_exactly_the_values(params):
     assert vars(parser.parse_args(render(["${args}"], params, {}))) == params
 
 
+HARD = ["a,b", "null", "NULL", "1e3", "-3", ".5", "inf", "NaN", "true", "it's", "'", "''"]
+HARD += ["\\", "\\\\", "\\'", "a\\", "${x}", "\\${x}", "${x}\\", "$${x}", "#tag", "", " ", " a "]
+HARD += ["a  b", 'say "hi"', "x=y", "(x)", "f(x)", "{a}", "[1, 2]", "{a: 1}", "a&b", "ü ñ", "\t"]
+HARD += ["two\nlines", "k:v, w", "~x", "+x", "1_0", "0x1", "a/b.c-d", "resnet-18", "glob(*)"]
+PIECES = st.lists(st.sampled_from([*HARD, *"'\"\\ ,${}[]()=:\n.e1+-_aN"]), max_size=6).map("".join)
+FOR_HYDRA = st.recursive(
+    (VALUES | PIECES).filter(lambda value: value != "???"),  # the word of OmegaConf for no value
+    lambda values: (
+        st.lists(values, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b c", "d:e", "f-1"]), values, max_size=2)
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def hydra_application():
+    """Let Hydra compose a config of nothing but overrides."""
+    with initialize(version_base=None, config_path=None):
+        yield
+
+
+def received(item):
+    """Return the parameter that a Hydra application gets by an override."""
+    config = compose(overrides=[f"+{item}"])
+    return OmegaConf.to_container(config, resolve=True)["optimizer"]["name"]
+
+
+@given(FOR_HYDRA)
+def test_hydra_gets_back_exactly_the_value(hydra_application, value):
+    (item,) = render(["${args_no_hyphens}"], {"optimizer.name": value}, {})
+    assert repr(received(item)) == repr(value)  # which tells 1 from 1.0 and True
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hydra_gets_a_text_as_text(hydra_application, text):
+    (item,) = render(["${args_no_hyphens}"], {"optimizer.name": text}, {})
+    assert received(item) == text
+
+
+@pytest.mark.parametrize("word", ["adamw", "resnet-18", "data/train.csv", "a_b", "v1.2"])
+def test_a_plain_word_has_no_quotes_for_programs_that_are_not_hydras(word):
+    assert render(["${args_no_hyphens}"], {"x": word}, {}) == [f"x={word}"]
+
+
 @given(st.dictionaries(st.sampled_from(["lr", "n", "name"]), VALUES))
 def test_json_gives_back_exactly_the_values(params):
     (argument,) = render(["${args_json}"], params, {})
@@ -54,7 +101,7 @@ def test_a_shell_reads_the_same_arguments(params):
         ("${args}", ["--lr=1e-05", "--depth=-3", "--name=two words", "--flip=True", "--ema=False"]),
         (
             "${args_no_hyphens}",
-            ["lr=1e-05", "depth=-3", "name=two words", "flip=True", "ema=False"],
+            ["lr=1e-05", "depth=-3", "name='two words'", "flip=True", "ema=False", "clip=null"],
         ),
         ("${args_no_boolean_flags}", ["--lr=1e-05", "--depth=-3", "--name=two words", "--flip"]),
         ("--rate=${lr}", ["--rate=1e-05"]),
@@ -119,6 +166,13 @@ def test_switches_of_nested_names_are_those_that_tyro_reads(on):
     assert options == Options(Optimizer(on, 1e-5), on)
 
 
+def test_tyro_reads_null_as_none():
+    def main(clip: float | None = 1.0) -> None:
+        assert clip is None
+
+    tyro.cli(main, args=render(["${args_tyro}"], {"clip": None}, {}))
+
+
 def test_what_an_item_names_is_known_before_it_runs():
     assert names("a ${lr} b ${HPOSVC_TRIAL} $${x}") == ["lr", "HPOSVC_TRIAL"]
 
@@ -129,7 +183,7 @@ def test_what_an_item_names_is_known_before_it_runs():
         ("${args}", ["--layers", "64", "128", "--names", "--use_bias=True"]),
         ("${args_hyphens}", ["--layers", "64", "128", "--names", "--use-bias"]),
         ("${args_tyro}", ["--layers", "64", "128", "--names", "--use-bias"]),
-        ("${args_no_hyphens}", ["layers=[64, 128]", "names=[]", "use_bias=True"]),
+        ("${args_no_hyphens}", ["layers=[64,128]", "names=[]", "use_bias=True"]),
         ("--layers=${layers}", ["--layers=[64, 128]"]),
         ("sh t.sh ${args}", ["sh t.sh --layers 64 128 --names --use_bias=True"]),
     ],
