@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable
+from os.path import commonprefix
 
 MAX_LENGTH = 250  # MLflow, which stores every parameter, takes no longer names
 _WORD = r"[A-Za-z_]\w*(-\w+)*"
@@ -54,11 +55,14 @@ def our_name(word: str) -> str:
 def closest(wrong: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known name that is spelled most alike; empty: none is alike.
 
+    Of several that are alike, the one that begins most alike: `rum` is `run`, rather than `rm`.
+
     Args:
         likeness: from which two names are alike, up to 1 for equal ones; difflib's ratio.
     """
-    matches = difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), 1, likeness)
-    return next(iter(matches), "")
+    matches = difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), 3, likeness)
+    alike = {name: len(commonprefix((wrong, name))) for name in matches}  # noqa: RUF071 - letters
+    return max(matches, key=alike.__getitem__, default="")
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -265,7 +265,8 @@ def _read_range(declared: Mapping[str, object]) -> Float | Int:
     ends_are_ints = isinstance(low, int) and isinstance(high, int)
     if kind == "float" or (kind is None and not ends_are_ints):
         return Float(low, high, log, step, when, _read_normal(declared))
-    if kind is None and step is None and high - low == 1:
+    # A logarithm from 0 is what is wrong first.
+    if kind is None and step is None and high - low == 1 and not (log and low <= 0):
         raise SpaceError(
             (),
             f"min {low} and max {high} mean just those two whole numbers; "

@@ -1,12 +1,12 @@
 """The command `hposvc`, with all its verbs."""
 
-from difflib import get_close_matches
 from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
 
 from hposvc.verbs.options import Shared, share
+from searchers.names import closest
 
 # Title of each group of verbs in the help: an example, and what each verb is for.
 GROUPS = {
@@ -186,8 +186,8 @@ class Verbs(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}; {ELSEWHERE[args[0]]}", ctx)
         verbs = self.list_commands(ctx)
         if args and args[0] not in (*verbs, *HIDDEN) and not args[0].startswith("-"):
-            close = get_close_matches(args[0], verbs, n=1)
-            hint = f". Did you mean {close[0]!r}?" if close else ""
+            close = closest(args[0], verbs)
+            hint = f". Did you mean {close!r}?" if close else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 

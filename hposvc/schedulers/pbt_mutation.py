@@ -174,7 +174,8 @@ def _read_list(domain: Float | Int | Choice, declared: Sequence[object]) -> Amon
     for index, value in enumerate(declared):
         problem = domain.problem(value)  # type: ignore[arg-type]  # it may be anything
         if problem:
-            raise SpaceError((index,), problem)
+            what = "a list has values of the parameter; for factors give one number, such as 1.25"
+            raise SpaceError((index,), f"{problem} ({what})")
         checked = cast(Value, value)
         if identity(checked) in values:
             raise SpaceError((index,), f"{value!r} is there twice; remove one")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hposvc.cli.app import Verbs
 from searchers.names import closest, nearest
 
 
@@ -26,3 +27,11 @@ def test_the_closest_name_is_as_much_alike_as_is_asked_for():
     assert closest("max_dept", ["max_depth", "max_leaves"]) == "max_depth"
     assert closest("depth", ["max_depth", "max_leaves"]) == "max_depth"
     assert closest("depth", ["max_depth", "max_leaves"], 0.8) == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("rum", "run"), ("rnu", "run"), ("rmm", "rm"), ("resum", "resume"), ("statis", "status")],
+)
+def test_of_verbs_that_are_alike_the_one_that_begins_alike_is_meant(wrong, right):
+    assert closest(wrong, Verbs("hposvc").list_commands(None)) == right

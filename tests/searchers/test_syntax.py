@@ -32,6 +32,7 @@ def test_a_declaration_means_a_domain(declared, domain):
         ({"min": 1.0, "max": 1.0}, "parameters.p: min and max are both 1.0; for a constant"),
         ({"min": 0, "max": 1}, "parameters.p: min 0 and max 1 mean just those two whole numbers"),
         ({"min": 0.0, "max": 1.0, "log": True}, "parameters.p.min: is 0.0, but a log scale"),
+        ({"min": 0, "max": 1, "log": True}, "parameters.p.min: is 0, but a log scale has no 0"),
         ({"min": True, "max": 3}, "parameters.p.min: is True; give a finite number"),
         ({"min": 1.5, "max": 4, "type": "int"}, "parameters.p.min: is 1.5 in a range of whole"),
         ({"min": 0, "max": 10, "step": 0.5}, "parameters.p.step: is 0.5 in a range of whole"),

@@ -71,7 +71,7 @@ def test_tables_have_what_people_look_for(hposvc, spec):
     ("arguments", "code", "said"),
     [
         ((), 2, "Usage: hposvc"),
-        (("runn",), 2, "Did you mean"),
+        (("rum",), 2, "Did you mean 'run'?"),
         (("run",), 2, "hposvc run --help"),
         (("run", "missing.yaml"), 2, "missing.yaml: cannot be read"),
         (("run", "train.py"), 2, "`hposvc init train.py` writes a spec for a script"),

@@ -124,6 +124,7 @@ def test_its_own_range_or_choices_are_drawn_by_their_distribution(domain, declar
         (LR, {"min": 0.01, "max": 0.001}, (), "min is 0.01, max is 0.001; swap them"),
         (LR, {"mix": 0.01}, ("mix",), "is no key of a range here; did you mean 'min'?"),
         (WIDTH, [8, 17], (1,), "is 17, off the step of 8"),
+        (LR, [0.8, 1.25], (0,), "is 0.8, outside 1e-05 to 0.1 (a list has values of the parameter"),
         (KIND, ["sgd", "adam"], (1,), "is 'adam'; choose from 'sgd', 'adamw', 'lars'"),
         (BATCH, [32, 32], (1,), "32 is there twice"),
         (KIND, {"min": 1}, (), "is a range, but it is a choice; list some of its values"),
