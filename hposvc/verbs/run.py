@@ -31,6 +31,8 @@ from hposvc.verbs.options import (
     verb,
 )
 from hposvc.verbs.resume import resume
+from hposvc.views.console import note
+from trainables.programs.command import remark_on_python
 
 # Debuggers need one trial in this process.
 DEBUG = {
@@ -70,6 +72,8 @@ def run_command(
     read = read_spec if shared.find_server() is None else read_submission
     checked = read(spec, sets)
     place = shared.open_place()
+    if not isinstance(place, ServedSweeps) and (remark := remark_on_python(checked.command or ())):
+        note(remark)
     watching = relaunched(shared, place, address, partial(starting, live=not debug))
     if goes_on and name is not None:
         trained = run_or_resume(place, checked, name, address, watching)

@@ -9,6 +9,7 @@ itself), and SIGKILL after the grace period. No process that the program started
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -118,6 +119,18 @@ def _program(items: Sequence[str], params: Params, variables: Mapping[str, str])
     if not program:
         raise CommandFailed(f"command: of {list(items)} nothing is left for these parameters")
     return program
+
+
+def remark_on_python(command: Sequence[str]) -> str:
+    """Return which Python a command means, where a shell would take another; else nothing."""
+    word = re.search(r"(?:^|\s)(python3?)(?=\s|$)", " ".join(command))
+    shells = shutil.which(word[1]) if word else None
+    if word is None or shells is None or Path(shells).parent == Path(sys.executable).parent:
+        return ""
+    return (
+        f"command: {word[1]} is {sys.executable}, which runs hposvc; "
+        f"your shell's is {shells}: to use that, write its path"
+    )
 
 
 def search_paths(inherited: Mapping[str, str]) -> dict[str, str]:

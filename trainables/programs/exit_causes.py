@@ -2,6 +2,8 @@
 
 import re
 import signal
+import sys
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, SUMMARY, causes, text_of
@@ -23,6 +25,12 @@ NO_TORCHRUN = re.compile(
 )
 AS_TORCHRUN = (
     "torchrun sets it: write command: [torchrun, ...] and launch: node, or resources: {workers: 2}"
+)
+NO_MODULE = re.compile(
+    r"^(?:ModuleNotFoundError: |\S*python\S*: )(No module named '?[\w.]+'?)", re.MULTILINE
+)
+OTHER_PYTHON = (
+    "install it there, or give another Python's path: command: [/usr/bin/python3, train.py, ...]"
 )
 NAMES = [name.name for name in signal.Signals]
 LAST_LINES = 5  # of a program that ends without a traceback
@@ -51,13 +59,16 @@ class CommandLost(Exception):
     """The program was ended from outside, or because another rank had gone."""
 
 
-def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | CommandLost:
+def failure(
+    code: int | None, tail: str, among_peers: bool, program: str = ""
+) -> CommandFailed | CommandLost:
     """Return the error for a program's exit code.
 
     Args:
         code: not 0; -N if signal N ended it; None if unknown.
         tail: the last lines of its output.
         among_peers: whether programs of other ranks may have been the cause.
+        program: the path or the name of what was started.
     """
     text = _describe_end(code, tail)
     if code is None:
@@ -70,6 +81,11 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
         return CommandDiskFull(text)
     if missing := NO_TORCHRUN.search(_last_error(tail)):
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{missing[0]}; {AS_TORCHRUN}")
+    if missing := NO_MODULE.search(_last_error(tail)):
+        python = program if Path(program).name.startswith("python") else sys.executable
+        means = ", which `python` means in a command" if python == sys.executable else ""
+        where = f"{missing[1]} in {python}{means}"
+        return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{where}; {OTHER_PYTHON}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)
 

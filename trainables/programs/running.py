@@ -267,7 +267,7 @@ class ProgramRun:
         if self.stopped or (code == -signal.SIGABRT and self._reported_last_step()):
             return  # gloo's threads can abort a Python process as it exits, after all work is done
         if code != 0:
-            raise failure(code, tail, among_peers=self.peers is not None)
+            raise failure(code, tail, self.peers is not None, program[0])
         worker = self.worker
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1

@@ -1,3 +1,8 @@
+import json
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from hposvc import api
@@ -98,3 +103,32 @@ def test_a_dead_tracker_is_named_at_once_and_costs_a_sweep_neither_its_end_nor_i
     sent = hposvc("resume", "mine")
     assert sent.code == 5
     assert "MLflow was not sent" in sent.out
+
+
+PRINTS = {"metric": {"name": "loss", "goal": "minimize"}, "parameters": {"x": {"values": [1, 2]}}}
+PRINTS |= {"collect": {"stdout": r"loss=(?P<loss>\S+)"}, "search": "grid", "trials": {"max": 2}}
+PRINTS |= {"engine": "local", "tracking": {"send_to": []}, "fidelity": None, "scheduler": "fifo"}
+
+
+@pytest.mark.parametrize("starts", [["python"], ["sh", "-c"]])
+def test_a_run_says_which_python_it_takes_where_the_shell_has_another(
+    hposvc, tmp_path, monkeypatch, starts
+):
+    """A script that works in a shell fails in all trials where hposvc's Python lacks a module."""
+    shells = tmp_path / "bin" / "python"
+    shells.parent.mkdir()
+    shells.symlink_to(sys.executable)
+    (tmp_path / "t.py").write_text("import sys; print('loss=1', file=sys.stdout)")
+    monkeypatch.chdir(tmp_path)
+    items = ["t.py", "${args}"] if starts == ["python"] else ["python t.py ${args}"]
+    file = tmp_path / "python.yaml"
+    file.write_text(json.dumps({"name": "p", "command": [*starts, *items], **PRINTS}))
+    usual = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{shells.parent}{os.pathsep}{usual}")
+    ran = hposvc("run", str(file), "--id", "other")
+    assert ran.code == 0
+    line = next(line for line in ran.err.splitlines() if "which runs hposvc" in line)
+    assert sys.executable in line
+    assert f"your shell's is {shells}" in ran.err.replace("\n", " ")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{usual}")
+    assert "which runs hposvc" not in hposvc("run", str(file), "--id", "own").err
