@@ -17,7 +17,7 @@ GROUPS = {
             "import": "Print a spec of another tool as a spec of hposvc.",
             "examples": "List the examples that come with hposvc, or copy one.",
             "schema": "Print the JSON Schema of a spec, by which editors complete its keys.",
-            "docs": "Open the documentation in a browser, or its page PAGE.",
+            "docs": "List the pages of the documentation, or show PAGE, such as `spec`.",
         },
     ),
     "Run": (

@@ -12,7 +12,7 @@ import hposvc
 from hposvc.errors import fail
 from searchers.names import nearest
 
-INSTALLED = "share/hposvc/examples"  # in the environment that the package is installed in
+INSTALLED = "share/hposvc"  # in the environment that the package is installed in
 COMMENT = re.compile(r"# ?(.*)")
 SCRIPT = re.compile(r"[\w/]+\.py\b")
 HELD = re.compile(r"train_\w+\.py")  # what a spec runs, no example by itself
@@ -86,14 +86,18 @@ def copy(name: str, into: Path) -> list[Path]:
     return [target for _, target in pairs]
 
 
-def folder() -> Path:
+def folder(name: str = "examples", first: str = "digits.yaml") -> Path:
     """Return the folder of the examples: the checkout's, or the one that was installed.
 
+    Args:
+        name: of the folder; `docs` lies beside the examples.
+        first: a file that it has.
+
     Raises:
-        SpecError: the package was installed without its examples.
+        SpecError: the package was installed without it.
     """
-    checkout = Path(hposvc.__file__).parents[1] / "examples"
-    if (checkout / "digits.yaml").is_file():
+    checkout = Path(hposvc.__file__).parents[1] / name
+    if (checkout / first).is_file():
         return checkout
     # More than one, if the working directory is a checkout that was built in.
     files = (
@@ -102,9 +106,9 @@ def folder() -> Path:
         for file in distribution.files or ()
     )
     for file in files:
-        if file.match(f"{INSTALLED}/digits.yaml"):
+        if file.match(f"{INSTALLED}/{name}/{first}"):
             return Path(str(file.locate())).resolve().parent
-    raise fail("this hposvc was installed without its examples", fix="install its wheel by pip")
+    raise fail(f"this hposvc was installed without its {name}", fix="install its wheel by pip")
 
 
 def _named_in(file: Path) -> Iterator[Path]:

@@ -1,24 +1,28 @@
-"""`docs`: open the pages about hposvc in a browser.
+"""`docs`: show the pages about hposvc, in a browser or in the terminal.
 
-They are built into hposvc/site by `make site`, for a wheel too. In a checkout without it, the pages
-are those of docs/, in Markdown.
+They are built into hposvc/site by `make site`, for a wheel too. Without it, the pages are those of
+docs/, in Markdown: in a checkout, or beside the installed examples.
 """
 
 import os
+import re
 import sys
 import webbrowser
 from pathlib import Path
 
 import click
+from rich.markdown import Markdown
 
 import hposvc
+from hposvc.drafts import examples
 from hposvc.errors import fail
 from hposvc.verbs.options import Shared, verb
-from hposvc.views.console import emit
+from hposvc.views.console import console, emit, make_grid, show
 from searchers.names import closest
 
-PACKAGE = Path(hposvc.__file__).parent
-PLACES = ((PACKAGE / "site", "html"), (PACKAGE.parent / "docs", "md"))
+SITE = Path(hposvc.__file__).parent / "site"
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+WIDTH = 100  # columns of a page in a terminal
 NO_PAGES = ("genindex", "search", "py-modindex")
 
 
@@ -28,16 +32,10 @@ def pages() -> dict[str, Path]:
     Raises:
         SpecError: there are no pages.
     """
-    for folder, ending in PLACES:
-        files = {path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*.{ending}")}
-        if files:
-            by_depth = sorted(files, key=lambda file: -len(file.parts))
-            return {
-                file.name: folder / f"{file}.{ending}"
-                for file in by_depth
-                if file.name not in NO_PAGES
-            }
-    raise fail("this installation has no pages", "docs", fix="run `make site` in a checkout first")
+    built = (SITE / "index.html").is_file()
+    folder = SITE if built else examples.folder("docs", "index.md")
+    found = sorted(folder.rglob("*.html" if built else "*.md"), key=lambda file: -len(file.parts))
+    return {file.stem: file for file in found if file.stem not in NO_PAGES}
 
 
 def has_browser() -> bool:
@@ -53,21 +51,44 @@ def complete_page(context: click.Context, parameter: click.Parameter, begun: str
 
 
 @verb
-@click.argument("page", required=False, default="index", shell_complete=complete_page)
-@click.option("--path", "print_path", is_flag=True, help="Print the page's file, and open nothing.")
-def docs_command(shared: Shared, page: str, print_path: bool) -> None:
-    """Open the documentation in a browser, or its page PAGE, such as `spec` or `optuna`.
+@click.argument("page", required=False, shell_complete=complete_page)
+@click.option("--path", "print_path", is_flag=True, help="Print the page's file, and show nothing.")
+def docs_command(shared: Shared, page: str | None, print_path: bool) -> None:
+    """List the pages of the documentation, or show PAGE, such as `spec`.
 
-    It needs no network. Without a browser, as over ssh, the page's file is printed; the same page
-    in Markdown lies beside it.
+    After `make site`, and where there is a browser, it opens there; else the page's Markdown is
+    shown in the terminal. It needs no network.
     """
-    known = pages()
-    if page not in known:
-        close = closest(page, known)
+    known, name = pages(), page or "index"
+    if name not in known:
+        close = closest(name, known)
         hint = f"did you mean {close!r}? " if close else ""
-        raise fail(f"no page {page!r}", "docs", fix=f"{hint}there are {', '.join(sorted(known))}")
-    path = known[page]
-    if shared.json({"page": page, "path": str(path)}):
+        raise fail(f"no page {name!r}", "docs", fix=f"{hint}there are {', '.join(sorted(known))}")
+    path = known[name]
+    if shared.json({"page": name, "path": str(path)}):
         return
-    if print_path or not has_browser() or not webbrowser.open(path.as_uri()):
+    if print_path:
         emit(f"{path}\n")
+    elif path.suffix == ".html" and has_browser() and webbrowser.open(path.as_uri()):
+        return
+    elif page is None:
+        show(make_grid((name, _whom(known[name])) for name in sorted(known) if name != "index"))
+    else:
+        _read(path.with_suffix(".md").read_text(encoding="utf-8"))
+
+
+def _whom(page: Path) -> str:
+    """Return for whom a page is, as the line below its title says."""
+    lines = page.with_suffix(".md").read_text(encoding="utf-8").splitlines()
+    return LINK.sub(r"\1", next((line for line in lines if line.startswith("For ")), ""))
+
+
+def _read(markdown: str) -> None:
+    """Show Markdown in the terminal's pager; elsewhere, print it as it is."""
+    if not sys.stdout.isatty():
+        emit(markdown)
+        return
+    target = console(sys.stdout)
+    with target.capture() as captured:
+        target.print(Markdown(markdown, hyperlinks=False), width=min(target.width, WIDTH))
+    click.echo_via_pager(captured.get(), color=True)

@@ -25,6 +25,7 @@ fidelity: {max: 3}
 parameters: {lr: {min: 1e-4, max: 1e-1, log: true}}
 trials: {max: 3}
 """
+SCRIPTS = "docs/how-to/scripts.md"
 CURVE = """
 def curve(params, step):
     return {"loss": params["lr"] / step}, 1.0
@@ -52,7 +53,10 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     skipped = shutil.ignore_patterns("__pycache__")
-    for name in PACKAGES:  # a copy: an old build/ or egg-info in the checkout hides what is missing
+    for name in (
+        *PACKAGES,
+        "docs",
+    ):  # a copy: an old build/ or egg-info in the checkout hides what is missing
         shutil.copytree(ROOT / name, source / name, ignore=skipped)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -104,6 +108,10 @@ def test_the_command_runs_a_sweep_in_an_empty_folder(binaries, tmp_path):
     (tmp_path / "valley.py").write_text(CURVE)
     hposvc = binaries / "hposvc"
     assert "Usage: hposvc" in run(hposvc, "--help", cwd=tmp_path)
+    for page in (ROOT / "docs").rglob("*.md"):
+        shown = run(hposvc, "docs", page.stem, "--path", cwd=tmp_path).strip()
+        assert Path(shown).is_relative_to(binaries.parent.resolve())
+    assert run(hposvc, "docs", "scripts", cwd=tmp_path) == (ROOT / SCRIPTS).read_text()
     assert "lr" in run(hposvc, "validate", "spec.yaml", cwd=tmp_path)
     status = json.loads(run(hposvc, "run", "spec.yaml", "-o", "json", cwd=tmp_path))
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 3)

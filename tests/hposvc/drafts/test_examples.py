@@ -58,6 +58,5 @@ def test_the_wheel_takes_all_files():
     assert {ROOT / "examples" / path for path in needed} <= taken
     for target, globs in data.items():
         for glob in globs:  # each in the same folder there
-            assert Path(target).relative_to(examples.INSTALLED) == Path(glob).parent.relative_to(
-                "examples"
-            )
+            assert Path(target).relative_to(examples.INSTALLED) == Path(glob).parent
+    assert {*(ROOT / "docs").rglob("*.md")} <= taken
