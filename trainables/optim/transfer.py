@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from trainables.blocks import blocks
+from trainables.optim.chained import name_of
 from trainables.optim.groups import NORMS
 from trainables.optim.schedules import ScalingRule, scale_lr
 from trainables.randomness import preserved
@@ -115,7 +116,7 @@ def scale_optimizer(
     adam = isinstance(optimizer, torch.optim.AdamW)
     if not adam and not isinstance(optimizer, torch.optim.SGD):
         raise ValueError(
-            f"scale_from: how {type(optimizer).__name__} scales with the model is not known; "
+            f"scale_from: how {name_of(optimizer)} scales with the model is not known; "
             "choose AdamW or SGD (training.optimizer: adamw or sgd), or return None"
         )
     if lr_scaling != "none":

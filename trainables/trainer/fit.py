@@ -18,7 +18,7 @@ from trainables.monitoring.layers import Layers
 from trainables.monitoring.train_monitor import TrainMonitor
 from trainables.optim.averaging import Ema
 from trainables.optim.building import OptimizerOptions, build
-from trainables.optim.chained import Chained, as_one, name_of, turns_of, weights_of
+from trainables.optim.chained import Chained, as_one, name_of, parts_of, turns_of, weights_of
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.optim.transfer import scale_optimizer, scale_weights
@@ -57,6 +57,9 @@ SUITED: Mapping[str, Mapping[str, tuple[object, ...]]] = {
         "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
         "ema": (None,),  # one average is enough
     },
+    "iterates over matrices in bfloat16, which rounds differently over their parts": {
+        "strategy": ("single", "ddp", "zero1", "pipeline", "local_sgd")
+    },
 }
 
 
@@ -91,11 +94,13 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
         monitor = TrainMonitor(worker)
         passes = build_passes(task, strategy, state, data, monitor.clock)
         saver.stream = passes.data.train if isinstance(passes.data.train, StreamShard) else None
+        micro_batching = MicroBatching(training.accumulate * 2**worker.shrink)
+        micro_batching.warn_of_batch_norms(state.model, worker.rank)
         update = OptimizerStep(
             strategy=strategy,
             passes=passes,
             state=state,
-            micro_batching=MicroBatching(training.accumulate * 2**worker.shrink),
+            micro_batching=micro_batching,
             layers=Layers(state.model) if training.log_layers_every else None,
         )
         try:
@@ -142,7 +147,12 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
     """
     alone = {"strategy": "single"} if worker.world_size == 1 else {}
     options = {**vars(worker.training), **alone, "nan": worker.nan}
-    kinds = (isinstance(optimizer, Chained), turns_of(optimizer), with_modes(optimizer))
+    kinds = (
+        isinstance(optimizer, Chained),
+        turns_of(optimizer),
+        with_modes(optimizer),
+        _is_muon(optimizer),
+    )
     problems = [
         f"{'failure' if name == 'nan' else 'training'}.{name} is {as_text(options[name])}, but the "
         f"task's optimizer ({name_of(optimizer)}) {why}; choose {' or '.join(map(as_text, values))}"
@@ -152,6 +162,12 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
     ]
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a part of it is torch's Muon, a subclass, or another package's."""
+    kinds = (kind for part in parts_of(optimizer) for kind in type(part).__mro__)
+    return any("muon" in kind.__name__.lower() for kind in kinds)
 
 
 def build_passes(

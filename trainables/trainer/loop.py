@@ -53,6 +53,9 @@ class Trainer:
     samples: int = field(default=0, init=False)
     skipped: int = field(default=0, init=False)
     preemption: RankPoll = field(init=False)  # lets all ranks stop at the same update
+    updates: int = field(default=0, init=False)  # since the trial began
+    # The updates before the last evaluation, and what it found: reports within one update share it.
+    evaluated: tuple[int, dict[str, Tensor]] = field(default=(-1, {}), init=False)
     restored: bool = field(default=True, init=False)  # whether the next update follows a restart
     # The batches of an epoch, and its number from 1; the epoch and micro-batches that are planned.
     batches: Sequence[Tensor] = field(default=(), init=False)
@@ -77,13 +80,15 @@ class Trainer:
                 tallies = self.train_steps(step + 1, last, within)
                 # Within an epoch, evaluation draws no numbers from training's generators.
                 with preserved() if self.state.loop_state.amid else nullcontext():
-                    tallies |= self.evaluate()
+                    if self.evaluated[0] != self.updates:
+                        self.evaluated = self.updates, self.evaluate()
+                    tallies |= self.evaluated[1]
                     if last >= self.worker.next_step:
                         self.print_samples(last)
             except Rollback:
                 step, within = self.saver.rollback(self.state)
                 self.state.loop_state.lr_backoff *= SLOWER
-                self.restored, self.planned = True, (0, 0)
+                self.restored, self.planned, self.evaluated = True, (0, 0), (-1, {})
                 continue
             if last >= self.worker.next_step:
                 self.report(last, tallies)
@@ -130,6 +135,7 @@ class Trainer:
             self.saver.save_within(first - 1, done - begun, self.state, over)
             if not over and self.preemption.holds(self.worker.notice.given):
                 self.leave(first - 1, done - begun)
+        self.updates = done
         self.strategy.sync_replicas(self.state)
         self.monitor.end_epoch(train.wait_seconds())
         self.samples = length.samples(done) - length.samples(begun)

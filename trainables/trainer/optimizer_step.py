@@ -140,6 +140,7 @@ class OptimizerStep:
             torch.cuda.empty_cache()
         if self.strategy.worker.world_size == 1 or isinstance(failure, AgreedOutOfMemory):
             self.micro_batching.halve(samples, failure)
+            self.micro_batching.warn_of_batch_norms(self.state.model, self.strategy.worker.rank)
         else:
             raise self.micro_batching.refusal(samples, failure) from failure
 

@@ -1,14 +1,16 @@
 """The preparation of a task for training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
-from tasks import Decoded
+import torch
+from tasks import Decoded, Deep, Normed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from trainables import Worker
+from trainables import Training, Worker
 from trainables.data import Batch, Data, Tensors
+from trainables.trainer.fit import _check_optimizer, build_optimizer
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,39 @@ def test_a_mean_and_values_of_ignored_labels_are_refused_with_the_way_out(evalua
     worker = Worker.alone()
     Labelled(counted=True).train(worker)
     assert len(worker.reports) == 1
+
+
+class Derived(torch.optim.Muon):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnMuon(Deep):
+    """A task with an optimizer of its own that iterates over whole matrices."""
+
+    kind: type[torch.optim.Muon] = torch.optim.Muon
+    alone: bool = False
+
+    def build_optimizer(self, model: nn.Module):
+        matrices = [weight for weight in model.parameters() if weight.ndim == 2]
+        others = [weight for weight in model.parameters() if weight.ndim != 2]
+        muon = self.kind(matrices, lr=self.lr)
+        return muon if self.alone else [muon, torch.optim.AdamW(others, lr=self.lr)]
+
+
+@pytest.mark.parametrize("task", [OwnMuon(), OwnMuon(alone=True), OwnMuon(kind=Derived)])
+@pytest.mark.parametrize("strategy", ["fsdp", "tensor"])
+def test_muon_over_parts_of_matrices_is_refused_whoever_builds_it(task, strategy):
+    worker = replace(Worker.alone(training=Training(strategy)), world_size=2)
+    model = task.build_model()
+    with pytest.raises(ValueError, match=r"training\.strategy is .* rounds differently"):
+        _check_optimizer(build_optimizer(task, model, worker.training), worker)
+    task.train(Worker.alone())
+
+
+@pytest.mark.parametrize(("task", "warns"), [(Normed(), True), (Deep(), False)])
+def test_that_batch_norms_see_micro_batches_is_said(capfd, task, warns):
+    task.train(Worker.alone(training=Training(accumulate=2)))
+    assert ("warning: batch norms (3, ...) see a micro-batch" in capfd.readouterr().err) == warns
+    task.train(Worker.alone())
+    assert "batch norms" not in capfd.readouterr().err

@@ -95,11 +95,20 @@ def test_tokens_are_those_that_count_and_a_report_comes_with_the_update_that_rea
 
 
 def test_an_update_of_several_reports_gives_its_values_to_each(tmp_path):
+    @dataclass(frozen=True)
+    class Counting(Deep):
+        def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            evaluated.append(len(batch[0]))
+            return super().evaluate(model, batch)
+
+    evaluated: list[int] = []
     trial = worker(tmp_path, "sample", interval=2)
-    Deep().train(trial)
+    Counting().train(trial)
     rows = of_learning(trial.reports)
     assert rows[2] == rows[4]
     assert rows[4] != rows[6]
+    updates = 13  # of 60 samples: five in an epoch of 23
+    assert sum(evaluated) == updates * len(Counting().load_data().validation), "once an update"
 
 
 def test_a_rollback_within_an_epoch_leads_to_the_last_checkpoint(tmp_path):
