@@ -55,7 +55,7 @@ def our_name(word: str) -> str:
 def closest(wrong: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known name that is spelled most alike; empty: none is alike.
 
-    Of several that are alike, the one that begins most alike: `rum` is `run`, rather than `rm`.
+    Of three, the one that begins most alike: `rum` is `run`, rather than `rm`.
 
     Args:
         likeness: from which two names are alike, up to 1 for equal ones; difflib's ratio.

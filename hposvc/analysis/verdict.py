@@ -249,7 +249,9 @@ def _gain(judged: Judgement) -> Finding:
         return _found("gain", sentence, over_median=_lead_data(over_median))
     chance, tested = judged.better_than(default.id), judged.gain
     seen = judged.runs[default.id][0] - best.loss
-    chosen = judged.state.spec.initial
+    initial, space = judged.state.spec.initial, judged.state.spec.space
+    unconditional = {name for name in space.searched if not space[name].when}
+    chosen = initial and unconditional <= initial[0].keys()  # what is missing there was drawn
     name = f"the default ({default.id})" if chosen else f"the first trial ({default.id})"
     level: Level = "info"
     if judged.first(best.id) == default.id:

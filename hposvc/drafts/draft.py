@@ -63,19 +63,22 @@ class Draft:
             and argument.name not in self._seeds
         ]
 
-    def with_only(self, names: list[str]) -> "Draft":
-        """Return the draft with these parameters only.
+    def with_only(self, names: str) -> "Draft":
+        """Return the draft with these parameters only, also those that nobody would guess.
 
         Raises:
             SpecError: the program has no such argument, or nothing tells its range.
         """
-        known = {argument.name for argument in self.program.arguments}
-        for name in names:
-            if name not in self.domains:
-                if name not in known:
-                    raise fail("no such argument", fix=nearest(name, self.domains))
-                raise fail(f"nothing tells a range of {name}", fix="write it into the spec")
-        return replace(self, domains={name: self.domains[name] for name in names})
+        known = {argument.name: argument for argument in self.program.arguments}
+        domains = dict[str, Domain]()
+        for name in (word.lstrip("-") for word in names.replace(",", " ").split()):
+            if name not in known:
+                raise fail(f"no such argument {name!r}", fix=nearest(name, known))
+            domain = self.domains.get(name) or first_range(known[name], asked=True)
+            if domain is None:
+                raise fail(f"nothing tells a range of {name}", fix="write it into the spec later")
+            domains[name] = domain
+        return replace(self, domains=domains)
 
     def about(self, metric: str) -> "Draft":
         """Return the draft with another metric, and the goal that fits its name."""
@@ -101,17 +104,23 @@ class Draft:
             yield f"fidelity: {{unit: {self._unit}, max: {self.length}}}"
         yield ""
         yield "parameters:"
+        arguments = {argument.name: argument for argument in self.program.arguments}
         for name, domain in self.domains.items():
-            yield f"  {flow(name)}: {_flow(domain)}"
+            own = "values" in domain or arguments[name].domain  # the code's
+            yield f"  {flow(name)}: {_flow(domain)}{'' if own else '  # a guess'}"
         for name in self.unknown:
             yield f"  # {flow(name)}: the code needs it; write a value, or a range"
         if left := self._left_out:
             yield f"# Not searched, they keep their values: {', '.join(left)}."
-        defaults = {argument.name: argument.default for argument in self.program.arguments}
+        defaults = {name: arguments[name].default for name in self.domains}
         domains = self.domains.items()
         today = {name: defaults[name] for name, domain in domains if holds(domain, defaults[name])}
-        if today:  # a logarithmic range has no 0
+        if today:
+            # A logarithmic range has no 0.
+            others = [f"{name} ({defaults[name]})" for name in defaults if name not in today]
             yield "# Tried first: the values of today."
+            if others:
+                yield f"# Without {', '.join(others)}, which the ranges do not have."
             yield f"initial: [{_flow(today)}]"
             yield "# baseline: {seeds: 5}  # trains them five times more: how noisy the metric is"
         yield ""
@@ -137,6 +146,10 @@ class Draft:
             yield "# A logger writes to standard error; 2>&1 sends it where metrics are looked for."
             items = ["sh", "-c", f"exec {' '.join(items)} 2>&1"]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        for name in self._seeds:
+            yield f"# --{name} gets another number in each trial, by which `hposvc why` tells luck."
+            yield "# If the script also splits its data by it, each trial gets a split of its own:"
+            yield "# then let it split by a fixed number."
         if self.program.writes:
             yield f"# Every trial writes the same files: {', '.join(self.program.writes[:3])}."
             yield '# Give each its own, as in "--save=${HPOSVC_TRIAL}.pt"; or read the variable'

@@ -87,11 +87,7 @@ def copy(name: str, into: Path) -> list[Path]:
 
 
 def folder(name: str = "examples", first: str = "digits.yaml") -> Path:
-    """Return the folder of the examples: the checkout's, or the one that was installed.
-
-    Args:
-        name: of the folder; `docs` lies beside the examples.
-        first: a file that it has.
+    """Return the folder that has this file: the checkout's, or the one that was installed.
 
     Raises:
         SpecError: the package was installed without it.

@@ -16,6 +16,7 @@ FIXED = (
     *("verbose", "debug", "quiet", "dry", "interval", "every", "eval", "download", "wandb", "tag"),
     *("version", "config", "id", "amp", "fp16", "bf16", "backend", "test", "classes"),
 )
+SIZES = {"leaf", "leaves", "hidden"}  # they make nodes and data of a name hyperparameters
 LENGTH = {"epochs": "epoch", "epoch": "epoch", "steps": "step", "iterations": "step"}
 LENGTH |= {"iters": "step", "rounds": "round"}
 
@@ -33,12 +34,12 @@ def unit_of(argument: Argument) -> str:
     return next((LENGTH[word] for word in words(argument.name) if word in LENGTH), "")
 
 
-def first_range(argument: Argument) -> Domain | None:
-    """Return a range around an argument's default; None: it does not look like one to search."""
+def first_range(argument: Argument, asked: bool = False) -> Domain | None:
+    """Return a range around a default; None: none is told, or it is not `asked` for by its name."""
     if argument.domain:
         return argument.domain
     parts, default = words(argument.name), argument.default
-    if not parts or not set(parts).isdisjoint(FIXED):
+    if not parts or not (asked or SIZES & {*parts} or {*parts}.isdisjoint(FIXED)):
         return None
     if len(argument.choices) > 1:
         return {"values": list(argument.choices)}
@@ -75,12 +76,13 @@ def _size(parts: list[str]) -> Domain | None:
 
 def _real(parts: list[str], default: float | None) -> Domain | None:
     if "lr" in parts or {"learning", "rate"} <= {*parts} or "eta" in parts:
-        return _log(default or 1e-3, 30)
+        return _rate(default or 1e-3)
+    momentum = 0.9 if default is None else default
+    if "momentum" in parts and 0 <= momentum < 1:
+        return {"min": 0.0 if momentum < 0.5 else 0.5, "max": max(0.99, momentum)}
     if {"dropout", "drop"} & {*parts} and 0 <= (default or 0) <= 1:
         return {"min": 0.0, "max": max(0.5, default or 0.0)}
-    if {"momentum", "beta", "beta1", "beta2", "gamma"} & {*parts} and 0.8 <= (
-        default or 0.9
-    ) <= 0.999:
+    if {"beta", "beta1", "beta2", "gamma"} & {*parts} and 0.8 <= (default or 0.9) <= 0.999:
         return {"min": 0.8, "max": 0.999}
     if {"decay", "l2", "l1", "alpha", "reg", "lambda", "eps", "tol", "weight"} & {*parts}:
         return _log(default, 100) if default else {"min": 1e-6, "max": 1e-2, "log": True}
@@ -89,6 +91,14 @@ def _real(parts: list[str], default: float | None) -> Domain | None:
     if 0.1 <= default <= 1:  # a share
         return {"min": _rounded(default / 5), "max": 1.0}
     return _log(default, 10)
+
+
+def _rate(default: float) -> Domain | None:
+    """Return a range of a learning rate: one as large as those of boosting is tried up to five."""
+    if default < 0.03:
+        return _log(default, 30)
+    most = max(default, _rounded(min(1.0, 5 * default)))
+    return {"min": _rounded(default / 20), "max": most, "log": True}
 
 
 def _whole(parts: list[str], default: int) -> Domain | None:

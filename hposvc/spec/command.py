@@ -12,7 +12,6 @@ from hposvc.spec.types import CLOSED
 from searchers.domains import Float, Int
 from searchers.names import nearest
 from searchers.syntax import parameters_of
-from searchers.values import Value
 from trainables.load import TRAINING
 from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names, render
 from trainables.programs.output_metrics import PAIR, STEP
@@ -162,15 +161,13 @@ def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> 
     """Check that no two values of a parameter are one to the program, and two in the record."""
     others = {name: "?" for name, *_ in parameters_of(parameters)}
     variables = dict.fromkeys(VARIABLES, "?")
-    usual = render(command, others, variables)
     for name, path, domain in parameters_of(parameters):
-        reaches = render(command, {**others, name: "!"}, variables) != usual
-        seen = dict[tuple[str, ...], Value]()
-        for value in domain.grid(1) if reaches and not isinstance(domain, Float | Int) else ():
+        seen: dict[tuple[str, ...], object] = {}
+        seen[tuple(render(command, others, variables))] = "?"  # of a parameter never written
+        for value in () if isinstance(domain, Float | Int) else domain.grid(1):
             arguments = tuple(render(command, {**others, name: value}, variables))
-            if arguments in seen:
-                same = f"{shown(seen[arguments])} and {shown(value)} become the same"
-                text = " ".join(item for item in arguments if item not in usual)
-                what = f"{same}, {text or 'no argument at all'}, for the program"
-                yield Problem(path, what, "remove one of them")
+            if arguments in seen and seen[arguments] != "?":
+                both = f"{shown(seen[arguments])} and {shown(value)}"
+                fix = "the program would see one value: remove the other"
+                yield Problem(path, f"{both} become the same argument", fix)
             seen.setdefault(arguments, value)

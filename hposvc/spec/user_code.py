@@ -15,7 +15,7 @@ from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
 from searchers.space import Space
 from trainables import length, load, nesting
-from trainables.programs.arguments import names, render
+from trainables.programs.arguments import VARIABLES, names, render
 from trainables.programs.command import PYTHONS, search_paths
 
 if TYPE_CHECKING:
@@ -214,39 +214,30 @@ def _check_nulls(command: Sequence[str], space: Space, folder: Path) -> None:
 
     Otherwise a trial is recorded with null, and trained with a value that nobody knows.
     """
-    without = render(command, {}, {})
-    for name in space:
-        if None not in space[name].grid(1) or render(command, {name: None}, {}) != without:
-            continue
-        flags = [item.partition("=")[0] for item in render(command, {name: "?"}, {})]
-        scripts = [folder / item for item in command if item.endswith(".py")]
-        if not {*flags} - {*without} <= {
-            flag for script in scripts for flag in _none_flags(script)
-        }:
-            message = (
-                "null leaves its argument out, so trials would train the program's own default"
-            )
+    nones = {flag for item in command if ".py" in item for flag in _none_flags(folder / item)}
+    params, variables = dict.fromkeys(space, "?"), dict.fromkeys(VARIABLES, "?")
+    for name in [name for name in space if None in space[name].grid(1)]:
+        others = {other: "?" for other in space if other != name}
+        without = render(command, others, variables)
+        if render(command, {**others, name: None}, variables) != without:
+            continue  # the program gets it
+        full = render(command, params, variables)
+        if not {item.partition("=")[0] for item in full if item not in without} <= nones:
+            message = "null leaves its argument out, and the program would train its own default"
             fix = "write that value for null, or give the flag default=None in a script of argparse"
             raise fail(message, *space.path_of(name), fix=fix)
 
 
-def _none_flags(script: Path) -> set[str]:
-    """Return the flags of argparse or click that are None where they are not given."""
-    flags: dict[bool, set[str]] = {True: set(), False: set()}
-    try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        called = ast.unparse(call.func).rpartition(".")[2]
-        given = {word.arg: word.value for word in call.keywords}
-        is_none = ast.unparse(given.pop("default", ast.Constant(None))) == "None"
-        is_none &= given.keys().isdisjoint((None, "action", "is_flag", "required"))
-        if called in ("add_argument", "option"):
-            flags[is_none] |= {item.value for item in call.args if isinstance(item, ast.Constant)}
-        elif called == "set_defaults":
-            flags[False] |= {f"--{name}" for name in given}
-    return flags[True] - flags[False]
+def _none_flags(script: Path) -> Iterator[object]:
+    """Yield the flags of argparse or click that are None where they are not given."""
+    with suppress(OSError, ValueError, SyntaxError):
+        text = script.read_text(encoding="utf-8")
+        for call in ast.walk(ast.parse("" if "set_defaults" in text else text)):
+            given = {word.arg: word.value for word in getattr(call, "keywords", ())}
+            is_none = ast.unparse(given.pop("default", ast.Constant(None))) == "None"
+            if is_none and given.keys().isdisjoint((None, "action", "is_flag", "required")):
+                arguments = call.args if isinstance(call, ast.Call) else ()
+                yield from (item.value for item in arguments if isinstance(item, ast.Constant))
 
 
 def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:

@@ -5,7 +5,6 @@ docs/, in Markdown: in a checkout, or beside the installed examples.
 """
 
 import os
-import re
 import sys
 import webbrowser
 from pathlib import Path
@@ -21,8 +20,6 @@ from hposvc.views.console import console, emit, make_grid, show
 from searchers.names import closest
 
 SITE = Path(hposvc.__file__).parent / "site"
-LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-WIDTH = 100  # columns of a page in a terminal
 NO_PAGES = ("genindex", "search", "py-modindex")
 
 
@@ -72,23 +69,18 @@ def docs_command(shared: Shared, page: str | None, print_path: bool) -> None:
     elif path.suffix == ".html" and has_browser() and webbrowser.open(path.as_uri()):
         return
     elif page is None:
-        show(make_grid((name, _whom(known[name])) for name in sorted(known) if name != "index"))
+        show(make_grid((name, _first_line(known[name])) for name in sorted(known)))
+    elif not sys.stdout.isatty():
+        emit(_markdown(path))
     else:
-        _read(path.with_suffix(".md").read_text(encoding="utf-8"))
+        with (target := console(sys.stdout)).pager():
+            target.print(Markdown(_markdown(path), hyperlinks=False), width=min(target.width, 100))
 
 
-def _whom(page: Path) -> str:
-    """Return for whom a page is, as the line below its title says."""
-    lines = page.with_suffix(".md").read_text(encoding="utf-8").splitlines()
-    return LINK.sub(r"\1", next((line for line in lines if line.startswith("For ")), ""))
+def _markdown(page: Path) -> str:
+    return page.with_suffix(".md").read_text(encoding="utf-8")
 
 
-def _read(markdown: str) -> None:
-    """Show Markdown in the terminal's pager; elsewhere, print it as it is."""
-    if not sys.stdout.isatty():
-        emit(markdown)
-        return
-    target = console(sys.stdout)
-    with target.capture() as captured:
-        target.print(Markdown(markdown, hyperlinks=False), width=min(target.width, WIDTH))
-    click.echo_via_pager(captured.get(), color=True)
+def _first_line(page: Path) -> str:
+    """Return the line below the title, which says for whom the page is."""
+    return [line for line in _markdown(page).splitlines() if line][1]

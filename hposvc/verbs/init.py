@@ -1,6 +1,7 @@
 """`init`: write a first spec for one's own code; hposvc/drafts/draft.py does it."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,11 +63,25 @@ def _only_script() -> str:
     raise click.UsageError("no script here has arguments to search; give FILE, or FILE.py:NAME")
 
 
+def _or_again(change: Callable[[str], Draft]) -> Callable[[str], Draft]:
+    """Return what reads an answer, and lets click ask again where the answer makes no spec."""
+
+    def read(answer: str) -> Draft:
+        try:
+            drafts.write(changed := change(answer), None)
+        except SpecError as error:
+            raise click.UsageError(f"{error}") from error
+        return changed
+
+    return read
+
+
 def _ask(draft: Draft) -> Draft:
     """Ask what the code does not say for sure."""
-    given = click.prompt("Search these parameters", default=" ".join(draft.domains), err=True)
-    draft = draft.with_only(given.replace(",", " ").split())
-    draft = draft.about(click.prompt("Metric", default=draft.metric, err=True))
+    search, names = _or_again(draft.with_only), " ".join(draft.domains)
+    draft = click.prompt("Search these parameters", default=names, value_proc=search, err=True)
+    about = _or_again(draft.about)
+    draft = click.prompt("Metric", default=draft.metric, value_proc=about, err=True)
     goals = click.Choice(["minimize", "maximize"])
     goal = click.prompt("Goal", default=draft.goal, type=goals, err=True)
     length = click.prompt(

@@ -70,8 +70,8 @@ def _for_hydra(value: Value) -> str:
         case list():
             return f"[{','.join(map(_for_hydra, value))}]"
         case dict():
-            keys = {key: re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key) for key in value}
-            return f"{{{','.join(f'{keys[key]}:{_for_hydra(value[key])}' for key in value)}}}"
+            escaped = {re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", key): value[key] for key in value}
+            return f"{{{','.join(f'{key}:{_for_hydra(escaped[key])}' for key in escaped)}}}"
     return f"{value}"
 
 

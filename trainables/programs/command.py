@@ -125,12 +125,10 @@ def remark_on_python(command: Sequence[str]) -> str:
     """Return which Python a command means, where a shell would take another; else nothing."""
     word = re.search(r"(?:^|\s)(python3?)(?=\s|$)", " ".join(command))
     shells = shutil.which(word[1]) if word else None
-    if word is None or shells is None or Path(shells).parent == Path(sys.executable).parent:
+    if shells is None or Path(shells).parent == Path(sys.executable).parent:
         return ""
-    return (
-        f"command: {word[1]} is {sys.executable}, which runs hposvc; "
-        f"your shell's is {shells}: to use that, write its path"
-    )
+    ours = f"command: python is {sys.executable}, which runs hposvc"
+    return f"{ours}; your shell's is {shells}: to use that, write its path"
 
 
 def search_paths(inherited: Mapping[str, str]) -> dict[str, str]:

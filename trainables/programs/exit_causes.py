@@ -26,12 +26,8 @@ NO_TORCHRUN = re.compile(
 AS_TORCHRUN = (
     "torchrun sets it: write command: [torchrun, ...] and launch: node, or resources: {workers: 2}"
 )
-NO_MODULE = re.compile(
-    r"^(?:ModuleNotFoundError: |\S*python\S*: )(No module named '?[\w.]+'?)", re.MULTILINE
-)
-OTHER_PYTHON = (
-    "install it there, or give another Python's path: command: [/usr/bin/python3, train.py, ...]"
-)
+NO_MODULE = re.compile(r"^(?:ModuleNotFoundError|\S*python\S*): (No module named .+)", re.MULTILINE)
+OTHER_PYTHON = "install it there, or give another Python's path in the command"
 NAMES = [name.name for name in signal.Signals]
 LAST_LINES = 5  # of a program that ends without a traceback
 
@@ -59,9 +55,7 @@ class CommandLost(Exception):
     """The program was ended from outside, or because another rank had gone."""
 
 
-def failure(
-    code: int | None, tail: str, among_peers: bool, program: str = ""
-) -> CommandFailed | CommandLost:
+def failure(code: int | None, tail: str, among_peers: bool, program: str) -> Exception:
     """Return the error for a program's exit code.
 
     Args:
@@ -83,8 +77,7 @@ def failure(
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{missing[0]}; {AS_TORCHRUN}")
     if missing := NO_MODULE.search(_last_error(tail)):
         python = program if Path(program).name.startswith("python") else sys.executable
-        means = ", which `python` means in a command" if python == sys.executable else ""
-        where = f"{missing[1]} in {python}{means}"
+        where = f"{missing[1]} in {python}, the program's Python"
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{where}; {OTHER_PYTHON}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)

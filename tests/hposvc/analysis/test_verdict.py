@@ -28,7 +28,7 @@ def played(spec, curves, rate=lambda trial: 10 ** (-4 + trial % 3), notes=None, 
     for number, curve in enumerate(curves):
         name, order, params = f"t{number + 1:04d}", number + 1, {}
         if "lr" in spec.parameters:
-            params = {"lr": rate(number)}
+            params = {"lr": rate(number), **({"width": 3} if "width" in spec.parameters else {})}
         events += [
             Proposed(1.0 * order, name, params, (notes or {}).get(number, {}), 9, ()),
             Ordered(1.0 * order, Order(order, name, params, None, 1, 9)),
@@ -154,6 +154,21 @@ def test_without_repeats_no_gain_is_called_real():
 def test_it_says_why_the_first_trial_cannot_be_compared_with(first, says):
     curves = [first, *[bowl(number + 1) for number in range(12)]]
     assert says in check(played(make_spec(), curves))["gain"].sentence
+
+
+@pytest.mark.parametrize(
+    ("initial", "says"),
+    [
+        ([{"lr": 1e-4, "width": 3}], "the default (t0001)"),
+        ([{"lr": 1e-4}], "the first trial (t0001)"),  # its width was drawn
+        ([], "the first trial (t0001)"),
+    ],
+)
+def test_only_a_first_trial_of_which_nothing_was_drawn_is_called_the_default(initial, says):
+    parameters = {"lr": {"min": 1e-5, "max": 0.1, "log": True}, "width": {"min": 1, "max": 9}}
+    spec = make_spec(parameters=parameters, initial=initial)
+    curves = [bowl(6 - number) for number in range(12)]
+    assert says in check(played(spec, curves))["gain"].sentence
 
 
 def test_finalists_tell_whether_the_gain_is_noise():

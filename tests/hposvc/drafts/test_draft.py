@@ -104,6 +104,47 @@ def test_a_script_gets_the_seed_of_each_training():
     assert "# Not searched, they keep their values: verbose.\n" in text
     assert {"--seed=${HPOSVC_SEED}", "--epochs=${HPOSVC_TOTAL}"} < {*spec.command}
     assert {*spec.parameters} == {"lr"}
+    assert "# --seed gets another number in each trial" in text
+    assert "a split of its own" in text
+
+
+def test_values_of_today_that_are_not_tried_first_are_named():
+    arguments = (
+        *(Argument("lr", "float", 0.1), Argument("weight-decay", "float", 0.0)),
+        *(Argument("opt", "text", "lion", ("sgd", "adam")), Argument("alpha", "float")),
+    )
+    text = propose("train.py", SourceProgram(arguments, ("loss",))).text(schema=False)
+    assert read(text).initial == ({"lr": 0.1},)
+    assert "# Without weight-decay (0.0), opt (lion), alpha (None), which the ranges" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "low", "high"),
+    [
+        ("learning-rate", 0.1, 0.005, 0.5),  # of boosting
+        ("eta", 0.3, 0.01, 1.0),
+        ("lr", 1.0, 0.05, 1.0),
+        ("lr", 0.001, 3e-5, 0.03),
+        ("momentum", 0.9, 0.5, 0.99),
+        ("momentum", 0.0, 0.0, 0.99),
+        ("beta2", 0.999, 0.8, 0.999),
+        ("max_leaf_nodes", 31, 7, 124),
+        ("num_leaves", 31, 7, 124),
+        ("min_data_in_leaf", 20, 5, 80),
+    ],
+)
+def test_a_range_is_one_in_which_training_goes_well(name, default, low, high):
+    kind = "int" if isinstance(default, int) else "float"
+    domain = first_range(Argument(name, kind, default))
+    assert (domain["min"], domain["max"]) == (low, high)
+
+
+def test_a_flag_that_is_asked_for_gets_a_range_around_its_default_whatever_its_name():
+    arguments = (Argument("lr", "float", 0.1), Argument("log-every", "int", 50))
+    asked = propose("train.py", SourceProgram(arguments, ("loss",))).with_only("--log-every")
+    assert "log-every: {min: 12, max: 200, log: true}  # a guess\n" in asked.text(schema=False)
+    with pytest.raises(SpecError, match=r"no such argument 'log-evry'; did you mean 'log-every'"):
+        asked.with_only("log-evry")
 
 
 def test_what_the_code_needs_and_the_spec_lacks_is_said():

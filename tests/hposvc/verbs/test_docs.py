@@ -27,7 +27,10 @@ def site(tmp_path, monkeypatch):
 
 
 def test_without_a_browser_the_text_is_shown(hposvc, site):
-    assert [line.strip() for line in hposvc("docs").out.splitlines()] == ["metrics  For people."]
+    assert [line.strip() for line in hposvc("docs").out.splitlines()] == [
+        "index    For [people](x.md).",
+        "metrics  For [people](x.md).",
+    ]
     assert hposvc("docs", "metrics").out == "# how-to/metrics\nFor [people](x.md).\n"
     assert hposvc("docs", "metrics", "--path").out == f"{site}/how-to/metrics.html\n"
     assert hposvc("-o", "json", "docs", "metrics").data["page"] == "metrics"

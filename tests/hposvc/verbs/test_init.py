@@ -1,10 +1,15 @@
 """`hposvc init` and `hposvc schema`: from a script to a sweep."""
 
 import json
+import os
+import pty
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "train_script.py"
 
@@ -37,6 +42,78 @@ def test_what_has_nothing_to_search_is_refused(hposvc, here):
     assert (answer.code, answer.out) == (2, "")
     assert "nothing to search was found; it has no arguments" in answer.err
     assert not (here / "sweep.yaml").exists()
+
+
+FOREST = """
+import argparse
+flags = argparse.ArgumentParser()
+flags.add_argument("--learning-rate", type=float, default=0.1)
+flags.add_argument("--max-leaf-nodes", type=int, default=31)
+flags.add_argument("--log-every", type=int, default=10)
+flags.add_argument("--name", default="x")
+flags.add_argument("--seed", type=int, default=0)
+print(f"accuracy {0.5}")
+"""
+
+
+def answered(folder, answers, end=""):
+    """Run `hposvc init` in a terminal, and return its exit code and all that it printed.
+
+    Args:
+        answers: typed at once.
+        end: typed once the second question is asked.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+        os.execve(
+            sys.executable, [sys.executable, "-m", "hposvc", "init", "forest.py"], environment
+        )
+    os.write(terminal, answers.encode())
+    printed = b""
+    while True:
+        try:
+            printed += os.read(terminal, 4096)
+        except OSError:  # it has ended
+            break
+        if end and b"Metric" in printed:
+            os.write(terminal, end.encode())
+            end = ""
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed.decode()
+
+
+def test_a_wrong_answer_is_asked_again_and_a_flag_that_is_asked_for_gets_a_range(tmp_path):
+    (tmp_path / "forest.py").write_text(FOREST)
+    lines = ["lerning-rate", "name", " ", "--max-leaf-nodes, log-every learning-rate", ".bad name"]
+    code, printed = answered(
+        tmp_path, "\n".join([*lines, "accuracy", "up", "maximize", "-1", "0"]) + "\n6\n"
+    )
+    assert code == 0, printed
+    assert "no such argument 'lerning-rate'; did you mean 'learning-rate'?" in printed
+    assert "nothing tells a range of name" in printed
+    assert printed.count("Search these parameters") == 4
+    text = (tmp_path / "sweep.yaml").read_text()
+    spec = YAML(typ="safe").load(text)
+    assert {*spec["parameters"]} == {"max-leaf-nodes", "log-every", "learning-rate"}
+    assert spec["parameters"]["max-leaf-nodes"] == {"min": 7, "max": 124, "log": True}
+    assert "log: true}  # a guess\n" in text
+    assert (spec["metric"], spec["trials"]) == (
+        {"name": "accuracy", "goal": "maximize"},
+        {"max": 6},
+    )
+    assert "fidelity" not in spec
+
+
+@pytest.mark.parametrize("end", ["\x04", "\x03"])
+def test_a_wizard_that_is_left_writes_nothing_and_shows_no_traceback(tmp_path, end):
+    (tmp_path / "forest.py").write_text(FOREST)
+    code, printed = answered(tmp_path, "learning-rate\n", end)
+    assert code in (1, 130), printed
+    assert "Traceback" not in printed
+    assert not (tmp_path / "sweep.yaml").exists()
 
 
 @pytest.mark.long

@@ -10,20 +10,26 @@ from trainables.programs.exit_causes import failure
 
 def test_a_full_disk_that_a_program_got_over_does_not_excuse_what_ended_it():
     got_over = "warning: No space left on device\nTraceback (most recent call last):\n"
-    assert failure(1, f"{got_over}KeyError: 1", among_peers=False).kind == "user"
+    assert failure(1, f"{got_over}KeyError: 1", among_peers=False, program="").kind == "user"
 
 
 def test_a_module_that_is_missing_is_told_with_the_python_and_how_to_take_another(attempt):
     outcome, _ = attempt("import no_such", until=1)
     line = error_line(outcome.message)
-    assert f"No module named 'no_such' in {sys.executable}, which `python` means" in line
+    assert (
+        f"No module named 'no_such' in {sys.executable}, the program's Python; install it there"
+        in line
+    )
     assert "give another Python's path" in line
 
 
 def test_of_a_python_that_was_given_by_its_path_that_path_is_told():
     tail = "/opt/python3.9: No module named hydra"
     message = str(failure(1, tail, among_peers=False, program="/opt/python3.9"))
-    assert "No module named hydra in /opt/python3.9; install it there" in error_line(message)
+    assert (
+        "No module named hydra in /opt/python3.9, the program's Python; install it there"
+        in error_line(message)
+    )
 
 
 @pytest.mark.full
