@@ -17,7 +17,7 @@ from searchers.searcher import Observation
 from searchers.space import Params
 from searchers.values import Value
 from trainables.dataset import DataSet
-from trainables.errors import SUMMARY
+from trainables.errors import SUMMARY, last_raised, raised_line
 from trainables.order import Order
 from trainables.stop_signals import How
 from trainables.storage.checkpoint import Saved
@@ -229,6 +229,7 @@ class Ended:
     how: How = ""
     # Parameters that its trainable had not asked for; None: unknown, or no objective of Optuna.
     unused: tuple[str, ...] | None = None
+    repeated: str = ""  # its first report left out, of a step reported before with other values
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,6 @@ EVENT_KINDS: tuple[str, ...] = tuple(_TYPES)
 _ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
 
 
-TRACEBACK = "Traceback (most recent call last):"
 # The class of our own errors, which says less than their text.
 OURS = re.compile(r"^trainables(\.\w+)+: ")
 RANK = re.compile(r"(rank \d+ of \d+):\n")  # heads the message of one of several ranks
@@ -363,13 +363,11 @@ def error_line(message: str) -> str:
     line; that of our own summary, if there is one. The failing rank stands before it.
     """
     rank = RANK.match(message)
-    last = message[max(message.rfind(TRACEBACK), message.rfind(SUMMARY), 0) :]
-    lines = [line for line in last.removeprefix(TRACEBACK).splitlines() if line.strip()]
-    if last.startswith(TRACEBACK):
-        lines = [line for line in lines if not line.startswith(" ")][:1]
-    elif last.startswith(SUMMARY):
-        lines = lines[:1]
-    line = OURS.sub("", lines[-1].strip().removeprefix(SUMMARY.strip()).strip()) if lines else ""
+    lines = [line.strip("\r\n") for line in message.splitlines() if line.strip()] or [""]
+    said = max((at for at, line in enumerate(lines) if line.startswith(SUMMARY)), default=-1)
+    raised = last_raised(lines[said + 1 :])
+    line = raised_line(lines) if raised else lines[said]  # the last, if nothing is said
+    line = OURS.sub("", line.strip().removeprefix(SUMMARY.strip()).strip())
     return f"{rank[1]}: {line}" if rank and line != rank[1] else line
 
 

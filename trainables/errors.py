@@ -9,10 +9,15 @@ import errno
 import pickle
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # Begins the line that says in a message, or in a log, how a process ended.
 SUMMARY = "[hposvc] "
+TRACEBACK = "Traceback (most recent call last)"
+BOX = re.compile(r"[ │╭╰┃┏┗]")  # begins a frame of a traceback, and each line of a box around it
+# What frameworks print after an error, or as they exit.
+HINT = re.compile(r"^(\w+: )?Set the environment variable|HYDRA_FULL_ERROR|^wandb: |\w+Warning: ")
+LAST, LONGEST_SHOWN = 3, 300  # lines of an output without a traceback; characters
 LONGEST = 20_000  # characters of a message; the traceback of an ordinary error has some 2,000
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Messages of the system, and of torch: its archive writer raises an error that names the position
@@ -25,6 +30,45 @@ DISK_FULL_TEXT = re.compile(
 OUT_OF_MEMORY = re.compile(
     r"(?i:out of memory)|MemoryError\b|(?i:can(no|')t allocate memory)|ALLOC_FAILED|bad_alloc"
 )
+
+
+def last_raised(lines: Sequence[str]) -> tuple[int, int] | None:
+    """Return where the last traceback in an output begins, and its line that raises, if any.
+
+    The output may put a prefix before each line of it, as torch's `[rank0]: `, or draw a box around
+    its frames, as rich does. What Python ignores as it exits is no cause.
+    """
+    for start in reversed(range(len(lines))):
+        prefix, header, _ = lines[start].partition(TRACEBACK)
+        if not header or (start > 0 and "Exception ignored" in lines[start - 1]):
+            continue
+        prefix = "" if "─" in prefix else prefix
+        for end in range(start + 1, len(lines)):
+            line = lines[end].removeprefix(prefix)
+            if lines[end].startswith(prefix) and line.strip() and not BOX.match(line):
+                return start, end
+    return None
+
+
+def raised_line(lines: Sequence[str]) -> str:
+    """Return the line of an output that raises, or an empty text."""
+    if (found := last_raised(lines)) is None:
+        return ""
+    start, end = found
+    prefix = lines[start].partition(TRACEBACK)[0]
+    line, *rest = [text.removeprefix(prefix).strip() for text in lines[end:]]
+    # The text of an exception may begin in the next line.
+    return f"{line} {next(filter(None, rest), '')}".rstrip() if line.endswith(":") else line
+
+
+def describe_output(output: str) -> str:
+    """Return what an output says about a failure: the line that raises, else its last lines."""
+    lines = output.splitlines()
+    if line := raised_line(lines):
+        return line[:LONGEST_SHOWN]
+    own = [line.strip() for line in lines if line.strip() and not HINT.search(line)]
+    several = "s" if own[1:] else ""
+    return f"its last line{several}: {' | '.join(own[-LAST:])[-LONGEST_SHOWN:]}" if own else ""
 
 
 def text_of(error: BaseException) -> str:

@@ -22,9 +22,6 @@ class WorkerSession:
 
     def report(self, metrics: Mapping[str, Any], step: int | None, checkpoint: Path | None) -> None:
         worker = self.worker
-        if worker.is_over:
-            worker.beyond = worker.until == worker.total
-            raise StopTrial(f"trial {worker.trial} has done its last step")
         worker.report(worker.next_step if step is None else step, metrics, checkpoint)
         # A rung ends here, which the function can't know; at the trial's end the function returns.
         if worker.pauses_at(worker.next_step - 1):

@@ -53,7 +53,8 @@ def report(
         metrics: name to number; those of rank 0 are recorded. Metrics other than the sweep's that
             are no numbers are left out, with a warning. A trial is judged at the steps that have
             the sweep's metric.
-        step: None: the step after the last report, or the first step of this order.
+        step: None: the step after the last report, or the first step of this order. The first
+            report of a step stands: a later one, or one of an earlier step, is left out.
         checkpoint: a folder just written; it is copied.
 
     Raises:

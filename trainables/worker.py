@@ -96,6 +96,8 @@ class Worker:
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
     left_out: set[str] = field(default_factory=set, init=False)  # metrics that were no numbers
+    values: dict[int, dict[str, float]] = field(default_factory=dict, init=False)  # by step; rank 0
+    repeated: str = field(default="", init=False)  # about the first report that was left out
     # Parameters that the trainable has not asked for; None: it does not ask for each by its name.
     unused: tuple[str, ...] | None = field(default=None, init=False)
 
@@ -283,6 +285,9 @@ class Worker:
     def report(self, step: int, metrics: Mapping[str, Any], checkpoint: Path | None = None) -> None:
         """Send this step's metrics; call it once per step, on every rank.
 
+        The first report of a step stands: a later one of that step, or of one before it, is left
+        out. The sweep warns of it unless its values are the same.
+
         Args:
             metrics: name to number; rank 0's are recorded. NaN and infinity as the sweep's metric
                 mean diverged. Other metrics that are no numbers are left out, with a warning.
@@ -294,7 +299,14 @@ class Worker:
             StopTrial: the order ends here; do not catch it.
             ReportError: the step, or the sweep's metric, breaks the rules.
         """
-        step = self._checked_step(step)
+        number = self._whole_number(step)
+        if 0 < number < self.next_step:
+            self._leave_out(number, metrics, checkpoint)
+            return
+        if self.is_over and number > 0:
+            self.beyond = self.until == self.total
+            raise StopTrial(f"trial {self.trial} has done the last step of this order")
+        step = self._checked_step(step, number)
         values, left_out = self._checked_metrics(metrics) if self.rank == 0 else ({}, {})
         saved = (
             None
@@ -302,6 +314,7 @@ class Worker:
             else self._keep_if_due(step, self._checked_folder(checkpoint))
         )
         self.reported = step
+        self.values[step] = values
         judged = self.rank != 0 or values.keys() >= {*self.metrics}
         if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged)):
             self.told_to_stop = True
@@ -384,28 +397,44 @@ class Worker:
         self.saved, self.kept_at = saved, time.monotonic()
         return saved
 
-    def _checked_step(self, step: int) -> int:
-        lowest = self.next_step
+    def _whole_number(self, step: int) -> int:
+        """Return the step; -1: it is no whole number."""
         try:
-            number = operator.index(step)
+            return -1 if isinstance(step, bool) else operator.index(step)
         except TypeError:
-            number = -1
-        too_far = self.until is not None and number > self.until
-        if isinstance(step, bool) or number < lowest or too_far:
+            return -1
+
+    def _checked_step(self, step: int, number: int) -> int:
+        lowest, last = self.next_step, self.until
+        if number < lowest or (last is not None and number > last):
             hint = "; steps count from 1: report epoch + 1, or no step" if number == 0 else ""
-            raise self._error(
-                f"step is {step!r}; steps left in this order: {self._steps_left(lowest)}{hint}"
-            )
+            left = f"{lowest} or a later one" if last is None else f"one of {lowest} to {last}"
+            raise self._error(f"step is {step!r}; the next step is {left}{hint}")
         return number
 
-    def _steps_left(self, lowest: int) -> str:
-        """Describe the steps that may still be reported."""
-        if self.until is None:
-            return f"{lowest} and later ones"
-        if lowest <= self.until:
-            return f"{lowest}..{self.until}"
-        longer = f"; for longer trials raise fidelity.max, which is {self.total}"
-        return "none, it is over" + (longer if self.until == self.total else "")
+    def _leave_out(self, step: int, metrics: Mapping[str, Any], checkpoint: Path | None) -> None:
+        """Leave out a report of a step that was reported before, and note it if it differs."""
+        if checkpoint is not None:
+            self.writer.drop(self._checked_folder(checkpoint))
+        if self.rank != 0 or self.repeated:
+            return
+        if step < self.first:
+            self.repeated = (
+                f"step {step} was reported before, and training goes on from step {self.first}; "
+                "load the checkpoint (hposvc.get_checkpoint, worker.restore), and count on from it"
+            )
+            return
+        before = self.values.get(step, {})
+        values, _ = self._checked_metrics(metrics)
+        other = [name for name, value in values.items() if before.get(name) != value]
+        if other:
+            now = f"{other[0]} is {values[other[0]]:g}"
+            then = f"{before[other[0]]:g}" if other[0] in before else "not reported"
+            self.repeated = (
+                f"step {step} was reported before with other values ({now}, was {then}); the first "
+                "report stands. Where folds or repeated fits count from 1 again, report the mean "
+                "of the folds, or count on over them; report all metrics of a step at once"
+            )
 
     def _checked_metrics(self, metrics: Mapping[str, object]) -> CheckedMetrics:
         """Return the numbers, and what else there is under names for the first time."""

@@ -83,13 +83,17 @@ def report(
 ) -> Verdict | None:
     """Record a report, and return the answer; None: it waits for the sweep's decision.
 
-    The first report of a step stands; when it is sent again, a new checkpoint is recorded.
+    The first report of a step stands; when the last is sent again, a new checkpoint is recorded.
 
     Args:
         left_out: what values were that hposvc's own runtime found to be no numbers, by name.
     """
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
+    if 0 < step <= row.low:  # reported before
+        if not agents.keep_alive(connection, sweep, row, low=row.low):
+            raise lost(row.client or "", row.trial)
+        return verdict_of(row, row.step) or "continue"
     _check_step(row, step)
     values, no_numbers = checked(metrics, row.body.metrics, lambda text: bad(text, "metrics"))
     left_out = {
@@ -121,9 +125,9 @@ def _check_step(row: OrderRow, step: int) -> None:
     until = row.body.until
     lowest = row.low + 1
     if step < lowest or (until is not None and step > until):
-        left = f"{lowest} and later ones" if until is None else f"{lowest}..{until}"
-        left = left if until is None or lowest <= until else "none, tell that it is done"
-        raise bad(f"step is {step}; steps left in this order of {row.trial}: {left}", "step")
+        left = f"{lowest} or a later one" if until is None else f"one of {lowest} to {until}"
+        left = left if until is None or lowest <= until else "none: tell that it is done"
+        raise bad(f"step is {step}; the next step of {row.trial} is {left}", "step")
 
 
 def _needs_checkpoint(row: OrderRow, step: int) -> bool:
@@ -215,7 +219,7 @@ def tell(
     event: Ended | Failed
     match state:
         case "done":
-            event = Ended(*about, details["how"], details["unused"])
+            event = Ended(*about, details["how"], details["unused"], details["repeated"])
         case "failed":
             facts = {name: details.get(name, False) for name in ("damaged", "whole", "crashed")}
             text = text or f"agent {row.client} gave no reason"

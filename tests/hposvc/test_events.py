@@ -191,6 +191,35 @@ def test_an_event_of_a_later_version_is_named_with_the_remedy():
             "exit status 3",
         ),
         ("rank 1 of 2:\nTraceback (most recent call last):\n  a\nE: one", "rank 1 of 2: E: one"),
+        (
+            "Traceback (most recent call last):\n  a\nE: one\n\nDuring handling of the above "
+            "exception, another exception occurred:\n\nTraceback (most recent call last):\n  b\n"
+            "hydra.errors.InstantiationException: Error in call to target 'x':\nValueError('no')\n"
+            "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
+            "hydra.errors.InstantiationException: Error in call to target 'x': ValueError('no')",
+        ),
+        (
+            "[rank0]: Traceback (most recent call last):\n[rank0]:   File x\n[rank1]: noise\n"
+            "[rank0]: KeyError: 'width'\nwandb: View run at x",
+            "KeyError: 'width'",
+        ),
+        (
+            "╭──── Traceback (most recent call last) ────╮\n│ train.py:3 in train │\n"
+            "╰─────────────────╯\nValueError: no luck",
+            "ValueError: no luck",
+        ),
+        (
+            "Traceback (most recent call last):\n  a\nE: one\nException ignored in: <f>\n"
+            "Traceback (most recent call last):\n  b\nAttributeError: at exit",
+            "E: one",
+        ),
+        (
+            "  + Exception Group Traceback (most recent call last):\n  |   File x\n"
+            "  | ExceptionGroup: several (1 sub-exception)\n  +-+---------------- 1 ---\n"
+            "    | Traceback (most recent call last):\n    |   File y\n    | ValueError: in it\n"
+            "    +------------------------------------",
+            "ValueError: in it",
+        ),
     ],
 )
 def test_the_line_of_a_failure_says_what_went_wrong_without_a_class_of_ours(message, line):

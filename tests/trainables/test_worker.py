@@ -92,17 +92,45 @@ def test_only_a_report_with_all_metrics_of_the_sweep_is_judged(worker):
 
 @pytest.mark.parametrize("step", [0, 4, -1, True, 1.0, "1", None])
 def test_a_step_outside_the_order_is_refused(worker, step):
-    with pytest.raises(ReportError, match=rf"step is {step!r}; steps left in this order: 1\.\.3"):
+    with pytest.raises(ReportError, match=rf"step is {step!r}; the next step is one of 1 to 3"):
         worker.report(step, {"loss": 1.0})
 
 
-def test_a_step_is_reported_once_and_in_order(worker):
+def test_the_first_report_of_a_step_stands(worker):
+    worker.report(2, {"loss": 1.0, "accuracy": 0.5})
     worker.report(2, {"loss": 1.0})
-    with pytest.raises(ReportError, match=r"step is 2; steps left in this order: 3\.\.3"):
-        worker.report(2, {"loss": 1.0})
-    worker.report(np.int64(3), {"loss": 1.0})
-    with pytest.raises(ReportError, match="steps left in this order: none, it is over"):
-        worker.report(3, {"loss": 1.0})
+    assert worker.repeated == ""
+    worker.report(np.int64(3), {"loss": 0.5})
+    worker.report(2, {"loss": 4.0}, checkpoint=scratch_with(worker, "late"))
+    worker.report(3, {"loss": 5.0})
+    assert [(report.step, report.metrics["loss"]) for report in worker.reports] == [
+        (2, 1.0),
+        (3, 0.5),
+    ]
+    assert worker.repeated.startswith("step 2 was reported before with other values (loss is 4, wa")
+    assert worker.saved is None
+
+
+def test_a_metric_that_a_step_lacked_at_first_is_left_out_with_a_reason(worker):
+    worker.report(1, {"loss": 1.0})
+    worker.report(1, {"accuracy": 0.5})
+    assert "accuracy is 0.5, was not reported" in worker.repeated
+    assert "report all metrics of a step at once" in worker.repeated
+
+
+def test_steps_before_a_resumed_orders_first_are_left_out_with_their_reason(worker):
+    resumed = replace(worker, first=3, until=None)
+    for step in (1, 2, 3):
+        resumed.report(step, {"loss": 1.0})
+    assert [report.step for report in resumed.reports] == [3]
+    assert "training goes on from step 3; load the checkpoint" in resumed.repeated
+
+
+def test_a_report_after_the_last_step_ends_the_trial_without_an_error(worker):
+    worker.report(3, {"loss": 1.0})
+    with pytest.raises(StopTrial, match="has done the last step"):
+        worker.report(4, {"loss": 1.0})
+    assert worker.beyond
 
 
 def test_only_rank_0_is_heard(worker):

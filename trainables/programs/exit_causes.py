@@ -6,8 +6,15 @@ import sys
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, SUMMARY, causes, text_of
-from trainables.programs.launchers import TRACEBACK
+from trainables.errors import (
+    DISK_FULL_TEXT,
+    OUT_OF_MEMORY,
+    SUMMARY,
+    TRACEBACK,
+    causes,
+    describe_output,
+    text_of,
+)
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -88,7 +95,6 @@ def _describe_end(code: int | None, tail: str) -> str:
 
     A traceback says more than an exit status of 1, so it comes last then.
     """
-    *_, last = [line.strip() for line in tail.splitlines() if line.strip()] or [""]
     if code is None:
         how = "the command's guard was killed"
     elif code < 0:
@@ -99,9 +105,9 @@ def _describe_end(code: int | None, tail: str) -> str:
             how += f" (as a shell does after {name})"
     if code == 1 and TRACEBACK in tail:
         return f"{how}; its last lines:\n{tail}"
-    if not last:
+    if not tail.strip():
         return f"{SUMMARY}{how}, and had printed nothing"
-    return f"{tail}\n{SUMMARY}{how}; its last line: {last[:300]}"
+    return "; ".join(filter(None, (f"{tail}\n{SUMMARY}{how}", describe_output(tail))))
 
 
 def _signal_name(number: int) -> str:

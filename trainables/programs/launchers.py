@@ -2,7 +2,8 @@
 
 import re
 
-TRACEBACK = "Traceback (most recent call last)"
+from trainables.errors import TRACEBACK
+
 REPORT = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 LOG_LINE = re.compile(r"[EWI]\d{4} .*torch/distributed/elastic/")
 KILLED = re.compile(r"failed \(exitcode: (-\d+)\) local_rank: (\d+)")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from trainables.errors import TRACEBACK, last_raised
 from trainables.programs.launchers import without_torchrun_report
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -206,8 +207,14 @@ def _append(tail: deque[bytes], chunk: bytes) -> None:
 
 def _last_lines(tail: deque[bytes]) -> str:
     text = b"".join(tail)[-TAIL:].decode(errors="replace")
-    text = without_torchrun_report(text.replace("\r", "\n"))
-    return "\n".join(text.strip().splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+    lines = without_torchrun_report(text.replace("\r", "\n")).strip().splitlines()
+    last = "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+    found = last_raised(lines)
+    if found is None or TRACEBACK in last:
+        return last
+    start, end = found  # a summary follows, as W&B's, which would hide the error
+    frames = [lines[start], "  ...", *lines[max(start + 1, end - TAIL_LINES) : end + 1], "..."]
+    return "\n".join(frames)[-TAIL_CHARACTERS:] + f"\n{last}"
 
 
 def _is_running(process: psutil.Process) -> bool:

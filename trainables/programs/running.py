@@ -80,6 +80,7 @@ class ProgramRun:
     verdicts: list[tuple[int, bool]] = field(default_factory=list)  # of rank 0, in order
     waiting: list[tuple[int, ProcessReport]] = field(default_factory=list)  # other ranks, by number
     counts: dict[int, int] = field(default_factory=dict)  # reports of the other ranks
+    steps: dict[int, int] = field(default_factory=dict)  # their last steps
     processes_left: Counter[int] = field(
         default_factory=Counter
     )  # processes of rank 0, by their parent
@@ -112,6 +113,8 @@ class ProgramRun:
                 match self.events.get(timeout=self._seconds_to_wait()):
                     case Ended(code):
                         return code
+                    case UnreadableMetric() if self.worker.is_over:
+                        pass  # a trial is not lost by what it prints after its last step
                     case UnreadableMetric() | OSError() as error:
                         self._fail(error)
                     case _OutputMetrics(step, metrics, checkpoint):
@@ -125,6 +128,11 @@ class ProgramRun:
 
     def _handle_report(self, report: ProcessReport, snapshots: Snapshots) -> None:
         if report.rank != 0 or self.worker.rank != 0:
+            last = self.steps.get(report.rank, self.worker.first - 1)
+            if report.step is not None and 0 < report.step <= last:
+                report.answer(not self.stopped)  # rank 0's report of the step is left out as well
+                return
+            self.steps[report.rank] = last + 1 if report.step is None else report.step
             number = self.counts[report.rank] = self.counts.get(report.rank, 0) + 1
             self.waiting.append((number, report))
             self._answer_others()
@@ -151,11 +159,9 @@ class ProgramRun:
     ) -> bool:
         """Report a step of rank 0, and return whether to go on."""
         worker = self.worker
-        if worker.is_over and not self.stopped:
-            worker.beyond = worker.until == worker.total
-        if self.stopped or worker.is_over:
+        if self.stopped:
             return False
-        go_on = True
+        go_on, reported = True, worker.reported
         try:
             worker.report(step, metrics, checkpoint)
         except StopTrial as end:
@@ -166,8 +172,9 @@ class ProgramRun:
                 raise
             self._fail(error)
             return False
-        self.verdicts.append((step, go_on))
-        self._answer_others()
+        if worker.reported != reported:
+            self.verdicts.append((step, go_on))
+            self._answer_others()
         # At the end of a rung the program must be stopped; after its last step it exits by itself.
         return go_on and not worker.pauses_at(step)
 
@@ -286,6 +293,8 @@ class ProgramRun:
                         "collect.stdout matched nothing there, but it matches stderr; send that to "
                         'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
                     )
+            if worker.repeated:
+                cause = worker.repeated
             failed = CommandFailed(_after(tail, f"the command ended without metrics: {cause}"))
             # A program that came to its end without an error will not report with other values.
             failed.sweep_wide = True
@@ -338,7 +347,7 @@ class _Reader:
 
     def _found(self, printed_step: int | None, metrics: dict[str, float | NoNumber]) -> None:
         step = self.next_step if printed_step is None else printed_step
-        self.next_step = step + 1
+        self.next_step = max(self.next_step, step + 1)
         # The program must not write the next checkpoint while this one is copied.
         checkpoint = None
         if self.collector is not None and self.snapshots.due(step):

@@ -167,6 +167,7 @@ class Outcome:
     leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
     how: How = ""
     unused: tuple[str, ...] | None = None  # parameters that the trainable has not asked for
+    repeated: str = ""  # the first report left out, of a step reported before with other values
     sweep_wide: bool = False  # see `CommandFailed`
     clean: bool = True  # all ranks let go of the order
 
@@ -200,10 +201,9 @@ def carry_out(
         with single_rank() as rank_env:
             return carry_out(config, assignment, rank, link, RankContext(rank_env))
     kind: OutcomeKind
-    how: How = ""
-    unused: tuple[str, ...] | None = None
     sweep_wide = False
     order = assignment.order
+    end = Outcome(order.id, "ended")
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     wandb_run = open_run()
     _set_torchrun_variables(config, context.rank_env)
@@ -211,7 +211,8 @@ def carry_out(
         os.environ.update(assignment.environment)
     try:
         with context.group:
-            kind, message, how, unused = _train(config, order, rank, link, context)
+            end = _train(config, order, rank, link, context)
+        kind, message = end.kind, end.message
     except CheckpointDamaged as error:
         # "damaged" makes the controller forget the checkpoint that the order started from, so the
         # kind is used for that checkpoint alone.
@@ -232,7 +233,8 @@ def carry_out(
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
     leaks += ["it imported a version of the code"] * (config.variants is not None)
     outcome = make_outcome(config, order, kind, message, leaks)
-    return replace(outcome, how=how, unused=unused, sweep_wide=sweep_wide)
+    facts = {"how": end.how, "unused": end.unused, "repeated": end.repeated}
+    return replace(outcome, **facts, sweep_wide=sweep_wide)
 
 
 def make_outcome(
@@ -271,7 +273,8 @@ def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
 
 def _train(
     config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext
-) -> tuple[Literal["ended", "preempt"], str, How, tuple[str, ...] | None]:
+) -> Outcome:
+    """Return the outcome of an order that did not fail."""
     if config.variants is not None:
         config, order = config.variants.enter(config, order)
     worker = make_worker(config, order, rank, link)
@@ -279,14 +282,14 @@ def _train(
     try:
         if config.command is not None:
             config.command.train(worker, order.params, context.rank_env, context.peers)
-            return "ended", "", _how_ended(worker), None
+            return _ended(worker)
         trainable = load.resolve(config.trainable)
         if config.nan != "stop" and not load.follows_failure_nan(trainable):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
         _call(load.bind(trainable, order.params), worker)
     except Preempted as preemption:
-        return "preempt", preemption.reason, "", None
+        return Outcome(order.id, "preempt", preemption.reason)
     except StopTrial:
         pass
     finally:
@@ -294,11 +297,13 @@ def _train(
     # A trial resumed after its last report may have nothing left to do.
     if worker.reported is None and (worker.until is not None or worker.first == 1):
         raise ReportError(
-            f"the trainable returned without a report; {report_hint(imported_here())}"
+            "the trainable returned without a report; "
+            + (f"{worker.repeated}; " if worker.repeated else "")
+            + f"{report_hint(imported_here())}"
             "call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
         )
-    return "ended", "", _how_ended(worker), worker.unused
+    return _ended(worker)
 
 
 def _call(train: Callable[[Worker], object], worker: Worker) -> None:
@@ -316,10 +321,10 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
             raise TrainableExited(f"exit status {status}: {text}") from end
 
 
-def _how_ended(worker: Worker) -> How:
-    if worker.beyond:
-        return "beyond"
-    return "" if worker.told_to_stop else "returned"
+def _ended(worker: Worker) -> Outcome:
+    how: How = "beyond" if worker.beyond else "" if worker.told_to_stop else "returned"
+    repeated = encodable(worker.repeated)
+    return Outcome(worker.order, "ended", how=how, unused=worker.unused, repeated=repeated)
 
 
 def trial_seed(seed: int, order: Order) -> int:

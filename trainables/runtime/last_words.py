@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainables.errors import SUMMARY
+from trainables.errors import SUMMARY, describe_output
 
 STDERR = 2  # the order's log, while there is an order
 EXIT = re.compile(rf"{re.escape(SUMMARY)}exit status (\d+)")
@@ -59,10 +59,9 @@ class Death:
         Args:
             who: the rank, if there are several.
         """
-        *_, last = self.output.splitlines() or [""]
         before = "".join(f"{text}\n" for text in (self.output, self.stack) if text)
-        after = f"; its last line: {last.strip()[:200]}" if last else ""
-        return f"{before}{SUMMARY}{who}{': ' * bool(who)}{self.how}{after}"
+        how = "; ".join(filter(None, (self.how, describe_output(self.output))))
+        return f"{before}{SUMMARY}{who}{': ' * bool(who)}{how}"
 
 
 def note_exits() -> None:

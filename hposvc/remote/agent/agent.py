@@ -202,7 +202,7 @@ class Agent:
         tell: partial[None]
         match end:
             case Ended():
-                tell = partial(self.exchange.done, order, end.how, end.unused)
+                tell = partial(self.exchange.done, order, end.how, end.unused, end.repeated)
             case Failed(cause="preempt"):
                 tell = partial(self.exchange.released, order, end.message)
             case Failed():

@@ -70,9 +70,9 @@ class AgentExchange:
         """Send a sign of life."""
         return self._send("heartbeat", order.trial, order.id, {})
 
-    def done(self, order: Order, how: How, unused: Sequence[str] | None) -> None:
+    def done(self, order: Order, how: How, unused: Sequence[str] | None, repeated: str) -> None:
         """Tell that the ranks have let go of the order without an error."""
-        self._tell(order, {"state": "done", "how": how, "unused": unused})
+        self._tell(order, {"state": "done", "how": how, "unused": unused, "repeated": repeated})
 
     def failed(self, order: Order, failed: Failed) -> None:
         """Tell that the order has failed, and why."""

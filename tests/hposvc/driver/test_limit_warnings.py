@@ -6,7 +6,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.events import Reported
+from hposvc.events import Ended, Reported
 
 
 @pytest.fixture
@@ -31,3 +31,13 @@ def test_points_that_are_tried_twice_are_told_before_any_trial(warnings):
     MissingLimitMetrics("valley", spec)
     [said] = warnings()
     assert said.startswith("valley: initial[1]: repeats initial[0], so the same configuration")
+
+
+def test_steps_told_again_with_other_values_are_told_once_a_trial(warnings):
+    desk = at_desk()
+    desk.start()
+    watcher = MissingLimitMetrics("valley", desk.state.spec)
+    end = Ended(2.0, 1, "t0001", "returned", repeated="step 1 was reported before")
+    watcher.turn(desk.state, [end])
+    watcher.turn(desk.state, [end])
+    assert warnings() == ["valley: t0001: step 1 was reported before"]

@@ -209,3 +209,59 @@ def test_a_script_for_wandb_finds_its_parameters_in_the_configuration_of_its_run
     assert outcome.kind == "ended", outcome.message
     assert reports[0].metrics == {"loss": 1e-05, "width": 8.0, "epochs": 3.0}
     assert not list((tmp_path / "s").rglob("*-config"))
+
+
+@pytest.mark.parametrize("until", [3, None])
+def test_a_printed_step_told_again_is_left_out(attempt, until):
+    script = """
+        for epoch in range(1, 4):
+            print(f"epoch {epoch} loss {1 / epoch}")
+            print(f"epoch {epoch} loss {1 / epoch}")
+        print("best: epoch 2 loss 0.5")
+        print("final: epoch 3 loss n/a" if UNTIL else "")
+    """.replace("UNTIL", repr(until))
+    pattern = r"epoch (?P<step>\d+) loss (?P<loss>\S+)"
+    outcome, reports = attempt(script, collect=pattern, until=until)
+    assert (outcome.kind, outcome.how, outcome.repeated) == ("ended", "returned", "")
+    assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+
+
+@pytest.mark.parametrize("until", [3, 6, None])
+def test_folds_that_count_from_1_again_are_named(attempt, until):
+    script = """
+        import hposvc
+        for fold in (1.0, 2.0):
+            for step in (1, 2, 3):
+                hposvc.report({"loss": fold / step}, step)
+    """
+    outcome, reports = attempt(script, until=until)
+    assert (outcome.kind, outcome.how) == ("ended", "returned")
+    assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+    assert "step 1 was reported before with other values (loss is 2, was 1)" in outcome.repeated
+    assert "report the mean of the folds" in outcome.repeated
+
+
+def test_a_resumed_script_that_only_repeats_earlier_steps_fails_with_the_cause(attempt):
+    script = "import hposvc; hposvc.report({'loss': 1.0}, step=1)"
+    outcome, _ = attempt(script, first=2, until=3, total=3)
+    assert outcome.kind == "user"
+    line = error_line(outcome.message)
+    assert "step 1 was reported before, and training goes on from step 2" in line
+
+
+def test_the_ranks_of_a_program_agree_on_steps_told_again(attempt):
+    script = """
+        import os, sys, subprocess
+        if "RANK" not in os.environ:
+            ranks = [
+                subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": rank})
+                for rank in "01"
+            ]
+            sys.exit(max(rank.wait() for rank in ranks))
+        import hposvc
+        for step in (1, 2, 1, 2, 3):
+            hposvc.report({"loss": 1 / step}, step)
+    """
+    outcome, reports = attempt(script, until=3, launch="node")
+    assert (outcome.kind, outcome.message, outcome.repeated) == ("ended", "", "")
+    assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]

@@ -38,3 +38,42 @@ def test_a_script_for_torchrun_that_python_starts_is_told_how_to_be_started(atte
     outcome, _ = attempt(f"import os, torch.distributed as dist\n{read}", until=1)
     assert outcome.kind == "user"
     assert "write command: [torchrun, ...] and launch: node" in error_line(outcome.message)
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (
+            "Could not override 'lr'.\nKey 'lr' is not in struct\n    full_key: lr\n"
+            "    object_type=dict\n\nSet the environment variable HYDRA_FULL_ERROR=1 for",
+            "Key 'lr' is not in struct | full_key: lr | object_type=dict",
+        ),
+        (
+            "usage: t.py [-h]\nt.py: error: no such flag\n",
+            "usage: t.py [-h] | t.py: error: no such",
+        ),
+        (
+            "Traceback (most recent call last):\n  x\nE: one\nlate.py:3: UserWarning: y\n",
+            "; E: one",
+        ),
+        ("only\n", "; its last line: only"),
+    ],
+)
+def test_a_failure_is_named_by_the_line_that_raises_or_the_last_lines(output, line):
+    said = error_line(f"{failure(3, output, among_peers=False)}")
+    assert said.startswith("the command ended with exit status 3; ")
+    assert line in said
+    assert "HYDRA_FULL_ERROR" not in said
+
+
+def test_an_error_is_not_hidden_by_what_is_printed_as_the_program_exits(attempt):
+    script = """
+        import atexit, sys
+        atexit.register(lambda: [print("wandb: ", n, file=sys.stderr) for n in range(30)])
+        def train():
+            raise ValueError("no luck")
+        train()
+    """
+    outcome, _ = attempt(script)
+    assert error_line(outcome.message) == "ValueError: no luck"
+    assert "in train" in outcome.message

@@ -60,6 +60,22 @@ def test_a_worker_takes_trials_until_the_sweep_is_over(client, tmp_path):
     assert [e.step for e in lab.events() if e.kind == "reported"] == [1, 2, 3] * 4
 
 
+def test_a_step_that_is_told_again_is_left_out(client, tmp_path):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        verdicts = [
+            report(client, work, step, loss).json().get("verdict")
+            for step, loss in ((1, 3.0), (2, 2.0), (2, 2.5), (1, 9.0), (3, 1.0), (1, 8.0))
+        ]
+        assert verdicts == ["continue"] * 4 + ["stop"] * 2
+        post(client, work, "tell", state="done")
+        while (response := ask(client)).status_code == 200:
+            [other] = response.json()
+            post(client, other, "tell", state="failed", reason="not this one")
+    said = [e for e in lab.events() if e.kind == "reported" and e.trial == work["trial"]]
+    assert [(e.step, e.metrics["loss"]) for e in said] == [(1, 3.0), (2, 2.0), (3, 1.0)]
+
+
 def test_a_client_that_asks_again_gets_its_trials_again(client, tmp_path):
     with driven(tmp_path):
         [first] = ask(client).json()
@@ -97,7 +113,7 @@ def test_what_can_not_be_is_refused_and_nothing_of_it_is_recorded(client, tmp_pa
         assert report(client, work, 1).json() == {"verdict": "continue"}
         assert code_of(report(client, work, 4)) == (400, "bad_request")
         report(client, work, 2)
-        assert code_of(report(client, work, 1)) == (400, "bad_request")
+        assert code_of(report(client, work, 0)) == (400, "bad_request")
         post(client, work, "tell", state="released")
         ask(client)
     assert [e.step for e in lab.events() if e.kind == "reported"] == [1, 2]
