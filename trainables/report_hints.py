@@ -1,6 +1,7 @@
 """Hints for code that reported nothing, in the words of the library that it trains with."""
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,30 @@ LINES: Mapping[str, tuple[str, str]] = {
         "hposvc docs frameworks",
     ),
 }
+
+
+# What Ray Train (2.60) raises where its functions are called outside of its own workers.
+RAY_TRAIN = re.compile(
+    r"`(?:ray\.train\.)?(\w+)` (?:cannot be used outside of a Ray Train training function"
+    r"|is deprecated when running in a function passed to Ray Tune)"
+)
+IN_PLACE_OF_RAY_TRAIN = {
+    "report": "hposvc.report(metrics, checkpoint=folder), or worker.report(step, metrics, folder)",
+    "get_checkpoint": "hposvc.get_checkpoint(), or worker.restore()",
+    "get_context": "worker.rank, worker.world_size and worker.trial of train(params, worker)",
+    "get_dataset_shard": "the data itself, split by worker.rank of train(params, worker)",
+}
+
+
+def ray_train_hint(text: str) -> str:
+    """Return what to write in place of a function of Ray Train that raised an error, or nothing."""
+    if (match := RAY_TRAIN.search(text)) is None:
+        return ""
+    own = IN_PLACE_OF_RAY_TRAIN.get(match[1], IN_PLACE_OF_RAY_TRAIN["report"])
+    return (
+        f"ray.train.{match[1]} works in the workers of Ray Train only, and a trial is none of them; "
+        f"use {own} (hposvc docs your-code)"
+    )
 
 
 def report_hint(imported: Collection[str]) -> str:

@@ -15,6 +15,7 @@ from trainables.errors import (
     describe_output,
     text_of,
 )
+from trainables.report_hints import ray_train_hint
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -86,6 +87,8 @@ def failure(code: int | None, tail: str, among_peers: bool, program: str) -> Exc
         python = program if Path(program).name.startswith("python") else sys.executable
         where = f"{missing[1]} in {python}, the program's Python"
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{where}; {OTHER_PYTHON}")
+    if hint := ray_train_hint(_last_error(tail)):
+        return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{hint}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)
 

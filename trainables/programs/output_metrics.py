@@ -5,7 +5,7 @@ match. A group `step` gives the step. Metrics are collected until all of the swe
 metrics with a limit are among them: that line makes the report. If a metric with a limit is
 missing, the report is made when the next step begins or the output ends; so it is if the sweep's
 metrics are missing and the step is printed. A line ends at a newline or a carriage return
-(progress bars).
+(progress bars). Colours and other codes for a terminal are taken out before the search.
 """
 
 import re
@@ -18,6 +18,9 @@ from trainables.metrics import NoNumber
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 LONGEST = 2**16  # bytes of a line to search: a pattern could take for ever on more
+HALF = LONGEST // 2
+# Of a terminal (ECMA-48): CSI such as colours, OSC such as links, character sets, others.
+CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])")
 PAIR = {"name", "value"}
 STEP = "step"
 
@@ -37,6 +40,7 @@ class Collector:
     report: Callable[[int | None, dict[str, float | NoNumber]], None]
     limited: tuple[str, ...] = ()  # metrics to wait for while the step may still print them
     seen_ns: int = 0  # when the last metric of the report was found
+    names: set[str] = field(default_factory=set)  # of the metrics found so far
     _rest: bytes = b""
     _found: dict[str, float | NoNumber] = field(default_factory=dict)
     _step: int | None = None
@@ -48,9 +52,9 @@ class Collector:
             UnreadableMetric: a step, or a metric of the sweep, is no number.
         """
         lines = re.split(rb"[\r\n]", self._rest + chunk)
-        self._rest = lines.pop()[:LONGEST] if chunk else b""
+        self._rest = _ends(lines.pop()) if chunk else b""
         for line in lines:
-            self._read(line[:LONGEST].decode("utf-8", "replace"))
+            self._read(CODES.sub("", _ends(line).decode("utf-8", "replace")))
         if not chunk and self._is_whole():
             self._report()
 
@@ -71,6 +75,7 @@ class Collector:
             self._report()
         self._step = self._step if step is None else step
         self._found |= metrics
+        self.names |= metrics.keys()
         self.seen_ns = time.time_ns()
         if self._has((*self.metrics, *self.limited)):
             self._report()
@@ -91,6 +96,13 @@ class Collector:
         step, metrics = self._step, self._found
         self._step, self._found = None, {}
         self.report(step, metrics)
+
+
+def _ends(line: bytes) -> bytes:
+    """Return a line, or the beginning and the end of a long one, cut where words end."""
+    if len(line) <= LONGEST:
+        return line
+    return line[:HALF].rpartition(b" ")[0] + b" ... " + line[-HALF:].partition(b" ")[2]
 
 
 def _pairs(match: re.Match[str]) -> Iterator[tuple[str, str]]:

@@ -124,9 +124,10 @@ class Process:
                 with suppress(psutil.Error):
                     process.resume()
 
-    def tail(self) -> str:
-        """Return the last lines of standard output, then those of standard error."""
-        return "\n".join(filter(None, (_last_lines(chunks) for chunks in self._tails)))
+    def tails(self) -> tuple[str, str]:
+        """Return the last lines of standard output, and those of standard error."""
+        output, errors = map(_last_lines, self._tails)
+        return output, errors
 
     def close(self) -> None:
         """Kill all processes still running, and wait for the guard to exit."""

@@ -10,14 +10,14 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from trainables.errors import SUMMARY, is_disk_full
-from trainables.metrics import NoNumber
+from trainables.metrics import MOST_SHOWN, NoNumber
 from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
 from trainables.programs.output_metrics import Collector, UnreadableMetric
 from trainables.programs.process import CannotStart, Ended, Process
@@ -97,11 +97,12 @@ class ProgramRun:
         except CannotStart as error:
             raise CommandFailed(f"command: {program[0]} can't be started: {error}") from error
         try:
-            process.listen(_Reader(self, process, checkpoint_dir).feed, self.events.put)
+            reader = _Reader(self, process, checkpoint_dir)
+            process.listen(reader.feed, self.events.put)
             code = self._serve(process, checkpoint_dir)
         finally:
             process.close()
-        self._conclude(program, code, process.tail())
+        self._conclude(program, code, process.tails(), reader.names)
 
     def _serve(self, process: Process, checkpoint_dir: Path) -> int | None:
         snapshots = Snapshots(checkpoint_dir, self.worker)
@@ -262,7 +263,10 @@ class ProgramRun:
         looks = NOTICE_S if self.peers is None else POLL_S
         return min([looks, *(max(0.0, at - now) for at, _ in self.deadlines)])
 
-    def _conclude(self, program: Sequence[str], code: int | None, tail: str) -> None:
+    def _conclude(
+        self, program: Sequence[str], code: int | None, tails: tuple[str, str], names: Set[str]
+    ) -> None:
+        tail = "\n".join(filter(None, tails))
         self._check_peers()  # a stop of rank 0 may have reached the program before this process
         if self.error is not None:
             kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
@@ -285,14 +289,7 @@ class ProgramRun:
                 "or give collect: {stdout: PATTERN}"
             )
             if self.collect is not None:
-                last = tail.rstrip().rpartition("\n")[2].strip()[:200]
-                printed = f"the last line was {last!r}" if last else "it printed nothing"
-                cause = f"collect.stdout matched nothing; {printed}: correct the pattern"
-                if {*worker.metrics} <= _found(self.collect, tail):
-                    cause = (
-                        "collect.stdout matched nothing there, but it matches stderr; send that to "
-                        'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
-                    )
+                cause = _describe_mismatch(re.compile(self.collect), worker.metrics, names, *tails)
             if worker.repeated:
                 cause = worker.repeated
             failed = CommandFailed(_after(tail, f"the command ended without metrics: {cause}"))
@@ -304,10 +301,32 @@ class ProgramRun:
         return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until
 
 
-def _found(pattern: str, text: str) -> set[str]:
-    """Return the names of the groups that match somewhere in a text."""
-    matches = re.finditer(pattern, text)
-    return {name for match in matches for name, value in match.groupdict().items() if value}
+def _describe_mismatch(
+    pattern: re.Pattern[str], metrics: Sequence[str], names: Set[str], output: str, errors: str
+) -> str:
+    """Return why a pattern did not find the sweep's metrics.
+
+    Args:
+        names: of the metrics that it found.
+        output: the end of standard output; `errors`: that of standard error.
+    """
+    if names:
+        lacking = ", ".join(sorted({*metrics} - names))
+        found = ", ".join(sorted(names)[:MOST_SHOWN])
+        return f"collect.stdout found no {lacking}, which the sweep needs; it found {found}"
+    on_errors = Collector(pattern, (*metrics,), lambda *_: None)
+    with suppress(UnreadableMetric):
+        on_errors.feed(f"{errors}\n".encode())
+    if {*metrics} <= on_errors.names:
+        return (
+            "collect.stdout matched nothing there, but it matches stderr; send that to "
+            'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
+        )
+    if pattern.search(output):
+        return "collect.stdout matches over several lines, and is tried on each line by itself"
+    last = (output or errors).rstrip().rpartition("\n")[2].strip()[:200]
+    printed = f"the last line was {last!r}" if last else "it printed nothing"
+    return f"collect.stdout matched nothing; {printed}: correct the pattern"
 
 
 def _after(tail: str, message: str) -> str:
@@ -335,6 +354,11 @@ class _Reader:
             self.collector = Collector(
                 re.compile(pattern), worker.metrics, self._found, self.run.limited
             )
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of the metrics found so far."""
+        return self.collector.names if self.collector is not None else frozenset()
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of standard output."""

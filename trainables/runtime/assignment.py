@@ -29,7 +29,7 @@ from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by
 from trainables.programs.rendezvous import RankEnv, single_rank
 from trainables.programs.running import Peers
 from trainables.programs.wandb_run import finish_run, open_run
-from trainables.report_hints import imported_here, report_hint
+from trainables.report_hints import imported_here, ray_train_hint, report_hint
 from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
@@ -310,6 +310,7 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
     """Train; sys.exit() is a way to return, as it is for a program.
 
     Raises:
+        ReportError: the trainable called a function of Ray Train.
         TrainableExited: with an exit status other than 0.
     """
     try:
@@ -319,6 +320,10 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
         if status != 0:
             text = "it called sys.exit" if isinstance(end.code, int) else f"{end.code}"
             raise TrainableExited(f"exit status {status}: {text}") from end
+    except (RuntimeError, DeprecationWarning) as error:
+        if hint := ray_train_hint(text_of(error)):
+            raise ReportError(hint) from error
+        raise
 
 
 def _ended(worker: Worker) -> Outcome:

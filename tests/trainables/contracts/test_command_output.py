@@ -136,6 +136,21 @@ def test_a_metric_that_goes_to_stderr_is_said(attempt):
     assert "it matches stderr; send that to stdout" in error_line(outcome.message)
 
 
+def test_a_pattern_over_several_lines_and_metrics_of_other_names_are_said(attempt):
+    over_lines = r"epoch (?P<step>\d+)\s+loss=(?P<loss>\S+)"
+    outcome, _ = attempt("print('epoch 1\\nloss=1')", collect=over_lines)
+    assert "matches over several lines, and is tried on each line" in error_line(outcome.message)
+    outcome, _ = attempt("print('val_loss=1')", collect=r"(?P<name>\w+)=(?P<value>\S+)")
+    told = "collect.stdout found no loss, which the sweep needs; it found val_loss"
+    assert told in error_line(outcome.message)
+
+
+@pytest.mark.parametrize("line", ["'#' * 70000, 'loss=1'", "'\\x1b[31mloss\\x1b[0m=\\x1b[1m1'"])
+def test_colours_and_long_lines_hide_no_metric(attempt, line):
+    outcome, reports = attempt(f"print({line})", collect=LOSS)
+    assert (outcome.kind, found(reports)) == ("ended", [(1, 1.0)])
+
+
 def test_other_metrics_on_stdout_are_not_taken_for_the_missing_one_on_stderr(attempt):
     either = r"loss=(?P<loss>\S+)|acc=(?P<acc>\S+)"
     outcome, _ = attempt("print('acc=1')", collect=either)

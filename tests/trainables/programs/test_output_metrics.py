@@ -146,3 +146,29 @@ def test_a_report_that_waited_is_as_old_as_what_it_holds():
     collector.feed(b"loss=2\n")
     assert seen == [found_ns]
     assert collector.seen_ns > found_ns
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\x1b[32mepoch \x1b[1m2\x1b[0m loss=\x1b[38;5;9m0.5\x1b[0m",
+        "\x1b]8;;file://x\x1b\\epoch 2\x1b]8;;\x07 \x1b(Bloss=0.5\x1b[K",
+        "\x1b]0;title\x07\x1b[2K\x1b[1Gepoch 2 loss=0.5\x1b[?25h",
+        "\x1b7epoch 2 loss=0.5\x1b8",
+        "\x1b[35m12:01:02\x1b[0m | \x1b[1mINFO    \x1b[0m | epoch 2 loss=0.5\r\n",
+        " 10%|#   | epoch 1 of\r 90%|### | epoch 2 loss=\x1b[31m0.5\x1b[0m\r",
+    ],
+)
+def test_codes_for_a_terminal_hide_nothing(line):
+    assert collected(LOSS, line.encode()) == [(2, {"loss": 0.5})]
+
+
+@given(st.integers(1, 3 * LONGEST), st.integers(1, 3 * LONGEST), st.integers(1, LONGEST))
+def test_both_ends_of_a_long_line_are_searched_and_no_number_is_cut(before, after, size):
+    line = b"#" * before + b" acc=0.25 " + b"12345 " * (after // 6) + b"loss=0.123456789\n"
+    chunks = [line[start : start + size] for start in range(0, len(line), size)]
+    [(_, found)] = collected(r"loss=(?P<loss>[\d.]+)", *chunks)
+    assert found == {"loss": 0.123456789}
+    either = r"acc=(?P<acc>[\d.]+)|loss=(?P<loss>[\d.]+)"
+    [(_, found)] = collected(either, *chunks)
+    assert found.get("acc", 0.25) == 0.25
