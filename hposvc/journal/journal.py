@@ -54,7 +54,7 @@ from hposvc.journal.lease import Lease, find_holder
 
 Due = Literal["now", "later", "void"]
 PAGE = 1000  # rows read at a time
-COPY_WITH_THEM = "put back a copy of the database that has them"
+COPY_WITH_THEM = "put back a copy of the database that has them, or hposvc rm the sweep"
 ADVANCES = (Reported.kind, Ended.kind, Finished.kind)  # kinds of events by which a sweep gets on
 
 
@@ -249,10 +249,9 @@ class Journal:
                 raise StoreError(f"journal {self.store}: {sweep}: {error}") from error
             for row in unpacked:
                 if row.seq > after + 1:
-                    raise StoreError(
-                        f"journal {self.store}: {sweep}: {_lost(after + 1, row.seq - 1)}",
-                        COPY_WITH_THEM,
-                    )
+                    hole = Damaged(_lost(after + 1, row.seq - 1))
+                    message = f"journal {self.store}: {sweep}: {hole}"
+                    raise StoreError(message, COPY_WITH_THEM) from hole
                 if row.seq > after:  # a pack may hold earlier events too
                     after = row.seq
                     yield row
