@@ -60,7 +60,7 @@ def test_a_script_for_torchrun_that_python_starts_is_told_how_to_be_started(atte
     ],
 )
 def test_a_failure_is_named_by_the_line_that_raises_or_the_last_lines(output, line):
-    said = error_line(f"{failure(3, output, among_peers=False)}")
+    said = error_line(f"{failure(3, output, False, "python")}")
     assert said.startswith("the command ended with exit status 3; ")
     assert line in said
     assert "HYDRA_FULL_ERROR" not in said
