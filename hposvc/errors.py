@@ -28,7 +28,8 @@ EXTRAS = {
     "plots": ("matplotlib", "resvg_py"),
     "tune": ("pyarrow",),
 }
-BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
+BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH = 1, 2, 3, 4, 5  # exit codes
+INTERRUPTED, TERMINATED = 130, 143  # those of a shell after SIGINT and SIGTERM
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,12 @@ class Interrupted(FixableError):
     """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
 
     exit_code = INTERRUPTED
+
+
+class Terminated(Interrupted):
+    """The driver got SIGTERM; the sweep can be resumed."""
+
+    exit_code = TERMINATED
 
 
 class LeftRunning(FixableError):

@@ -46,7 +46,7 @@ def ray_train_hint(text: str) -> str:
         return ""
     own = IN_PLACE_OF_RAY_TRAIN.get(match[1], IN_PLACE_OF_RAY_TRAIN["report"])
     return (
-        f"ray.train.{match[1]} works in the workers of Ray Train only, and a trial is none of them; "
+        f"ray.train.{match[1]} works in workers of Ray Train only, and a trial is none of them; "
         f"use {own} (hposvc docs your-code)"
     )
 

@@ -9,7 +9,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 import hposvc
-from hposvc.errors import BUG, INTERRUPTED, USAGE, save_traceback
+from hposvc.errors import BUG, INTERRUPTED, TERMINATED, USAGE, save_traceback
 from hposvc.views.console import note
 
 _OURS = Path(hposvc.__file__).parents[1]
@@ -29,7 +29,7 @@ def report(error: BaseException, home: Path | None) -> int:
     code = exit_code(error)
     if code == BUG:
         note(_save_traceback(error, home))
-    elif code == INTERRUPTED:
+    elif code in (INTERRUPTED, TERMINATED):
         # Another Ctrl-C would end the exiting interpreter by the signal, with another exit code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         note(str(error) or f"interrupted{_in_whose_code(error)}")

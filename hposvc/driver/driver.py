@@ -28,7 +28,7 @@ from hposvc.driver.sharing import Sharing
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
-from hposvc.errors import EventsLost
+from hposvc.errors import EventsLost, Interrupted, Terminated
 from hposvc.events import ENDS, RENEWALS, Requested
 from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
@@ -382,17 +382,20 @@ def _delete_unknown_checkpoints(folder: Path, url: str | None, state: SweepState
 def interruptible() -> Iterator[threading.Event]:
     """Turn SIGINT and SIGTERM into a flag on the main thread; Python handles a second SIGINT.
 
-    What is sent to a whole process group comes twice at once: the driver's parent passes it on.
+    An Interrupted that leaves the context is a Terminated if SIGTERM came first. What is sent to a
+    whole process group comes twice at once: the driver's parent passes it on.
     """
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
 
+    first = 0  # signal
     impatient = math.inf  # from when on, in monotonic seconds, another SIGINT is meant
 
     def raise_flag(number: int, frame: Any) -> None:
-        nonlocal impatient
+        nonlocal first, impatient
+        first = first or number
         if number == signal.SIGINT and time.monotonic() > impatient:
             signal.default_int_handler(number, frame)
         impatient = min(impatient, time.monotonic() + TWICE_S)
@@ -403,6 +406,10 @@ def interruptible() -> Iterator[threading.Event]:
     }
     try:
         yield flag
+    except Interrupted as error:
+        if first == signal.SIGTERM:
+            raise Terminated from error
+        raise
     finally:
         for number, handler in old_handlers.items():
             signal.signal(number, handler)

@@ -24,6 +24,7 @@ from mlflow.entities import (
     Param,
     Run,
     RunTag,
+    ViewType,
 )
 from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url
@@ -34,6 +35,7 @@ from hposvc.spec import SweepSpec
 from hposvc.tracking.mlflow_names import NOTE
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import PARENT, MetricPoint, RunContent
+from hposvc.tracking.sink import FOR_USERS, Altered
 from searchers.values import Value
 from trainables.dataset import DataSet
 from trainables.storage.file_lock import locked
@@ -45,7 +47,11 @@ OURS = "hposvc.state"  # the tag that a recorder sets on each run with its first
 CONTEXT = "mlflow.data.context"  # MLflow's tag for the use of a data set
 VIEW = "mlflow.sharedViewState."  # with the view's key: MLflow's tag for a shared view
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"  # as opposed to traces
+SWEEP = "hposvc.sweep"
 OWN_TAGS = ("hposvc.best", "hposvc.rank", "hposvc.trial", "hposvc.sweep")
+
+# What MLflow answers to a call on something in its trash, or removed for good.
+DELETED = re.compile(r"Current state is deleted|(Run|No Experiment) with id=\S+ (not found|exists)")
 
 log = logging.getLogger("hposvc")
 
@@ -168,6 +174,9 @@ class Tracker:
         try:
             self.client.log_batch(run, metrics, _params(entry.params), tags)
         except MlflowException as error:
+            if DELETED.search(f"{error}"):
+                message = f"MLflow: run {run} of this sweep was deleted there; it is made again"
+                raise Altered(message) from error
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             params = self._compatible_params(run, entry.params)
@@ -284,9 +293,33 @@ class Tracker:
             # Raises if another process creates it meanwhile; the next attempt then finds it.
             return str(self.client.create_experiment(self.experiment, folder))
         if experiment.lifecycle_stage == "deleted":
-            log.warning("experiment %s was deleted in MLflow; it is restored", self.experiment)
-            self.client.restore_experiment(experiment.experiment_id)
+            self._restore_experiment(str(experiment.experiment_id))
         return str(experiment.experiment_id)
+
+    def _restore_experiment(self, experiment: str) -> None:
+        """Take the experiment out of the trash, but of its runs only those of this sweep.
+
+        MLflow restores all runs, also those that were deleted before, and tells none apart.
+        """
+        others: list[str] = []
+        token: str | None = None
+        while True:
+            page = self.client.search_runs(
+                [experiment], "", ViewType.DELETED_ONLY, PAGE, page_token=token
+            )
+            others += [r.info.run_id for r in page if r.data.tags.get(SWEEP) != self.sweep]
+            token = page.token
+            if not token:
+                break
+        self.client.restore_experiment(experiment)
+        for run in others:
+            self.client.delete_run(run)
+        FOR_USERS.warning(
+            "experiment %s was in MLflow's trash; it is restored for this sweep, and its %d other "
+            "runs stay there (MlflowClient().restore_run restores one)",
+            self.experiment,
+            len(others),
+        )
 
 
 def tracker_of(home: Home, sweep: str, spec: SweepSpec) -> Tracker:

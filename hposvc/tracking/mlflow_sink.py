@@ -19,13 +19,9 @@ from hposvc.tracking.mlflow_names import NESTING, legal_entry
 from hposvc.tracking.mlflow_server import hide_passwords
 from hposvc.tracking.projection import EXPERIMENT, PARENT, Projection, RunContent, run_name
 from hposvc.tracking.promotion import log_best, promote_once
-from hposvc.tracking.sink import Batch, Sink, SinkSetting
+from hposvc.tracking.sink import Altered, Batch, Sink, SinkSetting
 
 log = logging.getLogger("hposvc")
-
-
-class Altered(Exception):
-    """MLflow does not hold what it was sent."""
 
 
 class MLflowSink(Sink):

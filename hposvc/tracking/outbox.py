@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,13 @@ from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
-from hposvc.tracking.sink import Batch, Sink, SinkSetting, recorder_lock
+from hposvc.tracking.sink import FOR_USERS, Altered, Batch, Sink, SinkSetting, recorder_lock
 from trainables.runtime.output import filter_output
 from trainables.storage.file_lock import locked
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
 FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial
+LONGEST = 900  # characters of a message to the driver: pipes take 4096 bytes at once
 MOST_BATCHES = 1000  # sent together, of a sink that takes an event at a time
 
 log = logging.getLogger("hposvc")
@@ -233,18 +233,36 @@ def follow(
             outbox.prepare()
         except Exception as error:  # noqa: BLE001 - a sink's error never ends a sweep
             opened = False
-            pacing.record_failure()
-            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(outbox, error))
+            pacing.record_failure(answers=isinstance(error, Altered))
+            _log_failure(outbox, error, pacing.pause_s)
             if driver_gone and pacing.gave_up:
                 return False
             if driver_gone:
                 time.sleep(pacing.pause_s)
 
 
-def tell(news: int, answers: bool) -> None:
-    """Tell the driver, if it still reads the pipe, whether the sink answers."""
+def tell(news: int, line: str) -> None:
+    """Tell the driver something, if it still reads the pipe; lines of this length stay whole."""
     with suppress(OSError):
-        os.write(news, ANSWERS if answers else SILENT)
+        os.write(news, f"{line[:LONGEST]}\n".encode())
+
+
+class _ToDriver(logging.Handler):
+    """Passes messages for the driver's user on."""
+
+    def __init__(self, news: int) -> None:
+        super().__init__()
+        self._news = news
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(self._news, " ".join(record.getMessage().split()))
+
+
+def _log_failure(outbox: Outbox, error: Exception, pause_s: float) -> None:
+    if isinstance(error, Altered):
+        FOR_USERS.warning("%s", error)
+    else:
+        log.warning("trying again in %.0f s: %s", pause_s, _describe(outbox, error))
 
 
 def _line(seq: int, event: Event | None) -> str:
@@ -269,6 +287,7 @@ def main(task: Mapping[str, Any]) -> None:
         sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
         return sink
 
+    FOR_USERS.addHandler(_ToDriver(task["news"]))
     lock = recorder_lock(setting.folder, key)
     mark = lock.with_suffix(".sent")
     outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key, mark)
@@ -276,9 +295,12 @@ def main(task: Mapping[str, Any]) -> None:
     # Another recorder may still be sending the events of a dead driver.
     with filter_output(secrets), locked(lock):
         outbox.recheck()
+
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.
-        answers = partial(tell, task["news"])
+        def answers(answers: bool) -> None:
+            tell(task["news"], ANSWERS if answers else SILENT)
+
         done = follow(
             outbox, sys.stdin.fileno(), loaded=gc.freeze, answers=answers, close=outbox.close
         )

@@ -45,12 +45,17 @@ class Pacing:
         self._failing_since, self._failures, self._has_answered = None, 0, True
         self._sent_at = time.monotonic()
 
-    def record_failure(self) -> None:
+    def record_failure(self, answers: bool = False) -> None:
+        """Set the next pause after an error.
+
+        Args:
+            answers: whether the error was an answer of the tracker.
+        """
         first_failure = self._failing_since is None
         self._failing_since = time.monotonic() if first_failure else self._failing_since
         self.pause_s = 1.0 if first_failure else min(BACKOFF_S, 2 * self.pause_s)
         self._failures += 1
-        if first_failure:
+        if first_failure and not answers:
             self._say_answers(False)
         self._sent_at = -math.inf  # a failed send does not wait for more points
 

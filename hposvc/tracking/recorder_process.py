@@ -36,7 +36,7 @@ from hposvc.tracking.mlflow_server import (
 from trainables.runtime.output import appending, shorten
 
 OUT_OF_REACH = 5  # a recorder's exit code when it gave up on its sink
-ANSWERS, SILENT = b"+", b"-"  # what a recorder says of its sink, each time that it changes
+ANSWERS, SILENT = "+", "-"  # what a recorder says of its sink, each time that it changes
 FLUSH_S = 5.0  # seconds that an interrupted sweep waits for its recorders
 
 # Run by the new interpreter before it can import hposvc: it takes over the driver's import path.
@@ -144,10 +144,13 @@ class Recorder:
                 )
 
     def _pass_news_on(self) -> None:
-        """Say once that a sink does not answer, and that it does again."""
+        """Say what recorders found, once that a sink does not answer, and that it does again."""
         for name, news in self._news.items():
             title = sink_type(name).title + (f" ({self.uri})" if name == "mlflow" else "")
-            match news.read():
+            answers, messages = news.read()
+            for message in messages:
+                log.warning("%s: %s", self.sweep, message)
+            match answers:
                 case False:
                     message = "%s: %s does not answer (logs/recorder.log says why); "
                     log.warning(f"{message}the sweep goes on without it", self.sweep, title)
@@ -253,24 +256,26 @@ class Recorder:
 
 
 class _News:
-    """A pipe on which a recorder, and those that replace it, say whether the sink answers."""
+    """A pipe on which a recorder, and those that replace it, say a line at a time what they find.
+
+    That is whether the sink answers, or a message for people.
+    """
 
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()
         os.set_blocking(self._reading, False)
         self._answers = True  # as far as was said
 
-    def read(self) -> bool | None:
-        """Return whether the sink answers, if that has changed."""
+    def read(self) -> tuple[bool | None, list[str]]:
+        """Return whether the sink answers, if that has changed, and messages."""
         try:
-            data = os.read(self._reading, 1 << 16)
+            lines = os.read(self._reading, 1 << 16).decode().splitlines()
         except BlockingIOError:
-            return None
-        answers = data.endswith(ANSWERS)
-        if answers == self._answers:
-            return None
-        self._answers = answers
-        return answers
+            return None, []
+        messages = [line for line in lines if line not in (ANSWERS, SILENT)]
+        before, states = self._answers, [line for line in lines if line in (ANSWERS, SILENT)]
+        self._answers = states[-1] == ANSWERS if states else before
+        return None if self._answers == before else self._answers, messages
 
     def close(self) -> None:
         """Close both ends."""

@@ -6,6 +6,7 @@ slow or away delays no other.
 """
 
 import faulthandler
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,13 @@ from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.polling import HANG_S
 from hposvc.tracking.projection import Projection, RunContent
+
+# Messages that the driver prints, where a recorder's own log is read by few.
+FOR_USERS = logging.getLogger("hposvc.recorder")
+
+
+class Altered(Exception):
+    """A tracker that answers does not hold what it was sent."""
 
 
 @dataclass(frozen=True)

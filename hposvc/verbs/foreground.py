@@ -12,7 +12,7 @@ from rich.text import Text
 from hposvc import api
 from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.driver.loop import Watcher
-from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
+from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted, Terminated
 from hposvc.events import Ended, Event, Reported, Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
@@ -43,7 +43,7 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
     """Show a sweep while it is driven; meanwhile, redirect stdout to stderr for all prints.
 
     Raises:
-        Interrupted: by Ctrl-C; the message says how to go on.
+        Interrupted: by Ctrl-C, or Terminated by SIGTERM; the message says how to go on.
     """
     sys.stdout.flush()
     saved_stdout = os.dup(1)
@@ -52,7 +52,8 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
         with LiveView(sweep, console(sys.stderr)) as view:
             yield [view]
     except (Interrupted, KeyboardInterrupt) as error:
-        raise Interrupted("interrupted", f"go on with: hposvc resume {sweep}") from error
+        kind = Terminated if isinstance(error, Terminated) else Interrupted
+        raise kind("interrupted", f"go on with: hposvc resume {sweep}") from error
     finally:
         sys.stdout.flush()
         os.dup2(saved_stdout, 1)

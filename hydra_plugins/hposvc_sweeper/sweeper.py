@@ -42,7 +42,7 @@ class HposvcSweeper(Sweeper):
                 to correct. Hydra would print the traceback of any error; of these it does so only
                 with HYDRA_FULL_ERROR=1.
         """
-        from hposvc.errors import BUG, INTERRUPTED
+        from hposvc.errors import BUG, INTERRUPTED, TERMINATED
         from hposvc.integrations import hydra
 
         assert self.config is not None
@@ -52,7 +52,8 @@ class HposvcSweeper(Sweeper):
             return hydra.sweep(self.config, loader, arguments, hydra.Options.read(self._options))
         except Exception as error:
             code = getattr(type(error), "exit_code", BUG)
-            full = os.environ.get("HYDRA_FULL_ERROR") == "1" and code != INTERRUPTED
+            full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+            full = full and code not in (INTERRUPTED, TERMINATED)
             if code == BUG or full:
                 raise
             sys.stderr.write(f"{error}\n")

@@ -14,6 +14,7 @@ from mlflow.data import get_source
 from hposvc.journal.home import Home
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.projection import MetricPoint, RunContent
+from hposvc.tracking.sink import Altered
 from trainables.dataset import DataSet
 
 ENTRY = RunContent(
@@ -139,12 +140,31 @@ def test_to_look_makes_no_experiment(tracker: Tracker, home: Home, tracked):
     assert Tracker(home, home.tracking_uri, "valleys", "s-1").find()
 
 
-def test_an_experiment_that_was_deleted_is_restored(tracker: Tracker, home: Home, tracked):
+def test_an_experiment_in_the_trash_is_restored_with_the_runs_of_the_sweep_alone(
+    tracker: Tracker, home: Home, tracked, caplog
+):
     experiment = tracker.open()
-    create(tracker)
+    own = create(tracker)
+    tracker.create("another", 400, {"hposvc.sweep": "s-0", "hposvc.state": "COMPLETED"})
+    tracker.create("a user's own", 400, {})
+    tracked.client.delete_run(tracker.create("deleted before", 400, {}))
     tracked.client.delete_experiment(experiment)
     assert tracker.open() == experiment
-    assert list(tracker.runs()) == ["t0001"]
+    assert [run.info.run_id for run in tracked.client.search_runs([experiment])] == [own]
+    [said] = caplog.messages
+    assert said.startswith("experiment valleys was in MLflow's trash; it is restored for this swee")
+    assert "its 3 other runs stay there" in said
+    tracker.open()
+    assert caplog.messages == [said]
+
+
+@pytest.mark.parametrize("gone", ["deleted", "never there"])
+def test_a_run_that_was_deleted_is_named_as_that(tracker: Tracker, tracked, gone):
+    run = create(tracker) if gone == "deleted" else "0" * 32
+    if gone == "deleted":
+        tracked.client.delete_run(run)
+    with pytest.raises(Altered, match=f"run {run} of this sweep was deleted there; it is made aga"):
+        tracker.send(run, ENTRY)
 
 
 def test_artifacts_of_the_embedded_mlflow_lie_in_the_home(tracker: Tracker, home: Home):

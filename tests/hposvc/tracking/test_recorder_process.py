@@ -303,6 +303,27 @@ def free_port() -> int:
         return int(asking.getsockname()[1])
 
 
+def test_runs_and_an_experiment_that_a_user_deletes_are_named_and_the_sweep_is_recorded(
+    home: Home, tracked, caplog
+):
+    row, journal = begin(home, "before-1", 1)
+    end(row, journal)
+    with recorder_of(home, row, journal):
+        pass
+    experiment = journal.runs(row.id)["experiment"]
+    tracked.client.delete_experiment(experiment)
+    row, journal = begin(home, "deleted-1", 3)
+    with recorder_of(home, row, journal) as recorder:
+        until(lambda: "t0001" in journal.runs(row.id))
+        tracked.client.delete_run(journal.runs(row.id)["t0001"])
+        end(row, journal)
+    restored, *deleted = caplog.messages
+    assert "was in MLflow's trash; it is restored for this sweep" in restored
+    assert all("deleted" in said and "does not answer" not in said for said in deleted)
+    assert recorder.behind == 0
+    assert_complete(tracked, row, 3)
+
+
 @pytest.mark.full
 def test_a_server_that_goes_and_comes_back_gets_everything_and_is_named(
     home: Home, tracked, caplog
