@@ -47,7 +47,7 @@ class Agents(Backend):
         if setting.mailbox is None:
             raise ValueError("engine agents needs the mailbox of its sweep's journal")
         self._mailbox = setting.mailbox
-        self._setting, spec = setting, setting.spec
+        self.setting, spec = setting, setting.spec
         self._lease_s = spec.engine.lease_s
         policy = registry.build(registry.SCHEDULERS, spec.scheduler)
         self._copies = bool(policy.scheduler(spec.plan).copies)
@@ -65,9 +65,6 @@ class Agents(Backend):
         self._heard_at = float("-inf")  # when the last message came
         agent = f"hposvc agent {setting.sweep} --server http://HOST:8900"
         setting.say(f"waiting for agents; start one by: {agent}")
-
-    def now(self) -> float:
-        return max(time.time(), self._setting.clock)
 
     def capacity(self) -> int:
         waiting = sum(held.is_open for held in self._orders.values())
@@ -88,11 +85,11 @@ class Agents(Backend):
         }
         self._turn.dropped = [*recorded - self._orders.keys()]
         if self._orders:
-            self._setting.say("")
+            self.setting.say("")
         return tuple(self._orders)
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        self._setting.say("")
+        self.setting.say("")
         self._orders[order.id] = _Held(order, order.first - 1, since=self._clock)
         self._turn.opened.append(self._for_agents(order, environment))
 
@@ -115,7 +112,7 @@ class Agents(Backend):
         self._parallel = parallel
 
     def set_slot_limit(self, slots: int) -> int:
-        return self._setting.spec.resources.ranks  # nothing is reserved
+        return self.setting.spec.resources.ranks  # nothing is reserved
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         self._delivered = []
@@ -149,7 +146,7 @@ class Agents(Backend):
 
     def _for_agents(self, order: Order, environment: Mapping[str, str]) -> AgentOrder:
         """Return an order, with what clients need to carry it out, and servers to check reports."""
-        spec, setting = self._setting.spec, self._setting
+        spec, setting = self.setting.spec, self.setting
         return AgentOrder(
             **vars(order),
             order=order.id,

@@ -59,6 +59,17 @@ class Setting:
     owner: str = ""  # who submitted the sweep, or runs it; empty: unknown
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
+    # When the driver began, by the wall clock and in monotonic seconds.
+    begun: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
+
+    def now(self) -> float:
+        """Return the driver's time: its begin by the wall clock, and monotonic seconds since.
+
+        Never before the last event's, as a wall clock that jumps must not change how long a trial
+        or a sweep ran, or when a retry is due.
+        """
+        wall, monotonic = self.begun
+        return max(wall, self.clock) + time.monotonic() - monotonic
 
     def slot_config(self) -> SlotConfig:
         """Return the configuration of a slot, which all its ranks receive."""
@@ -132,10 +143,11 @@ class Backend(Protocol):
 
     # Whether time is simulated, and nothing outside this process is touched.
     virtual: ClassVar[bool] = False
+    setting: Setting
 
     def now(self) -> float:
         """Return the time on this backend's clock, in seconds."""
-        return time.time()
+        return self.setting.now()
 
     def capacity(self) -> int:
         """Return how many more orders can start now, in slots that are ready."""

@@ -29,6 +29,7 @@ class Embedded(Backend):
     """
 
     def __init__(self, setting: Setting, evaluate: Evaluate, slots: int) -> None:
+        self.setting = setting
         self._evaluate = evaluate
         self._slots = self._limit = slots
         self._waiting: dict[int, Order] = {}  # orders by number, to be evaluated

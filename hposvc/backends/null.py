@@ -16,9 +16,6 @@ class NullBackend(Backend):
 
     setting: Setting
 
-    def now(self) -> float:
-        return max(time.time(), self.setting.clock)
-
     def capacity(self) -> int:
         return 0
 

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ class Sharing:
     spec: SweepSpec  # as first recorded
     user: str
     backend: OnSharedCluster
+    clock: Callable[[], float] = time.time  # the driver's, by which events are dated
     share: SlotShare = field(default_factory=SlotShare)
     rules: Rules = field(default_factory=Rules)
     lost: frozenset[int] = frozenset()  # orders whose slots are to be given back
@@ -77,7 +78,9 @@ class Sharing:
     @classmethod
     def of(cls, lease: Lease, spec: SweepSpec, user: str, backend: Backend) -> "Sharing | None":
         """Return the part of a sweep in the queue; None: its backend is its own."""
-        return cls(lease, spec, user, backend) if isinstance(backend, OnSharedCluster) else None
+        if not isinstance(backend, OnSharedCluster):
+            return None
+        return cls(lease, spec, user, backend, backend.now)
 
     def begin(self) -> None:
         """Go on with the sweep's account.
@@ -85,7 +88,7 @@ class Sharing:
         If its driver died, its sweep wanted slots meanwhile: it keeps its place in the queue, and
         what was due to it.
         """
-        now, store = time.time(), self.lease.store
+        now, store = self.clock(), self.lease.store
         self._read_rules(now)
         self._cluster = self.backend.cluster()
         claims.drop_before(store, now - KEPT * self.rules.half_life)
@@ -109,7 +112,7 @@ class Sharing:
         worked_s = time.thread_time()  # a busy machine makes a look longer, but not dearer
         if began < self._next_look or not self.backend.answers:
             return self.share.slots * at_once
-        now = time.time()
+        now = self.clock()
         wanted = -(-needed // at_once)
         self._read_rules(now)
         held, slot, (whole, free) = (

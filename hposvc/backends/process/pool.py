@@ -25,8 +25,8 @@ class ProcessPool(Backend):
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
+        self.setting = setting
         self._config = setting.slot_config()
-        self._say = setting.say
         self._inbox: queue.SimpleQueue[tuple[RankGroup, Message | Exited]] = queue.SimpleQueue()
         self._slot = ProcessSlot(
             f"{setting.sweep}/slot",
@@ -41,7 +41,7 @@ class ProcessPool(Backend):
         if self._limit == 0 or self._slot.order is not None:
             return 0
         if self._slot.prepare(self._config):
-            self._say(f"starting {self._config.world_size} ranks")
+            self.setting.say(f"starting {self._config.world_size} ranks")
         return int(self._slot.ready)
 
     def slots(self) -> int:
@@ -81,13 +81,13 @@ class ProcessPool(Backend):
 
     def _handle(self, group: RankGroup, message: Message | Exited) -> list[BackendEvent]:
         if isinstance(message, Ready):
-            self._say("")
+            self.setting.say("")
         order = self._slot.order
         news = self._slot.handle(group, message)
         if news is None or order is None:
             return []
         if isinstance(news, Ended | Failed):
-            return [news]
+            return [replace(news, time=self.now())]
         return to_events(news, order.trial, self.now())
 
     def close(self) -> None:

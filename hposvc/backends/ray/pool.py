@@ -47,7 +47,7 @@ class RayPool(Backend):
     """A backend with slots on a Ray cluster."""
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+        self.setting = setting
         self._signals: queue.Queue[tuple[Slot, Signal, Future[Any] | Message]] = queue.Queue()
         self._slots: list[Slot] = []
         self._started = 0
@@ -195,7 +195,7 @@ class RayPool(Backend):
         text = self._describe_waiting() if self._limit or self._queued else self._waiting
         if text != self._waiting:
             self._waiting = text
-            self._setting.say(text)
+            self.setting.say(text)
 
     def _describe_waiting(self) -> str:
         slots = self._open_slots()
@@ -264,7 +264,7 @@ class RayPool(Backend):
         while present < self._limit and starting < self._cluster.max_starting:
             present, starting = present + 1, starting + 1
             self._started += 1
-            name = f"{self._setting.sweep}/slot-{self._started}"
+            name = f"{self.setting.sweep}/slot-{self._started}"
             config = replace(self._config, world_size=self._ranks)
             slot = self._make_slot(name, config, resources)
             self._slots.append(slot)
@@ -286,7 +286,7 @@ class RayPool(Backend):
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
         board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env
-        owner = self._setting.owner
+        owner = self.setting.owner
         return Slot(name, config, resources, board, self._post, runtime_env, owner)
 
     def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:

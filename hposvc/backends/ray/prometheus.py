@@ -61,7 +61,7 @@ class RayMetrics:
             self._best.set(value, {"metric": metric.name})
         self._slots.set(len(state.trials.orders))
         self._orders.reach(state.next_order - 1)
-        rank_s = state.rank_s_at(time.time())
+        rank_s = state.rank_s
         self._rank_s.reach(rank_s)
         self._gpu_s.reach(rank_s * self._gpus)
 
