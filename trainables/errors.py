@@ -10,6 +10,7 @@ import pickle
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 # Begins the line that says in a message, or in a log, how a process ended.
 SUMMARY = "[hposvc] "
@@ -26,6 +27,17 @@ DISK_FULL_TEXT = re.compile(
     r"No space left on device|[Dd]isk quota exceeded|\[Errno (28|122)\]"
     r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\][ .]*unexpected pos"
 )
+# Faults of a file system that does not answer or has gone, most often one over a network; of these
+# the second ones can't be of anything but files.
+UNREACHABLE = "|".join(
+    (
+        *("Read-only file system", "Connection timed out", "Connection reset by peer"),
+        *("Transport endpoint is not connected", "Host is down", "No route to host"),
+        *("No such device or address", "Cannot send after transport endpoint shutdown"),
+    )
+)
+BROKEN_FILE = "Input/output error|Stale file handle|Remote I/O error"
+STORAGE_FAULT = re.compile(rf"(?:\[Errno \d+\] )?(?:{UNREACHABLE}|(?P<broken>{BROKEN_FILE}))")
 # Messages of CUDA and XLA, of Python and numpy, of torch's CPU allocator, of cuBLAS, of C++.
 OUT_OF_MEMORY = re.compile(
     r"(?i:out of memory)|MemoryError\b|(?i:can(no|')t allocate memory)|ALLOC_FAILED|bad_alloc"
@@ -119,6 +131,26 @@ def is_disk_full(error: BaseException | None) -> bool:
         or DISK_FULL_TEXT.search(text_of(cause))
         for cause in causes(error, contexts=True)
     )
+
+
+def is_storage_fault(error: BaseException | None, folder: Path) -> bool:
+    """Return whether an error, or one that led to it, is a fault of the file system of a folder."""
+    return any(
+        tells_storage_fault(text_of(cause), folder) for cause in causes(error, contexts=True)
+    )
+
+
+def tells_storage_fault(text: str, folder: Path) -> bool:
+    """Return whether a text tells of a fault of the file system of a folder.
+
+    A write to an open file fails without the file's name: then it counts as one of the folder's.
+    """
+    for line in text.splitlines():
+        if fault := STORAGE_FAULT.search(line):
+            rest = line.replace(fault[0], "")
+            if f"{folder}" in rest or (fault["broken"] and "/" not in rest):
+                return True
+    return False
 
 
 def out_of_memory(error: BaseException | None) -> bool:

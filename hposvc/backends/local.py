@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,7 @@ from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.runtime.wire import OrderMessage, OrderPlaced
 
+AGAIN = "and `hposvc resume` goes on"
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
 
 
@@ -58,11 +60,16 @@ class LocalBackend(Backend):
 
     def __init__(self, setting: Setting) -> None:
         check_shared(replace(setting, address=None))  # no other node takes part
+        self.setting = setting
         self._config = config = setting.slot_config()
         self._original_environ = dict(os.environ)
         self._sources = Sources(config.code)
-        self._original_folder = Path.cwd()
+        try:
+            self._original_folder = Path.cwd()
+        except FileNotFoundError as error:
+            raise fail("the folder in which hposvc works is gone", fix=f"cd, {AGAIN}") from error
         config.enter()
+        self._folder = Path.cwd()
         os.environ.update({**config.variables, **config.secrets})
         self._messages: queue.Queue[OrderMessage] = queue.Queue()
         self._running: dict[int, _Running] = {}  # by the order's number
@@ -137,11 +144,14 @@ class LocalBackend(Backend):
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - time.monotonic()))
         self._running.clear()
-        os.chdir(self._original_folder)
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            os.chdir(self._original_folder)
         os.environ.clear()
         os.environ.update(self._original_environ)
 
     def _check_code(self) -> None:
+        if not self._folder.is_dir():
+            raise fail(f"{self._folder} is gone, where the trials run", fix=f"put it back, {AGAIN}")
         # A trainable is loaded once and can't change; the files of a command can.
         if self._config.command is not None:
             try:

@@ -13,6 +13,7 @@ from trainables.errors import (
     TRACEBACK,
     causes,
     describe_output,
+    tells_storage_fault,
     text_of,
 )
 from trainables.report_hints import ray_train_hint
@@ -60,10 +61,12 @@ class CommandDiskFull(CommandFailed):
 
 
 class CommandLost(Exception):
-    """The program was ended from outside, or because another rank had gone."""
+    """The program was ended from outside, by a fault of storage, or as another rank had gone."""
 
 
-def failure(code: int | None, tail: str, among_peers: bool, program: str) -> Exception:
+def failure(
+    code: int | None, tail: str, among_peers: bool, program: str, folder: Path
+) -> CommandFailed | CommandLost:
     """Return the error for a program's exit code.
 
     Args:
@@ -71,6 +74,7 @@ def failure(code: int | None, tail: str, among_peers: bool, program: str) -> Exc
         tail: the last lines of its output.
         among_peers: whether programs of other ranks may have been the cause.
         program: the path or the name of what was started.
+        folder: of the checkpoints, whose file system may have been the cause.
     """
     text = _describe_end(code, tail)
     if code is None:
@@ -79,6 +83,8 @@ def failure(code: int | None, tail: str, among_peers: bool, program: str) -> Exc
         return CommandLost(text)
     if OUT_OF_MEMORY.search(_last_error(tail)):
         return CommandOutOfMemory(text)
+    if tells_storage_fault(_last_error(tail), folder):
+        return CommandLost(text)
     if DISK_FULL_TEXT.search(_last_error(tail)):
         return CommandDiskFull(text)
     if missing := NO_TORCHRUN.search(_last_error(tail)):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainables.errors import SUMMARY, is_disk_full
+from trainables.errors import SUMMARY, is_disk_full, is_storage_fault
 from trainables.metrics import MOST_SHOWN, NoNumber
 from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
 from trainables.programs.output_metrics import Collector, UnreadableMetric
@@ -269,6 +269,8 @@ class ProgramRun:
         tail = "\n".join(filter(None, tails))
         self._check_peers()  # a stop of rank 0 may have reached the program before this process
         if self.error is not None:
+            if is_storage_fault(self.error, self.worker.checkpoints):
+                raise CommandLost(_after(tail, str(self.error)))
             kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
             raise kind(_after(tail, str(self.error)))
         if self.preemption is not None:
@@ -278,7 +280,8 @@ class ProgramRun:
         if self.stopped or (code == -signal.SIGABRT and self._reported_last_step()):
             return  # gloo's threads can abort a Python process as it exits, after all work is done
         if code != 0:
-            raise failure(code, tail, self.peers is not None, program[0])
+            among_peers = self.peers is not None
+            raise failure(code, tail, among_peers, program[0], self.worker.checkpoints)
         worker = self.worker
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1

@@ -16,8 +16,10 @@ from typing import Literal, get_args
 
 from trainables import load
 from trainables.errors import (
+    causes,
     encodable,
     is_disk_full,
+    is_storage_fault,
     out_of_memory,
     shortened,
     text_of,
@@ -224,7 +226,7 @@ def carry_out(
         kind, message, sweep_wide = error.kind, f"{error}", error.sweep_wide
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
         traceback_text = log_error(error)
-        kind = outcome_kind(error, config.gpu_share)
+        kind = outcome_kind(error, config.gpu_share, config.folder)
         message = text_of(error) if kind == "diverged" else traceback_text
     leaks = finish_run(wandb_run, failed=kind != "ended")
     leaks += process_state.restore(before)
@@ -367,11 +369,14 @@ def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Work
     )
 
 
-def outcome_kind(error: BaseException, gpu_share: float = 1.0) -> OutcomeKind:
-    """Classify an error of the user's code: its own fault, memory, a full disk, another rank.
+def outcome_kind(
+    error: BaseException, gpu_share: float = 1.0, folder: Path | None = None
+) -> OutcomeKind:
+    """Classify an error of the user's code: its own fault, memory, a disk, another rank.
 
     Args:
         gpu_share: the rank's share of a GPU's memory.
+        folder: the sweep's, whose file system may be at fault; None: there is none.
     """
     if isinstance(error, Diverged):
         return "diverged"
@@ -380,9 +385,11 @@ def outcome_kind(error: BaseException, gpu_share: float = 1.0) -> OutcomeKind:
     if out_of_memory(error):
         # Memory taken by other processes says nothing about the configuration.
         return "collateral" if taken_by_others(error, gpu_share) else "oom"
+    if folder is not None and is_storage_fault(error, folder):
+        return "collateral"
     if is_disk_full(error):
         return "storage"
-    if isinstance(error, StoreFailed):
+    if any(isinstance(cause, StoreFailed) for cause in causes(error)):
         return "collateral"
     return "collateral" if _is_peer_lost(error) else "user"
 

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -117,7 +118,8 @@ def restore(before: State) -> list[str]:
         the changes that cannot be undone, a sentence each.
     """
     if _folder() != before.folder:
-        os.chdir(before.folder)
+        with suppress(FileNotFoundError):  # it was deleted, which `difference` tells
+            os.chdir(before.folder)
     now = _environment()
     for name in now.keys() - before.environment.keys():
         del os.environ[name]

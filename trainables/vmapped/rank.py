@@ -195,7 +195,7 @@ class _Server:
     def _end(self, order: Order, error: BaseException | None) -> None:
         del self.running[order.id]
         self.inbox.forget(order.id)
-        kind = _kind(order, error, self.config.gpu_share)
+        kind = _kind(order, error, self.config)
         self.last = make_outcome(self.config, order, kind, _message(kind, error))
         if self.running:
             self.inbox.coordinator.send(self.last)
@@ -249,14 +249,16 @@ def _task(config: SlotConfig, order: Order) -> Task:
     return task
 
 
-def _kind(order: Order, error: BaseException | None, share: float) -> OutcomeKind:
+def _kind(order: Order, error: BaseException | None, config: SlotConfig) -> OutcomeKind:
     if error is None:
         return "ended"
     if isinstance(error, Preempted):
         return "preempt"
     if isinstance(error, CheckpointDamaged):
         return "damaged" if order.is_start(error.file) else "collateral"
-    return "collateral" if isinstance(error, _TooManyTrials) else outcome_kind(error, share)
+    if isinstance(error, _TooManyTrials):
+        return "collateral"
+    return outcome_kind(error, config.gpu_share, config.folder)
 
 
 def _message(kind: OutcomeKind, error: BaseException | None) -> str:

@@ -2,17 +2,25 @@
 
 import json
 import os
+import shutil
 import sqlite3
+import subprocess
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from small_disk import read_only
+from sqlalchemy import make_url, select
+from waiting import until
 
 from hposvc import api
+from hposvc.backends.backend import Setting
+from hposvc.backends.local import LocalBackend
 from hposvc.errors import Fenced, SpecError
-from hposvc.events import Attached
+from hposvc.events import Attached, Failed, Reported
 from hposvc.journal import lease as leases
 from hposvc.journal.database import LEASES
 from hposvc.journal.journal import Journal
@@ -106,7 +114,7 @@ def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monke
     assert not their_checkpoint.exists()
 
 
-SAVES = """
+GOES_ON = """
 def train(params, worker):
     folder = worker.restore()
     for step in worker.steps():
@@ -141,7 +149,7 @@ class OlderCopy:
 
 def test_a_sweep_goes_on_from_an_older_copy_of_its_journal(tmp_path, home, caplog):
     """As after a failover: nothing is written behind a hole, and MLflow agrees in the end."""
-    (tmp_path / "train.py").write_text(SAVES)
+    (tmp_path / "train.py").write_text(GOES_ON)
     sections = {
         "trainable": f"{tmp_path / 'train.py'}:train",
         "metric": {"name": "loss", "goal": "minimize"},
@@ -194,3 +202,178 @@ def test_the_lease_is_renewed_until_every_sink_has_everything(spec, home, monkey
 
     monkeypatch.setattr("hposvc.driver.driver.Recorder", Slow)
     assert api.drive(sweeps, api.create(sweeps, spec, "one")).state.finished
+
+
+RANDOM = """
+import random
+
+def train(params, worker):
+    for step in worker.steps():
+        folder = worker.scratch()
+        (folder / "x").write_text("x")
+        loss = params["x"] + random.SystemRandom().random()
+        worker.report(step, {"loss": loss}, checkpoint=folder)
+"""
+
+
+class PutsBack:
+    """Copies the journal's database early, and later puts the copy in its place."""
+
+    def __init__(self, journal, copy, restore):
+        self.journal, self.left = journal, [(20, copy), (38, restore)]
+        self.lost = {}
+
+    def turn(self, state, events):
+        if self.left and self.journal.last("one") >= self.left[0][0]:
+            # So that MLflow has what will be lost.
+            until(lambda: self.journal.cursor("one", "mlflow") >= self.left[0][0])
+            self.lost = {name: trial.loss_at(1) for name, trial in state.trials.items()}
+            self.left.pop(0)[1]()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def copied(request, home, tmp_path):
+    """A home, and functions that copy its journal's database and put the copy in its place."""
+    if request.param == "sqlite":
+
+        def backup(source, target):
+            with (
+                closing(sqlite3.connect(source)) as begin,
+                closing(sqlite3.connect(target)) as end,
+            ):
+                begin.backup(end)
+
+        file, copy = make_url(home.database).database, tmp_path / "copy.db"
+        yield home, partial(backup, file, copy), partial(backup, copy, file)
+        return
+    import postgres_server
+
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(postgres_server.start())
+        except postgres_server.Missing as error:
+            pytest.skip(str(error))
+
+        def move(source, target):
+            postgres_server.stop(folder)
+            shutil.rmtree(target, ignore_errors=True)
+            subprocess.run(["cp", "-a", source, target], check=True)
+            postgres_server.go_on(folder)
+
+        data, copy = f"{folder}/data", f"{folder}/copy"
+        database = postgres_server.create_database(folder, "put-back")
+        yield replace(home, database=database), partial(move, data, copy), partial(move, copy, data)
+
+
+def test_a_journal_that_was_set_back_is_noticed_and_the_sweep_goes_on_from_there(
+    copied, tmp_path, caplog
+):
+    home, copy, restore = copied
+    (tmp_path / "draws.py").write_text(RANDOM)
+    spec = api.validate(
+        {
+            "trainable": f"{tmp_path / 'draws.py'}:train",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"x": {"min": 0.0, "max": 1.0}},
+            "fidelity": {"max": 3},
+            "trials": {"max": 6},
+            "engine": "local",
+        },
+        {},
+    )
+    sweeps = api.Sweeps(home, home.journal())
+    row, watcher = api.create(sweeps, spec, "one"), PutsBack(sweeps.journal, copy, restore)
+    record = api.drive(sweeps, row, watchers=[watcher])
+    assert "one: the journal lost events " in caplog.text
+    assert record.state.state == "COMPLETED"
+    numbers = [number for number, _ in sweeps.journal.read("one")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    state = api.load(sweeps, "one").state
+    assert state.trials.counts["COMPLETED"] == 6
+    values = {name: trial.loss_at(1) for name, trial in state.trials.items()}
+    assert values["t0001"] == watcher.lost["t0001"]
+    latest = max(watcher.lost)
+    assert values[latest] != watcher.lost[latest]  # trained again
+    for saved in state.checkpoints.all():
+        assert Path(saved.path).is_dir()
+    assert Reconciler(home, sweeps.journal, row).compare().differences == ()
+
+
+SAVES = """
+def train(params, worker):
+    for step in worker.steps():
+        folder = worker.scratch()
+        (folder / "x").write_text("x")
+        worker.report(step, {"loss": params["x"] / step}, checkpoint=folder)
+"""
+
+
+class CannotWrite:
+    """Takes the sweep's checkpoints from it after the first report, until three orders failed."""
+
+    def __init__(self, checkpoints):
+        self.checkpoints, self.stack = checkpoints, ExitStack()
+        self.begun, self.failed = False, []
+
+    def turn(self, state, events):
+        begun = any(isinstance(event, Reported) for event in events)
+        if begun and not self.begun:
+            self.begun = True
+            self.stack.enter_context(read_only(self.checkpoints))
+        self.failed += [event for event in events if isinstance(event, Failed)]
+        if len(self.failed) == 3:
+            self.stack.close()
+
+
+def test_storage_that_can_t_be_written_for_a_while_costs_no_trial(home, tmp_path):
+    (tmp_path / "saves.py").write_text(SAVES)
+    spec = api.validate(
+        {
+            "trainable": f"{tmp_path / 'saves.py'}:train",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"x": {"min": 0.0, "max": 1.0}},
+            "fidelity": {"max": 3},
+            "trials": {"max": 2},
+            "engine": "local",
+            "tracking": {"send_to": []},
+        },
+        {},
+    )
+    sweeps = api.Sweeps(home, home.journal())
+    watcher = CannotWrite(home.folder("one", None) / "checkpoints")
+    with watcher.stack:
+        record = api.drive(sweeps, api.create(sweeps, spec, "one"), watchers=[watcher])
+    assert [event.cause for event in watcher.failed] == ["infra"] * 3
+    assert all("Read-only file system" in event.message for event in watcher.failed)
+    assert record.state.state == "COMPLETED"
+    assert record.state.trials.counts["COMPLETED"] == 2
+
+
+class DeletesFolder:
+    """Deletes a folder once the first trial has reported."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def turn(self, state, events):
+        if any(isinstance(event, Reported) for event in events):
+            shutil.rmtree(self.folder)
+
+
+def test_a_folder_that_is_deleted_under_a_driver_is_named_and_the_sweep_can_go_on(
+    spec, home, tmp_path, monkeypatch
+):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    body = 'worker.report(1, {"loss": 1.0})'
+    (tmp_path / "train.py").write_text(f"def train(params, worker):\n    {body}\n")
+    sweeps, spec = api.Sweeps(home, home.journal()), replace(spec, folder=f"{tmp_path / 'work'}")
+    row, watcher = api.create(sweeps, spec, "one"), DeletesFolder(tmp_path / "work")
+    with pytest.raises(SpecError, match="work is gone, where the trials run; put it back"):
+        api.drive(sweeps, row, watchers=[watcher])
+    assert api.load(sweeps, "one").state.state == "RUNNING"
+    with pytest.raises(SpecError, match="the folder in which hposvc works is gone"):
+        LocalBackend(Setting("s", spec, tmp_path, tmp_path))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert api.drive(sweeps, row).state.state == "COMPLETED"

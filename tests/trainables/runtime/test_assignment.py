@@ -1,6 +1,8 @@
 """Orders carried out in this process. If these fail, faults are blamed on the wrong party."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -18,6 +20,7 @@ from trainables.runtime.assignment import (
     import_trainable,
     outcome_kind,
 )
+from trainables.storage.stores import StoreFailed
 from trainables.training import Training
 from trainables.worker import LocalLink
 
@@ -161,6 +164,53 @@ class PeerLost(Exception):
 def test_only_errors_of_the_process_group_count_as_lost_peers(error, kind):
     """Other errors may name NCCL or gloo too; they would be tried again for nothing."""
     assert outcome_kind(error) == kind
+
+
+def read_nothing():
+    with open("/proc/self/mem", "rb") as memory:  # noqa: PTH123
+        memory.read(1)  # page 0 is never mapped: Errno 5, without a name
+
+
+def wrapped(error):
+    failure = RuntimeError("the checkpoint was not written")
+    failure.__cause__ = error
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EIO, "Input/output error", "/data/s/checkpoints/t0001/1-1/w"), "collateral"),
+        (OSError(errno.EIO, "Input/output error"), "collateral"),
+        (wrapped(OSError(errno.ESTALE, "Stale file handle")), "collateral"),
+        (OSError(errno.EROFS, "Read-only file system", "/data/s/logs/t0001/1-0.log"), "collateral"),
+        (
+            TimeoutError(errno.ETIMEDOUT, "Connection timed out", "/data/s/checkpoints"),
+            "collateral",
+        ),
+        (
+            shutil.Error(
+                [("a", "b", "[Errno 107] Transport endpoint is not connected: '/data/s/c'")]
+            ),
+            "collateral",
+        ),
+        (wrapped(StoreFailed("storage s3://b: can't write: ConnectionError")), "collateral"),
+        (OSError(errno.EIO, "Input/output error", "/other/images/7.png"), "user"),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "user"),
+        (OSError(errno.EROFS, "Read-only file system", "/usr/cache"), "user"),
+        (OSError(errno.ENOENT, "No such file or directory", "/data/s/checkpoints/x"), "user"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/s/checkpoints/x"), "storage"),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_sweep_s_storage_is_not_the_user_s(error, kind):
+    assert outcome_kind(error, folder=Path("/data/s")) == kind
+
+
+def test_a_read_that_the_system_fails_names_no_file_and_is_not_the_user_s():
+    with pytest.raises(OSError, match="Errno 5") as failed:
+        read_nothing()
+    assert outcome_kind(failed.value, folder=Path("/data/s")) == "collateral"
 
 
 @pytest.mark.parametrize(
