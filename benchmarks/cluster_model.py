@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from cluster_sweeps import ON_A_NODE, START_S, Sweep, Trial
+from cluster_sweeps import ON_A_NODE, Sweep, Trial
 
 SAVE_S = 10.0  # until an order that is interrupted has saved its state
 
@@ -79,6 +79,7 @@ class Slot:
     name: str
     nodes: dict[str, int]
     opened_at: float
+    ready_at: float  # until then it starts
     order: Progress | None = None
     trains_from: float = 0.0  # the time at which the order had the steps of its checkpoint
     lost: bool = False  # to be given back at the next rung
@@ -212,11 +213,12 @@ class Cluster:
             return False
         self.room.take(places)
         live.opened += 1
-        slot = Slot(f"{live.sweep.name}/{live.opened}", places, self.now)
+        ready_at = self.now + live.sweep.start_s
+        slot = Slot(f"{live.sweep.name}/{live.opened}", places, self.now, ready_at)
         live.slots[slot.name] = slot
         if live.first_slot_at is None:
             live.first_slot_at = self.now
-        self._next_order(live, slot, START_S)
+        self._next_order(live, slot, live.sweep.start_s)
         return True
 
     def give_back_early(self, live: Live, slot: Slot, at: float) -> None:
@@ -224,6 +226,12 @@ class Cluster:
         if at < slot.stop_due:
             slot.stop_due = at
             self._push(at, live, slot, "stop")
+
+    def abandon(self, live: Live, slot: Slot) -> None:
+        """Give back the GPUs of a slot that starts."""
+        assert slot.order is not None
+        self._stop_order(live, slot, slot.order.steps)
+        self.release(live, slot)
 
     def release(self, live: Live, slot: Slot) -> None:
         """Give back the GPUs of a slot without an order."""

@@ -12,10 +12,10 @@ strategies of preemption in turn (`LessThanOrEqualToFinalShare`, `LessThanInitia
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster_model import SAVE_S, Cluster, Live, Slot
-from cluster_sweeps import ON_A_NODE, START_S
+from cluster_sweeps import ON_A_NODE
 
 from hposvc.queue.claim import Account, Claim, Held
 from hposvc.queue.gangs import Nodes
@@ -66,8 +66,11 @@ class Ours:
 
     def _give_back(self, cluster: Cluster, live: Live, share: SlotShare) -> None:
         lost, interrupted = {*share.lost}, {*share.interrupted}
-        for slot in live.slots.values():
+        for slot in [*live.slots.values()]:
             slot.lost = slot.name in lost
+            if slot.lost and cluster.now < slot.ready_at:
+                cluster.abandon(live, slot)
+                continue
             slot.late = False
             if slot.name in interrupted and not slot.leaves:
                 slot.leaves, slot.stop_due = True, float("inf")
@@ -88,10 +91,13 @@ class Ours:
         for name, live in cluster.live.items():
             account = self._accounts.get(name, Account(at=cluster.now))
             account = account.at_time(cluster.now, self.rules.half_life)
-            had = float(len(live.slots) * live.sweep.ranks)
+            slots = [self._held(live, slot, cluster.now) for slot in live.slots.values()]
+            start = float(live.sweep.ranks * sum(held.starts for held in slots))
+            work = live.sweep.ranks * len(slots) - start
             share = self.shares.get(name, SlotShare())
-            due = share.due if share.contested else max(share.due, had)
-            self._accounts[name] = account.charge(had * passed_s, due * passed_s)
+            self._accounts[name] = account.charge_slots(
+                work, start, share.due, share.contested, passed_s
+            )
         self._looked_at = cluster.now
 
     def _claim(self, live: Live, now: float) -> Claim:
@@ -108,10 +114,7 @@ class Ours:
             ranks=sweep.ranks,
             placement="strict_pack" if sweep.ranks <= ON_A_NODE else "pack",
             priority=sweep.priority,
-            held=tuple(
-                Held(slot.name, slot.nodes, self._free_at(live, slot, now))
-                for slot in live.slots.values()
-            ),
+            held=tuple(self._held(live, slot, now) for slot in live.slots.values()),
             order_s=self._order_s(live),
             account=self._accounts.get(sweep.name, Account(at=now)),
         )
@@ -119,10 +122,17 @@ class Ours:
     def _order_s(self, live: Live) -> float | None:
         if live.step_s is None:
             return None
-        first_rung_s = START_S + live.step_s  # the first rung is at step 1
+        start_s = live.sweep.start_s
+        work_s = max(live.step_s, min(start_s, self.rules.turn))  # the first rung is at step 1
         if not live.suspended:
-            return first_rung_s
-        return max(first_rung_s, self.rules.turn) if live.sweep.saves_each_step else None
+            return start_s + work_s
+        return start_s + max(work_s, self.rules.turn) if live.sweep.saves_each_step else None
+
+    def _held(self, live: Live, slot: Slot, now: float) -> Held:
+        start_s = min(now, slot.ready_at) - slot.opened_at
+        work_s = None if now < slot.ready_at else now - slot.ready_at
+        held = Held(slot.name, slot.nodes, start_s=start_s, work_s=work_s)
+        return replace(held, free_at=None if held.starts else self._free_at(live, slot, now))
 
     def _free_at(self, live: Live, slot: Slot, now: float) -> float | None:
         order = slot.order

@@ -16,7 +16,7 @@ PRIORITIES = {0: 0.94, 1: 0.04, 2: 0.02}
 WEIGHTS = (1.0, 1.0, 1.0, 2.0, 3.0)  # of users, in turn
 ON_A_NODE = 8  # GPUs
 SAVES_EACH_STEP = 0.7  # share of the sweeps; the others save at rungs only
-START_S = 30.0  # until an order trains in a new slot
+START_S = 30.0  # of a usual slot, until an order trains in it
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,16 @@ class Sweep:
     parallel: int  # slots that it can use at once
     saves_each_step: bool
     trials: tuple[Trial, ...]
+    start_s: float = START_S  # until an order trains in a new slot
 
     @property
     def gpu_s(self) -> float:
         """GPU-seconds of training."""
         return self.ranks * sum(trial.step_s * trial.rungs[-1] for trial in self.trials)
 
-    def alone_s(self, start_s: float = START_S) -> float:
+    def alone_s(self) -> float:
         """Return the seconds that it takes with all of its slots from the first moment."""
-        slots = [start_s] * self.parallel
+        slots = [self.start_s] * self.parallel
         for trial in self.trials:
             heapq.heapreplace(slots, slots[0] + trial.step_s * trial.rungs[-1])
         return max(slots)

@@ -70,6 +70,7 @@ class Sharing:
     _idle_since: float = field(default_factory=time.time)  # when it last had a slot, or began
     _told: SweepWait | None = None  # what the sweep waits for, as it was last said; None: nothing
     _told_at: float = 0.0
+    _start_s: float = 0.0  # the longest start of a slot
     _account: Account = field(default_factory=Account)
     _outside: deque[dict[str, dict[str, float]]] = field(
         default_factory=lambda: deque(maxlen=LOOKS)
@@ -205,7 +206,9 @@ class Sharing:
             trials = [trial for order in orders if (trial := state.by_order(order)) is not None]
             times = [self._free_at(state, trial, pace, now) for trial in trials]
             at = max((at for at in times if at is not None), default=IDLE)
-            slots.append(replace(each, free_at=None if None in times else at))
+            unknown = None in times or each.starts
+            slots.append(replace(each, free_at=None if unknown else at))
+            self._start_s = max(self._start_s, each.start_s)
         return Claim(
             sweep=self.lease.sweep,
             queue=queue.name,
@@ -236,11 +239,13 @@ class Sharing:
         if pace is None or rung is None:
             return None
         again = [trial for name in state.trials.waiting if (trial := state.trials[name]).step]
+        # A new slot stays for as long as it took to start, a turn at most.
+        work_s = max(pace * rung, min(self._start_s, self.rules.turn))
         if not again:
-            return pace * rung
+            return self._start_s + work_s
         # Later rungs are further apart, but a slot that is lost is given back at a step.
         saved = all(saves_each_step(state, trial) for trial in again)
-        return max(pace * rung, self.rules.turn) if saved else None
+        return self._start_s + max(work_s, self.rules.turn) if saved else None
 
     def _free_at(
         self, state: SweepState, trial: TrialState, pace: float | None, now: float
@@ -283,11 +288,13 @@ class Sharing:
         if self._looked_at is not None:
             passed_s = min(max(0.0, now - self._looked_at), LONGEST_S)
             total = total_of(nodes)
-            had = sum(size(mine.needs, held.ranks, total) for held in mine.held)
-            # What nobody else could have had was due to it.
-            due = self.share.due if self.share.contested else max(self.share.due, had)
-            if math.isfinite(had):  # a node of its slots has gone
-                account = account.charge(had * passed_s, due * passed_s)
+            start, work = (
+                sum(size(mine.needs, each.ranks, total) for each in mine.held if each.starts == new)
+                for new in (True, False)
+            )
+            if math.isfinite(work + start):  # a node of its slots has gone
+                due, contested = self.share.due, self.share.contested
+                account = account.charge_slots(work, start, due, contested, passed_s)
         self._account, self._looked_at = account, now
 
     def _missing(self, state: SweepState, all_claims: Sequence[Claim]) -> int:
@@ -319,12 +326,10 @@ class Sharing:
             there = [
                 (each, orders)
                 for each, orders in held
-                if tuple(sorted(each.nodes.items())) == nodes
+                if orders and tuple(sorted(each.nodes.items())) == nodes
             ]
             count = sum(each.slot in named for each, _ in there)
-            there.sort(
-                key=lambda pair: max((worth(state, order) for order in pair[1]), default=-1.0)
-            )
+            there.sort(key=lambda pair: max(worth(state, order) for order in pair[1]))
             victims.update(order for _, orders in there[:count] for order in orders)
         return frozenset(victims)
 

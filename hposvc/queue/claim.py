@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 IDLE = 0.0  # as the time when a slot is free
+LONGEST_START_S = 3600.0  # a slot that starts for longer counts as one that is idle
 Amounts = Mapping[str, float]  # by resource, in Ray's units: CPU, GPU, memory in bytes
 Placement = Literal["pack", "strict_pack", "spread"]
 
@@ -23,15 +24,32 @@ class Account:
     used: float = 0.0  # that it had
     due: float = 0.0  # that was due to it while it wanted slots, by its weight
     at: float = 0.0  # the time of these figures, in seconds of the epoch
+    free: float = 0.0  # that its slots started in, for which it is not charged
 
     def at_time(self, now: float, half_life_s: float) -> "Account":
         """Return the account as it is later, if nothing is added."""
         kept = 0.5 ** (max(0.0, now - self.at) / half_life_s)
-        return Account(self.used * kept, self.due * kept, max(now, self.at))
+        return Account(self.used * kept, self.due * kept, max(now, self.at), self.free * kept)
 
     def charge(self, used: float, due: float) -> "Account":
         """Return the account with these GPU-seconds added."""
         return replace(self, used=self.used + used, due=self.due + due)
+
+    def charge_slots(
+        self, work: float, start: float, due: float, contested: bool, seconds: float
+    ) -> "Account":
+        """Return the account after seconds in which slots of these sizes worked and started.
+
+        A start is free, and nothing is due for it, until starts took an hour of all slots more
+        than work did: else a sweep that starts again and again would get much of the cluster.
+        """
+        if self.free >= self.used + LONGEST_START_S * (work + start):
+            work, start = work + start, 0.0
+        due = max(0.0, due - start)
+        if not contested:  # what nobody else could have had was due to it
+            due = max(due, work)
+        account = self.charge(work * seconds, due * seconds)
+        return replace(account, free=self.free + start * seconds)
 
     @property
     def balance(self) -> float:
@@ -48,11 +66,22 @@ class Held:
     # When its order comes to its next rung or its end, where the slot can be given back without a
     # loss. None: unknown; 0: it is idle.
     free_at: float | None = None
+    start_s: float = 0.0  # that its start took, or takes so far
+    work_s: float | None = 0.0  # since its start; None: it starts
 
     @cached_property
     def ranks(self) -> int:
         """How many ranks it has."""
         return sum(self.nodes.values())
+
+    @property
+    def starts(self) -> bool:
+        """Whether its ranks start, and have not taken too long for that."""
+        return self.work_s is None and self.start_s < LONGEST_START_S
+
+    def is_new(self, turn_s: float) -> bool:
+        """Whether it starts, or has worked for less than the start took; at most for a turn."""
+        return self.starts if self.work_s is None else self.work_s < min(self.start_s, turn_s)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,11 @@ class Answers:
         backfill = Backfill(self._waiting, table.idle, table.quotas, table.now)
         first = sorted(claims, key=lambda claim: (-claim.priority, claim.since, claim.sweep))
         for claim in first:
-            held = [held for held in self._lost[claim.sweep] if backfill.keeps(claim, held)]
+            held = [
+                held
+                for held in self._lost[claim.sweep]
+                if held.slot not in self._interrupted and backfill.keeps(claim, held)
+            ]
             self._lost[claim.sweep] = [lost for lost in self._lost[claim.sweep] if lost not in held]
             extra[claim.sweep] = len(held)
         for claim in first:

@@ -6,7 +6,6 @@ is all that threads share here.
 
 import queue
 import time
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -111,11 +110,7 @@ class RayPool(Backend):
         return self._cluster.new_slot()
 
     def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
-        return [
-            (Held(slot.name, dict(Counter(slot.nodes()))), [*slot.orders])
-            for slot in self._slots
-            if slot.nodes()
-        ]
+        return [(slot.held(), [*slot.orders]) for slot in self._slots if slot.nodes()]
 
     def apply_share(self, share: SlotShare, waiting: str, missing: int) -> None:
         asked = self._cluster.ask_for_nodes(missing)
@@ -315,7 +310,7 @@ class RayPool(Backend):
     def _handle_message(self, slot: Slot, message: Message) -> list[BackendEvent]:
         match message:
             case Ready():
-                slot.state = "ready"
+                slot.state, slot.ready_at = "ready", time.monotonic()
                 self._fresh_deaths = 0
                 return []
             case PreemptionStarted():

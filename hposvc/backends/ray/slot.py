@@ -1,7 +1,7 @@
 """A slot of the pool: a placement group, its ranks, their coordinator, and their orders."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +26,7 @@ from hposvc.backends.ray.placement import (
     rank_options,
 )
 from hposvc.events import BackendEvent
+from hposvc.queue.claim import Held
 from hposvc.spec.sections import Resources
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.order import Order
@@ -64,6 +65,8 @@ class Slot:
     present: int = 0  # ranks whose process may live
     final_events: Sequence[BackendEvent] = ()  # returned to the driver once the ranks are gone
     requested_at: float = 0.0  # monotonic seconds; when the placement group was requested
+    launched_at: float = 0.0  # ... when its ranks began to start
+    ready_at: float | None = None  # ... when they were ready; None: they are not
     _group: PlacementGroup | None = None
     _bundle_nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each one's node
     _coordinator: Coordinator | BatchCoordinator = field(init=False)
@@ -91,7 +94,7 @@ class Slot:
     def launch(self) -> None:
         """Start a rank in each bundle of the group; the ranks call their coordinator."""
         assert self._group is not None  # it was placed
-        self.state = "starting"
+        self.state, self.launched_at = "starting", time.monotonic()
         self.switchboard.connect(self.name, self._coordinator)
         self._bundle_nodes = placement_group_table(self._group)["bundles_to_node_id"]
         options = rank_options(self.resources, self.runtime_env)
@@ -135,6 +138,13 @@ class Slot:
         """Return Ray's id of each rank's node, by rank; empty before the slot is placed."""
         nodes = self._bundle_nodes
         return [nodes[number] for number in bundles_by_node(nodes)]
+
+    def held(self) -> Held:
+        """Return what the slot is in its sweep's claim; it must be placed."""
+        now, ready_at = time.monotonic(), self.ready_at
+        work_s = None if ready_at is None else now - ready_at
+        start_s = (now if ready_at is None else ready_at) - self.launched_at
+        return Held(self.name, dict(Counter(self.nodes())), start_s=start_s, work_s=work_s)
 
     def rank_of(self, exited: "Future[Any]") -> int:
         """Return the rank whose exit was posted with this future."""

@@ -13,7 +13,7 @@ from hposvc.events import Reported
 from hposvc.journal import claims
 from hposvc.journal.database import CLAIMS, Store
 from hposvc.journal.lease import Lease
-from hposvc.queue.claim import Claim, Held
+from hposvc.queue.claim import LONGEST_START_S, Claim, Held
 from hposvc.queue.shares import SlotShare
 from hposvc.spec.sections import Queue
 
@@ -30,6 +30,7 @@ class OneNode:
     waiting: str = ""
     answers: bool = True
     missing: int = 0  # slots for which nodes are asked for
+    started: dict[str, tuple[float, float | None]] = field(default_factory=dict)  # start, work
 
     def cluster(self):
         return "c"
@@ -41,7 +42,10 @@ class OneNode:
         return SlotNeeds({"CPU": 1.0}, 1, "pack", None, "1 CPU")
 
     def held(self):
-        return [(Held(name, {"n1": 1}), orders) for name, orders in self.slots.items()]
+        return [
+            (Held(name, {"n1": 1}, None, *self.started.get(name, ())), orders)
+            for name, orders in self.slots.items()
+        ]
 
     def apply_share(self, share, waiting, missing):
         self.share, self.waiting, self.missing = share, waiting, missing
@@ -153,6 +157,42 @@ def test_what_is_charged_does_not_depend_on_when_it_is_looked_at(store, clock):
         clock.now += passed_s
         sharing.look(desk.state, 9)
     assert sharing._account.used == pytest.approx(4.0 + 5.0 + module.LONGEST_S, rel=1e-3)
+
+
+def test_a_slot_that_starts_is_neither_charged_nor_given_back(store, clock):
+    """A gang whose module took longer to import than a turn never got an order."""
+    claims.publish_rules(store, {"turn": 8.0})
+    gang, desk = begin(store, "gang", OneNode({"gang/1": [], "gang/2": []}, free=0.0))
+    small, other = begin(store, "small", OneNode(free=0.0))
+    for second in range(25):  # three turns
+        gang.backend.started = {name: (float(second), None) for name in gang.backend.slots}
+        assert gang.look(desk.state, 9) == 2, second
+        assert gang.backend.share.lost == ()
+        assert small.look(other.state, 9) >= 1
+        clock.now += 1.0
+    assert claim_of(store, "gang").account.used == 0.0
+    assert claim_of(store, "gang").account.due == 0.0
+    assert small._account.balance == pytest.approx(-24.0, rel=1e-3)
+    for second in range(10):  # it works for a turn, and then the other one makes up
+        gang.backend.started = {name: (25.0, float(second)) for name in gang.backend.slots}
+        gang.look(desk.state, 9)
+        small.look(other.state, 9)
+        assert bool(gang.backend.share.lost) == (second >= 8), second
+        clock.now += 1.0
+    assert gang._account.used == pytest.approx(2 * 10.0, rel=1e-3)
+
+
+def test_a_slot_that_starts_for_ever_is_one_that_is_idle(store, clock):
+    never = {"a/1": (LONGEST_START_S + 1.0, None), "a/2": (1.0, None)}
+    backend = OneNode({name: [] for name in never}, free=0.0, started=never)
+    sharing, desk = begin(store, "a", backend)
+    sharing.look(desk.state, 9)
+    other, one = begin(store, "b", OneNode(free=0.0))
+    other.look(one.state, 9)
+    clock.now += 1.0
+    sharing.look(desk.state, 9)
+    assert backend.share.lost == ("a/1",)
+    assert sharing._account.used == pytest.approx(1.0)
 
 
 def test_what_others_than_sweeps_hold_is_not_dealt_out(store, clock):

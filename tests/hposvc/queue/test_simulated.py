@@ -142,6 +142,37 @@ def test_gangs_that_need_most_of_the_cluster_take_turns():
     assert abs(first.ended_at - second.ended_at) < 0.2 * max(first.ended_at, second.ended_at)
 
 
+@pytest.mark.parametrize("start_s", [900.0, 3000.0])
+def test_gangs_that_start_for_turns_work_beside_others(start_s):
+    """A slot that started was idle, so it was the first to be given back."""
+    gang = sweep("gang", 8, parallel=1, start_s=start_s)
+    cluster, watch = run([gang, sweep("small")], 1, until=24 * HOUR_S)
+    assert cluster.live["gang"].reported >= cluster.live["gang"].opened > 1
+    assert watch.had["small"] > 0.3 * watch.passed
+
+
+def test_a_gang_that_never_starts_leaves_others_their_part():
+    gang = sweep("gang", 8, parallel=1, start_s=1e9)
+    cluster, watch = run([gang, *(sweep(name) for name in "abc")], 1, until=48 * HOUR_S)
+    assert cluster.live["gang"].opened > 2
+    assert watch.had["gang"] < 0.4 * watch.passed
+
+
+def test_sweeps_that_start_for_turns_put_off_no_gang():
+    slow = [sweep(name, parallel=8, step_s=60.0, start_s=900.0) for name in "ab"]
+    gang = sweep("gang", 16, parallel=1, arrives_at=HOUR_S)
+    cluster, watch = run([*slow, gang], 2, until=24 * HOUR_S)
+    assert cluster.live["gang"].first_slot_at - HOUR_S <= HOUR_S
+    assert watch.had["gang"] / sum(watch.had.values()) > 0.25
+
+
+def test_a_higher_priority_takes_slots_that_start():
+    low = sweep("low", start_s=1700.0)
+    high = sweep("high", 8, parallel=1, trials=20, priority=1, arrives_at=600.0)
+    cluster, _ = run([low, high], 1, until=HOUR_S / 2)
+    assert cluster.live["high"].first_slot_at <= 600.0 + 2 * LOOK_S
+
+
 def test_a_higher_priority_gets_its_slots_within_minutes_and_nothing_is_trained_twice():
     low = sweep("low", step_s=1800.0, trials=100, saves_each_step=False)
     high = sweep("high", 8, parallel=1, trials=20, priority=1, arrives_at=HOUR_S)
