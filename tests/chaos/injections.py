@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import broken_disks
 import disks
 import filling
+import older_copies
 import psutil
+import rivals
 import services
 from scene import Scene
 from terminal import GONE_S, pause, until
@@ -210,6 +213,14 @@ def plan_cluster(scene: Scene) -> None:
     scene.shared = True
 
 
+def plan_slow_start(scene: Scene) -> None:
+    """A slot takes both nodes, and several turns to start."""
+    plan_cluster(scene)
+    scene.spec["resources"] |= {"cpus_per_worker": 1}
+    rivals.join(scene)
+    scene.spec["trainable"] = "slow:wander"
+
+
 def kill_raylet(scene: Scene) -> None:
     """SIGKILL of the raylet of a node that trains."""
     if not scene.wait(scene.busy_ranks, "a rank at work"):
@@ -266,6 +277,12 @@ def raised(scene: Scene, events: Sequence[Event]) -> bool:
 
 def plan_mood(scene: Scene) -> None:
     scene.spec["search"] = {"method": "wandering:Moody", "place": str(scene.place)}
+
+
+def plan_limits(scene: Scene) -> None:
+    """Limits that a round never comes to, but by a clock that jumps."""
+    scene.spec["budget"] = {"wall": "55m"}
+    scene.spec["failure"] = {**scene.spec["failure"], "timeout": "50m"}
 
 
 def jump_clock(scene: Scene) -> None:
@@ -340,5 +357,21 @@ INJECTIONS = {
     "searcher": Injection(arm("searcher"), raised, plan_mood, early=True, schedulers=("asha",)),
     "leak": Injection(arm("leak"), struck("leak")),
     "daemon": Injection(arm("daemon"), struck("daemon")),
-    "clock": Injection(jump_clock, jumped),
+    "slow start": Injection(
+        lambda scene: None, rivals.started_for_turns, plan_slow_start, place="ray"
+    ),
+    "broken disk": Injection(
+        broken_disks.break_disk,
+        broken_disks.retried,
+        broken_disks.plan_broken,
+        possible=broken_disks.has_compiler,
+        place="checkpoints",
+    ),
+    "older copy": Injection(
+        older_copies.set_back,
+        older_copies.noticed,
+        schedulers=("hyperband", "pbt"),  # what another terminal asked for may be lost with it
+        place="journal",
+    ),
+    "clock": Injection(jump_clock, jumped, plan_limits),
 }

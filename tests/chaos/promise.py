@@ -58,7 +58,7 @@ def check(scene: Scene) -> Verdict:
     """All that holds of a sweep that is over."""
     events, record = scene.events(), scene.record()
     verdict = Verdict(events=len(events))
-    attempts = diaries(scene.place)
+    attempts = [one for one in diaries(scene.place) if one.begun >= scene.set_back_at]
     ledger = Ledger()
     for number, event in enumerate(events, start=1):
         try:

@@ -55,6 +55,7 @@ class Scene:
     nodes: list[int] = field(default_factory=list)  # of a cluster: their processes
     hit: set[str] = field(default_factory=set)  # injections that found what they were for
     torn: set[str] = field(default_factory=set)  # checkpoints that were spoilt
+    set_back_at: float = 0.0  # monotonic; before it, the journal may have lost what it had
     repairs: list[Callable[[], None]] = field(default_factory=list)  # before it is resumed
 
     @property
@@ -81,13 +82,14 @@ class Scene:
         """Begin the sweep."""
         file = self.place / "spec.yaml"
         YAML().dump(self.spec, file)
-        self.driver = self._start("run", str(file), "--id", self.sweep)
+        self.driver = self.start("run", str(file), "--id", self.sweep)
 
     def resume(self) -> None:
         """Go on with it."""
-        self.driver = self._start("resume", self.sweep)
+        self.driver = self.start("resume", self.sweep)
 
-    def _start(self, *arguments: str) -> Command:
+    def start(self, *arguments: str) -> Command:
+        """Begin `hposvc ARGUMENTS` as part of the round."""
         settings = {
             "variables": self.variables,
             "place": str(self.place),
@@ -102,10 +104,11 @@ class Scene:
 
     def reach(self, seq: int) -> bool:
         """Wait until the journal holds so many events; False if the driver ended before."""
-        until(lambda: not self.alive or self._last() >= seq, f"event {seq} of {self.sweep}")
+        until(lambda: not self.alive or self.last() >= seq, f"event {seq} of {self.sweep}")
         return self.alive
 
-    def _last(self) -> int:
+    def last(self) -> int:
+        """The number of the sweep's last event in the journal."""
         if not (self.terminal.home / "hposvc.db").exists() and "HPOSVC_DB" not in self.variables:
             return 0
         return self.journal.last(self.sweep)
@@ -161,7 +164,7 @@ class Scene:
         for repair in self.repairs:
             repair()
         self.repairs.clear()
-        self.ends.append(End(code, said, self._last()))
+        self.ends.append(End(code, said, self.last()))
         if code in (0, 3) and self.record().behind == 0:
             self.over = True
             return False

@@ -44,6 +44,7 @@ USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
 RULES = "queue: {turn: 8s, half_life: 30d}\n"
 KILLED_AT, ENOUGH = 80.0, 280.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
+TURN_S = 5.0  # beside a gang that starts slowly
 
 
 def spec(user: str, storage: Path) -> dict[str, Any]:
@@ -151,6 +152,45 @@ def test_a_higher_priority_gets_a_slot_at_once_and_nothing_is_trained_twice(term
     assert low.process.poll() is None
     until(lambda: parked_orders(terminal, "low", PRIORITY) > 0, "the interrupted trial")
     low.kill()
+
+
+def test_a_gang_whose_ranks_import_for_three_turns_works_beside_a_small_sweep(terminal: Terminal):
+    """Its slot was given back before its first order, again and again, and charged to it."""
+    up = terminal.ask("cluster", "up", "--local", "2", "--cpus", "2")
+    try:
+        terminal.variables.update(up["environment"])
+        (terminal.home / "train.py").write_text(CODE)
+        (terminal.home / "slow.py").write_text(f"import time\n\ntime.sleep({3 * TURN_S})\n{CODE}")
+        small = {**spec("ann", terminal.home / "storage"), "folder": f"{terminal.home}"}
+        gang = {**small, "trainable": "slow.py:train", "queue": {"name": "gangs"}}
+        gang |= {"resources": {"workers": 2, "cpus_per_worker": 2}}
+        commands = [terminal.run(small, "small")]
+        until(lambda: len(running(terminal, "small")) > 3, "work of the small sweep")
+        claims.publish_rules(terminal.journal.store, {"turn": TURN_S})
+        commands.append(terminal.run(gang, "gang"))
+        free: dict[float, float] = {}  # what was not charged, by what was
+
+        def started(account: Account) -> bool:
+            free[account.used] = account.free
+            return account.used > 0.0
+
+        until(lambda: (it := account(terminal, "gang")) is not None and started(it), "its slot")
+        assert free.get(0.0, 0.0) > 0.0, "the start was charged"
+        until(lambda: len(running(terminal, "gang")) > 0, "the gang's first order")
+        for sweep in ("small", "gang"):
+            here = len(running(terminal, sweep))
+            until(lambda of=sweep, n=here: len(running(terminal, of)) > n, f"{sweep}'s turn")
+        for command in commands:
+            command.process.terminate()
+            command.end()
+    finally:
+        terminal.ask("cluster", "down")
+
+
+def account(terminal: Terminal, sweep: str) -> Account | None:
+    """Return the account of a sweep as its claim says; None: it has none yet."""
+    row = claims.find(terminal.journal.store, sweep)
+    return None if row is None else Account(**row.claim["account"])
 
 
 def running(terminal: Terminal, sweep: str) -> set[str]:

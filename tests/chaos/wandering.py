@@ -24,6 +24,7 @@ from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
 STEP_S = 0.15  # how long a step trains
+SLOW_START_S = 9.0  # how long the module `slow` takes to import
 LEAK_S = 3600  # how long a process that was left behind would live
 MOOD = "this searcher is in a bad mood"
 
