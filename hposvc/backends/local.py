@@ -2,7 +2,8 @@
 
 A trainable runs in a thread, one order at a time. Each report blocks until the driver has taken it,
 so that a breakpoint anywhere stops everything. The threads share only queues. A command's programs
-are processes of their own, so `trials.parallel` of them run at once.
+are processes of their own, so `trials.parallel` of them run at once. What an order prints goes to
+its log, as on other engines.
 """
 
 import os
@@ -11,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -24,7 +25,8 @@ from trainables.link import Report, Unanswered
 from trainables.load import CodeChanged, Sources
 from trainables.monitoring import device
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out, log_file
+from trainables.runtime.output import log_target, redirect_trainable
 from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 AGAIN = "and `hposvc resume` goes on"
@@ -38,6 +40,7 @@ class _Running:
     order: Order
     thread: threading.Thread
     answers: "queue.Queue[bool]"  # True: continue
+    output: ExitStack  # sends what the order prints to its log, until it is closed
     judged: int = 0  # the last step with the sweep's metrics that the driver has taken
     waits: bool = False  # the thread waits for the answer to its report
     at_milestone: bool = False  # only the driver's decision answers the report
@@ -56,9 +59,14 @@ class _Running:
 
 
 class LocalBackend(Backend):
-    """A backend whose slots are threads of this process: one for a trainable."""
+    """A backend whose slots are threads of this process: one for a trainable.
 
-    def __init__(self, setting: Setting) -> None:
+    Args:
+        debugged: orders print to the terminal and read from it, for a debugger.
+    """
+
+    def __init__(self, setting: Setting, debugged: bool = False) -> None:
+        self._debugged = debugged
         check_shared(replace(setting, address=None))  # no other node takes part
         self.setting = setting
         self._config = config = setting.slot_config()
@@ -87,15 +95,21 @@ class LocalBackend(Backend):
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._check_code()
         config, assignment = self._config, Assignment(order, environment)
+        log, secrets = log_file(config.folder, order.trial, order.id, 0), config.secrets.values()
+        output = ExitStack()
         if config.command is not None:  # programs that run at once must not share variables
-            config = replace(config, command=replace(config.command, environment=environment))
+            to = 2 if self._debugged else output.enter_context(log_target(log, secrets))
+            command = replace(config.command, environment=environment, output=to)
+            config = replace(config, command=command)
             assignment = Assignment(order)
+        elif not self._debugged:
+            output.enter_context(redirect_trainable(log, "hposvc", secrets))
         link = _Link(order.id, self._messages)
         here = OrderPlaced(order.id, device.model(self._config.gpu), platform.node())
         self._messages.put(here)
         work = (config, assignment, link)
         thread = threading.Thread(target=self._carry_out, args=work, daemon=True)
-        self._running[order.id] = _Running(order, thread, link.answers)
+        self._running[order.id] = _Running(order, thread, link.answers, output)
         thread.start()
 
     def decide(self, order: int, verdict: Answer) -> None:
@@ -130,7 +144,7 @@ class LocalBackend(Backend):
         if sender is None:
             return []  # from a thread that outlived its order
         if isinstance(message, Outcome):
-            del self._running[message.order]
+            self._running.pop(message.order).output.close()
         elif isinstance(message, Report):
             sender.take(message)
         return to_events(message, sender.order.trial, self.now())
@@ -143,6 +157,7 @@ class LocalBackend(Backend):
         deadline = time.monotonic() + JOIN_S
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - time.monotonic()))
+            running.output.close()
         self._running.clear()
         with suppress(FileNotFoundError):  # deleted meanwhile
             os.chdir(self._original_folder)

@@ -22,7 +22,7 @@ from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import extend, propose, resume, retry, steering
 from hposvc.views import result
-from hposvc.views.console import console
+from hposvc.views.console import console, lasting_stderr
 from hposvc.views.live import LiveView
 
 if TYPE_CHECKING:
@@ -280,9 +280,8 @@ def driving(sweep: str, progress: bool, opener: str = "hposvc.load") -> Iterator
         if not progress:
             yield []
             return
-        stderr = console(sys.stderr)
-        stderr.print(f"{sweep}: look at it from elsewhere by {opener}({sweep!r})")
-        with LiveView(sweep, stderr) as view:
+        console(sys.stderr).print(f"{sweep}: look at it from elsewhere by {opener}({sweep!r})")
+        with lasting_stderr() as stderr, LiveView(sweep, stderr) as view:
             yield [view]
     except Interrupted:
         message = f"{sweep}: go on with hposvc.load({sweep!r}).resume(), or `hposvc resume {sweep}`"
@@ -295,7 +294,7 @@ def conclude(sweeps: Place, record: Record, progress: bool) -> Result:
         stderr = console(sys.stderr)
         if failed := failures(record.state):
             stderr.print(result.failures(record.row.id, failed))
-        stderr.print(*result.summary(record, sweeps.home), sep="\n")
+        stderr.print(*result.summary(record, sweeps.home), sep="\n", crop=False)
     elif record.behind:
         log.warning("%s", result.describe_backlog(record))
     return Handle(sweeps, record.row.id).result()

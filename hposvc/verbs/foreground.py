@@ -26,7 +26,7 @@ from hposvc.text import NONE, number
 from hposvc.verbs import relaunch, steering
 from hposvc.verbs.options import Shared
 from hposvc.views import disk_full, result
-from hposvc.views.console import console, make_grid, note, show
+from hposvc.views.console import console, lasting_stderr, make_grid, note, show
 from hposvc.views.live import LiveView
 
 
@@ -34,13 +34,13 @@ from hposvc.views.live import LiveView
 def starting(sweep: str, live: bool = True) -> Iterator[list[LiveView]]:
     """Say how a new sweep can be watched; then show it as `driving` does, if `live`."""
     note(f"{sweep}: watch and steer it from another terminal by `hposvc watch {sweep}`")
-    with driving(sweep) as views:
-        yield views if live else []
+    with driving(sweep, live) as views:
+        yield views
 
 
 @contextmanager
-def driving(sweep: str) -> Iterator[list[LiveView]]:
-    """Show a sweep while it is driven; meanwhile, redirect stdout to stderr for all prints.
+def driving(sweep: str, live: bool = True) -> Iterator[list[LiveView]]:
+    """Show a sweep while it is driven, if `live`; meanwhile, redirect stdout to stderr.
 
     Raises:
         Interrupted: by Ctrl-C, or Terminated by SIGTERM; the message says how to go on.
@@ -49,7 +49,10 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
     saved_stdout = os.dup(1)
     os.dup2(2, 1)
     try:
-        with LiveView(sweep, console(sys.stderr)) as view:
+        if not live:
+            yield []
+            return
+        with lasting_stderr() as stderr, LiveView(sweep, stderr) as view:
             yield [view]
     except (Interrupted, KeyboardInterrupt) as error:
         kind = Terminated if isinstance(error, Terminated) else Interrupted

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -38,7 +39,7 @@ def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> Non
     emit(drafts.write(draft, path))
     if path is not None:
         schema = f"{drafts.SCHEMA} for editors"
-        note(f"{out} is written, with {schema}. Run it by `hposvc run {out}`.")
+        note(f"{out} is written, with {schema}. Run it by `hposvc run {quote(f'{out}')}`.")
     if draft.unknown:
         missing = ", ".join(draft.unknown)
         note(f"The code also needs {missing}: write a value or a range into the spec.")

@@ -9,6 +9,7 @@ import click
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
+from hposvc.backends.local import LocalBackend
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import NotFound, fail, shown
 from hposvc.journal.journal import SweepRow
@@ -116,6 +117,7 @@ def run(
     if debug:
         engine = {} if spec.engine.traits.simulated else {"engine": "local"}
         spec = api.validate(specs.dump(spec), {**DEBUG, **engine})
+        embedded = partial(LocalBackend, debugged=True) if engine else None
     spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
     row = api.create(place, spec, identifier)
     with delete_if_refused(place, row), watching(row.id) as watchers:

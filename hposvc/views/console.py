@@ -9,7 +9,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
@@ -27,6 +28,8 @@ STEERING = re.compile(
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+ERASE = re.compile("\x1b\\[[0-2]?K")  # how a progress bar clears its line
+PADDING = re.compile(" +$", re.MULTILINE)  # of tables; in a pipe, or when copied, it is a nuisance
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 WIDE = 10_000  # columns of an output that is no terminal, so that no table is cut
 
@@ -37,8 +40,18 @@ def plain(text: str) -> str:
 
 
 def plain_log(text: str) -> str:
-    """Return a log as plain text: without colours, and each state of a progress bar on a line."""
-    return plain(COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+    """Return a log as plain text: without colours, and of a progress bar what a terminal keeps."""
+    lines = COLOUR.sub("", text).replace("\r\n", "\n").split("\n")
+    return plain("\n".join(map(_overprinted, lines)))
+
+
+def _overprinted(line: str) -> str:
+    """Return what stands on a terminal's line after texts were written over each other."""
+    shown = ""
+    for state in line.split("\r"):
+        text, erased = ERASE.subn("", state)
+        shown = text + ("" if erased else shown[len(text) :])
+    return shown
 
 
 class PlainConsole(Console):
@@ -75,8 +88,23 @@ class Plain:
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console on stdout or stderr that prints plain texts."""
-    return PlainConsole(stream, None if stream.isatty() else WIDE)
+    """Return a console on stdout or stderr that prints plain texts; COLUMNS may set its width."""
+    is_sized = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return PlainConsole(stream, None if is_sized else WIDE)
+
+
+@contextmanager
+def lasting_stderr() -> Iterator[Console]:
+    """Yield a console on stderr that stays there while a trial's output goes to its log."""
+    try:
+        is_ours = sys.stderr.fileno() == 2
+    except (OSError, ValueError):  # a notebook, or a test, has another stream in its place
+        is_ours = False
+    if not is_ours:
+        yield console(sys.stderr)
+        return
+    with os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="replace") as stream:
+        yield console(stream)
 
 
 def show(*parts: RenderableType) -> None:
@@ -84,7 +112,7 @@ def show(*parts: RenderableType) -> None:
     target = console(sys.stdout)
     with target.capture() as captured:
         target.print(*parts, sep="\n", crop=False)
-    _write(captured.get())
+    _write(PADDING.sub("", captured.get()))
 
 
 def emit(data: str | bytes) -> None:

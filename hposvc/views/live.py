@@ -5,8 +5,13 @@ stays silent from then on; the sweep continues.
 """
 
 import math
+import os
+import select
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -18,6 +23,7 @@ from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration
+from hposvc.views.console import plain_log
 from hposvc.views.dashboard import Panels, elapsed_s, progress_line
 from hposvc.views.formatting import at_step, micro_batch_share, why_ended
 from hposvc.views.notebook import NotebookTable, in_notebook
@@ -77,15 +83,24 @@ class LivePanel:
         self._sweep = sweep
         self._panel: RenderableType | None = None
         self._waiting: Waiting | None = Waiting(f"{sweep}: starting")
-        self._live = Live(self._compose(), console=console, refresh_per_second=REDRAWS)
+        self._live = Live(
+            self._compose(),
+            console=console,
+            refresh_per_second=REDRAWS,
+            redirect_stdout=False,  # `_above` has all output, also that of programs
+            redirect_stderr=False,
+        )
+        self._exits = ExitStack()
 
     def open(self) -> None:
         """Take the terminal."""
+        self._exits.callback(self._live.stop)
         self._live.start(refresh=True)
+        self._exits.enter_context(_above(self._live.console))
 
     def close(self) -> None:
         """Give the terminal back, with the last picture left on it."""
-        self._live.stop()
+        self._exits.close()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Redraw the panel, at most REDRAWS times per second."""
@@ -93,6 +108,8 @@ class LivePanel:
         if now - self._drawn < 1 / REDRAWS and not state.finished:
             return
         self._drawn = now
+        if self._panel is None:
+            self._waiting = None  # it has started
         self._panel = self._panels.draw(state, elapsed_s(state, time.time()))
         self._live.update(self._compose())
 
@@ -104,6 +121,42 @@ class LivePanel:
     def _compose(self) -> RenderableType:
         parts = (self._panel, self._waiting)
         return Group(*(part for part in parts if part is not None))
+
+
+@contextmanager
+def _above(console: Console) -> Iterator[None]:
+    """Print above a live panel what this process and its programs write to the terminal."""
+    originals = {number: os.dup(number) for number in (1, 2) if os.isatty(number)}
+    reading, writing = os.pipe()
+    over = threading.Event()
+
+    def copy() -> None:
+        rest = b""
+        while not over.is_set() or select.select([reading], [], [], 0)[0]:
+            if not select.select([reading], [], [], 1 / REDRAWS)[0]:
+                continue
+            *lines, rest = (rest + os.read(reading, 1 << 16)).split(b"\n")
+            for line in lines:
+                console.print(plain_log(line.decode(errors="replace")), soft_wrap=True)
+        if rest:
+            console.print(plain_log(rest.decode(errors="replace")), soft_wrap=True)
+
+    thread = threading.Thread(target=copy, name="above the panel", daemon=True)
+    thread.start()
+    for number in originals:
+        os.dup2(writing, number)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, original in originals.items():
+            os.dup2(original, number)
+            os.close(original)
+        over.set()
+        thread.join()
+        os.close(writing)
+        os.close(reading)
 
 
 class Waiting:

@@ -1,6 +1,7 @@
 """The result of a sweep, for people: the best configuration, where files are, what failed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -175,7 +176,7 @@ def mlflow(record: Record, home: Home) -> list[RenderableType]:
     if is_served(uri):
         return [link]
     install = "pip install 'hposvc[mlflow]' && " if missing("mlflow") else ""
-    return [link, _copyable_line("", f"after {install}mlflow ui --backend-store-uri {uri}")]
+    return [link, _copyable_line("", f"after {install}mlflow ui --backend-store-uri {quote(uri)}")]
 
 
 def tracked_files(record: Record, home: Home) -> list[RenderableType]:
@@ -184,8 +185,8 @@ def tracked_files(record: Record, home: Home) -> list[RenderableType]:
     folder = home.folder(record.row.id, spec.storage)
     lines: Mapping[str, tuple[str, str]] = {
         JSON_LINES: ("JSON lines", f"{folder / JSON_LINES}"),
-        TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {folder / TENSORBOARD}"),
-        WANDB: ("W&B", f"cd {folder} && wandb sync --sync-all"),
+        TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {quote(f'{folder / TENSORBOARD}')}"),
+        WANDB: ("W&B", f"cd {quote(f'{folder}')} && wandb sync --sync-all"),
     }
     shown = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
     if "trackio" in spec.tracking.send_to and SINKS["trackio"].is_installed:
@@ -193,11 +194,11 @@ def tracked_files(record: Record, home: Home) -> list[RenderableType]:
     return list(shown)
 
 
-def _copyable_line(name: str, text: str) -> Text:
+def _copyable_line(name: str, text: str) -> RenderableType:
     """Return a line for copying: wider than the screen rather than broken into two."""
     line = Text.assemble((f"{name:<12}", "bright_black"), text)
     line.no_wrap, line.overflow = True, "ignore"
-    return line
+    return Group(line)  # rich joins texts that are printed together, and breaks the joined one
 
 
 def describe_backlog(record: Record) -> str:

@@ -43,6 +43,7 @@ class Command:
     grace_s: float
     limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # of one order alone
+    output: int = 2  # the descriptor that takes the program's output
 
     def train(self, worker: Worker, params: Params, rank_env: RankEnv, peers: Peers | None) -> None:
         """Run the program to its end, unless another rank of the node does.
@@ -74,6 +75,7 @@ class Command:
                     _program(self.items, params, variables),
                     self._environment(variables),
                     checkpoint_dir,
+                    self.output,
                 )
         except Exception:  # otherwise the other ranks would wait for this one
             if run.peers is not None:

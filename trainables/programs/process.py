@@ -41,11 +41,17 @@ class Ended:
 class Process:
     """A running program and its guard.
 
+    Args:
+        output: a descriptor; what the program writes is copied to it.
+
     Raises:
         CannotStart: with the system's reason.
     """
 
-    def __init__(self, program: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, program: Sequence[str], environment: Mapping[str, str], output: int = 2
+    ) -> None:
+        self._output = output
         self._line, theirs = socket.socketpair()
         outputs = [os.pipe(), os.pipe()]
         try:
@@ -151,7 +157,7 @@ class Process:
     ) -> None:
         with open(source, "rb", buffering=0):
             for chunk in _pieces(source, over):
-                _write(chunk)
+                _write(self._output, chunk)
                 _append(tail, chunk)
                 if heard is not None:
                     heard(chunk)
@@ -225,12 +231,11 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _write(chunk: bytes) -> None:
-    """Write to standard error: the order's log, or in a local run, whose stdout is for data."""
+def _write(output: int, chunk: bytes) -> None:
     while chunk:
         try:
-            chunk = chunk[os.write(2, chunk) :]
+            chunk = chunk[os.write(output, chunk) :]
         except BlockingIOError:
-            select.select([], [2], [])
+            select.select([], [output], [])
         except OSError:
             return  # nobody reads: go on all the same, as the program's metrics are still needed

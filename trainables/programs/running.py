@@ -89,11 +89,15 @@ class ProgramRun:
     preemption: Preempted | None = None  # set if the order is preempted
 
     def go(
-        self, program: Sequence[str], environment: Mapping[str, str], checkpoint_dir: Path
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        checkpoint_dir: Path,
+        output: int,
     ) -> None:
         """Start the program, and handle its events until it has ended."""
         try:
-            process = Process(program, environment)
+            process = Process(program, environment, output)
         except CannotStart as error:
             raise CommandFailed(f"command: {program[0]} can't be started: {error}") from error
         try:

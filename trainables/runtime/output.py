@@ -1,6 +1,7 @@
 """Redirection of a process's output: into a file of its current order, and through a filter."""
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -37,13 +38,61 @@ def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
     Yields:
         the file's descriptor; that of standard error is a pipe if there are secrets.
     """
+    with _log(file, secrets) as (stream, target), _sent_to(target):
+        yield stream.fileno()
+
+
+@contextmanager
+def log_target(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
+    """Yield a descriptor whose output goes to a file, as `redirect_output` sends it there."""
+    with _log(file, secrets) as (_, target):
+        yield target
+
+
+@contextmanager
+def redirect_trainable(file: Path, logger: str, secrets: Collection[str] = ()) -> Iterator[None]:
+    """Send the output of a trainable that runs within its driver's process to a file.
+
+    Messages of the driver's logger still go where they went. A notebook has streams of its own in
+    place of the process's, so they are replaced meanwhile. Input is empty, as in other ranks.
+    """
+    ours, before = logging.getLogger(logger), (sys.stdin, sys.stdout, sys.stderr)
+    last_resort = logging.lastResort
+    with os.fdopen(os.dup(2), "w", buffering=1) as outside, Path(os.devnull).open() as empty:
+        handler = logging.StreamHandler(outside if _leads_to(sys.stderr, 2) else sys.stderr)
+        if last_resort is not None and not ours.hasHandlers():
+            handler.setFormatter(last_resort.formatter)
+            handler.setLevel(last_resort.level)
+            ours.addHandler(handler)
+        try:
+            with redirect_output(file, secrets):
+                sys.stdin = empty
+                # A logger of the user's may keep these streams, so they stay open.
+                if not _leads_to(sys.stdout, 1):
+                    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+                if not _leads_to(sys.stderr, 2):
+                    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+                yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+            ours.removeHandler(handler)
+
+
+def _leads_to(stream: TextIO, descriptor: int) -> bool:
+    try:
+        return stream.fileno() == descriptor
+    except (OSError, ValueError, AttributeError):  # it is in memory, closed, or no file
+        return False
+
+
+@contextmanager
+def _log(file: Path, secrets: Collection[str]) -> Iterator[tuple[TextIO, int]]:
     with (
         bounded(file),
         _open(file) as stream,
         _without_secrets(stream, secrets) as target,
-        _sent_to(target),
     ):
-        yield stream.fileno()
+        yield stream, target
 
 
 @contextmanager

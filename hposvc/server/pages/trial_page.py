@@ -21,6 +21,7 @@ from hposvc.state.trial import TrialState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import is_served, run_address
+from hposvc.views.console import plain_log
 
 router = APIRouter()
 
@@ -121,7 +122,8 @@ def _run_in_mlflow(record: Record, home: Home, trial: str) -> dict[str, str]:
 def _tails(logs: list[Log]) -> list[dict[str, Any]]:
     """Return the end of each rank's log of the last order."""
     last = max((log.order for log in logs), default=0)
-    return [log.part(TAIL) for log in logs if log.order == last][:RANKS]
+    parts = [log.part(TAIL) for log in logs if log.order == last][:RANKS]
+    return [{**part, "text": plain_log(part["text"])} for part in parts]
 
 
 def _beside_best(record: Record, trial: TrialState) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ from io import StringIO
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 from pathlib import PurePath
+from shlex import quote
 
 from ruamel.yaml import YAML
 
@@ -66,7 +67,7 @@ def read_file(path: FilePath) -> Document:
     """
     place = STDIN if path == DASH else str(path)
     if place.endswith(".py"):
-        fix = f"`hposvc init {place}` writes a spec for a script"
+        fix = f"`hposvc init {quote(place)}` writes a spec for a script"
         raise fail("is Python, no spec", fix=fix, place=place)
     try:
         with nullcontext(sys.stdin.buffer) if path == DASH else path.open("rb") as file:

@@ -1,0 +1,203 @@
+"""What a sweep leaves on a terminal: every line, also those that have scrolled away."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from terminal import run_in_terminal
+
+ROOT = Path(__file__).parents[2]
+HPOSVC = (sys.executable, "-m", "hposvc")
+NO_TRACKER = ("--set", "tracking.send_to=[]")
+SCRIPT = """
+    import argparse, os, sys
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float)
+    lr = parser.parse_args().lr
+    for epoch in range(1, 4):
+        print(f"epoch {epoch}: loss {lr / epoch}", flush=True)
+        os.system("echo echoed")
+        sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
+        sys.stderr.flush()
+"""
+FUNCTION = """
+    import logging, os, sys
+    from hposvc import Task
+
+    def train(params, worker):
+        logging.basicConfig(level=logging.INFO, format="logged %(message)s")
+        for step in worker.steps():
+            print(f"epoch {step}", flush=True)
+            os.system("echo echoed")
+            sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
+            logging.info("here")
+            worker.report(step, {"loss": params["lr"] / step})
+
+    import torch
+    from torch import nn
+
+    class Line(Task):
+        def __init__(self, lr: float):
+            self.lr = lr
+
+        def model(self):
+            return nn.Linear(1, 1)
+
+        def optimizer(self, model):
+            print("epoch", flush=True)
+            os.system("echo echoed")
+            sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
+            return torch.optim.SGD(model.parameters(), lr=self.lr)
+
+        def data(self):
+            x = torch.linspace(0, 1, 8)[:, None]
+            return torch.utils.data.TensorDataset(x, 2 * x)
+
+        def loss(self, model, batch):
+            x, y = batch
+            return nn.functional.mse_loss(model(x), y)
+
+        def evaluate(self, model):
+            x = torch.linspace(0, 1, 8)[:, None]
+            return {"loss": nn.functional.mse_loss(model(x), 2 * x).item()}
+"""
+KINDS = {
+    "script": {
+        "command": ["python", "train.py", "${args}"],
+        "collect": {"stdout": r"epoch (?P<step>\d+): loss (?P<loss>[\d.e-]+)"},
+    },
+    "function": {"trainable": "mine:train"},
+    "Task": {"trainable": "mine:Line"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a script, a function and a Task, and a spec for each; all print."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    (tmp_path / "mine.py").write_text(textwrap.dedent(FUNCTION))
+    for kind, code in KINDS.items():
+        spec = {
+            **code,
+            "name": kind,
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 3},
+            "parameters": {"lr": {"min": 0.001, "max": 0.1}},
+            "trials": {"max": 3},
+            "tracking": {"send_to": []},
+        }
+        (tmp_path / f"{kind}.yaml").write_text(json.dumps(spec))
+    return tmp_path
+
+
+@pytest.fixture
+def environment(tmp_path):
+    # In CI a sweep of other tests writes no report; here its line is looked for.
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {"HPOSVC_HOME": f"{tmp_path / 'my home'}", "HPOSVC_REPORT": "on", "PYTHONPATH": path}
+
+
+def check_history(lines, columns, sweep):
+    """Check that there is one panel, that nothing else is in it, and that the summary is last."""
+    text = "\n".join(lines)
+    tops = [number for number, line in enumerate(lines) if line.startswith("╭")]
+    bottoms = [number for number, line in enumerate(lines) if line.startswith("╰")]
+    assert (len(tops), len(bottoms)) == (1, 1), text
+    panel = lines[tops[0] : bottoms[0] + 1]
+    assert all(len(line) == columns for line in panel), text
+    assert all(line[0] + line[-1] == "││" for line in panel[1:-1]), text
+    assert not {*"╭╰│╮╯"} & {*"".join([*lines[: tops[0]], *lines[bottoms[0] + 1 :]])}, text
+    assert "starting" not in text, text
+    assert "COMPLETED" in panel[-1], text
+    assert lines[bottoms[0] + 1].startswith(f"{sweep} COMPLETED"), text
+    assert any(line.startswith("report  ") for line in lines[bottoms[0] :]), text
+    for printed in ("epoch 1", "echoed", "50 %", "logged"):
+        assert printed not in text, text
+
+
+def logged(folder, environment, *arguments):
+    ended = subprocess.run(
+        [*HPOSVC, "logs", *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ended.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_first_commands_of_the_readme_leave_one_panel(folder, environment, columns):
+    first = next(
+        line for line in (ROOT / "README.md").read_text().splitlines() if "hposvc init" in line
+    )
+    init = first.partition("#")[0].split()[1:]
+    subprocess.run([*HPOSVC, *init], cwd=folder, env={**os.environ, **environment}, check=True)
+    run = ("run", "sweep.yaml", "--set", "engine=local", "--set", "trials.max=4", "--id", "first")
+    tracked = columns == 80  # by MLflow, as the README has it; it takes seconds to import
+    lines = run_in_terminal(
+        [*HPOSVC, *run, *(() if tracked else NO_TRACKER)], columns, folder, environment
+    )
+    check_history(lines, columns, "first")
+    if tracked:
+        joined = "".join(
+            line.ljust(columns) if len(line) == columns - 1 else line for line in lines
+        )
+        home = environment["HPOSVC_HOME"]
+        assert f"mlflow ui --backend-store-uri 'sqlite:///{home}/mlflow.db'" in joined
+    assert "epoch 1: accuracy" in logged(folder, environment, "first", "t0001")
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "engine"),
+    [
+        ("script", 80, "local"),
+        ("function", 100, "local"),
+        *(
+            pytest.param(kind, columns, engine, marks=[pytest.mark.long, *marks])
+            for engine, marks in (("local", []), ("ray", [pytest.mark.ray]))
+            for kind, columns in zip(KINDS, (120, 80, 100), strict=True)
+        ),
+    ],
+)
+def test_nothing_stands_in_a_panel_and_logs_have_what_was_printed(
+    folder, environment, kind, columns, engine
+):
+    settings = ("--set", "engine=local") if engine == "local" else ()
+    run = (*HPOSVC, "run", f"{kind}.yaml", *settings, "--id", "s")
+    check_history(run_in_terminal(run, columns, folder, environment), columns, "s")
+    for trial in ("t0001", "t0003"):
+        lines = logged(folder, environment, "s", trial).splitlines()
+        times = 1 if kind == "Task" else 3
+        for printed in (
+            "epoch",
+            "echoed",
+            "100 %",
+            *(["logged here"] if kind == "function" else []),
+        ):
+            assert sum(line.startswith(printed) for line in lines) == times, lines
+        assert "50 %" not in "".join(lines)
+
+
+def test_a_debugger_reads_and_writes_the_terminal(folder, environment):
+    code = (folder / "mine.py").read_text()
+    (folder / "mine.py").write_text(
+        code.replace('print(f"epoch', 'print(input("say: ")); print(f"epoch')
+    )
+    ended = subprocess.run(
+        [*HPOSVC, "run", "function.yaml", "--debug", "--id", "s"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        input="one\ntwo\nthree\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [ended.stderr.count(f"say: {word}\n") for word in ("one", "two", "three")] == [1, 1, 1]
+    assert ended.stdout.startswith("s COMPLETED")
