@@ -251,7 +251,8 @@ def drive(
         driver = Driver(sweeps.home, sweeps.journal, row, address, watchers, delivered, embedded)
         state = driver.drive()
     ask_driver = partial(driver_state, sweeps.journal.store, row.id)
-    return retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
+    record = retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
+    return replace(record, report_begun=driver.report_begun)
 
 
 def check_code(sweeps: Sweeps, row: SweepRow, accept_code: bool) -> SweepRow:

@@ -35,6 +35,7 @@ class Record:
     # Notifications that could not be delivered so far, as JSON data.
     undelivered: Sequence[Mapping[str, Any]] = ()
     waiting: SweepWait | None = None  # for a driver, or for its first slot
+    report_begun: bool = False  # a process writes the report of the sweep, which has just ended
     proposed: Sequence[Params] = ()  # configurations that no driver has taken yet
 
     @property

@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 Work = Callable[[specs.SweepSpec, Lease, Recorder], SweepState]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Driver:
     """Drives a sweep to its end."""
 
@@ -72,6 +72,7 @@ class Driver:
     # In place of the engine's backend: the caller carries out orders within `drive`, which makes
     # every proposal from all results so far. None: the engine's.
     embedded: Callable[[Setting], Backend] | None = None
+    report_begun: bool = field(default=False, init=False)  # whether a process writes the report
 
     def drive(self) -> SweepState:
         """Take the sweep over and run it to its end; a sweep that has ended is only reconciled.
@@ -130,6 +131,7 @@ class Driver:
             waiting = self._query(lambda: recorder.waiting)
             if waiting:
                 self._say(f"sending the remaining events to {' and '.join(waiting)}")
+        self.report_begun = recorder.report_begun
         return state
 
     def _drive(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:

@@ -1,7 +1,7 @@
 """The process that writes a sweep's report into its folder when the sweep has ended.
 
 The driver's recorder starts it by name (hposvc/tracking/recorder_process.py), once no slot is held
-any more.
+any more. Nobody waits for it: it takes seconds to import what charts need, and to fit models.
 """
 
 import logging
@@ -13,12 +13,24 @@ from hposvc.journal.home import REPORT
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section, html
 from hposvc.reporting.writing import write
-from hposvc.tracking.sink import SinkSetting
+from hposvc.spec import registry
+from hposvc.spec.sinks import sink_type
+from hposvc.tracking.mlflow_server import is_recorded, quiet_mlflow
+from hposvc.tracking.sink import SinkSetting, recorder_lock
+from trainables.storage.file_lock import locked
 
 
 def main(task: Mapping[str, Any]) -> None:
-    """Write the report of the task's sweep."""
+    """Write the report of the task's sweep, and attach it to the sweep's run in MLflow."""
     logging.basicConfig(format="%(asctime)s report: %(message)s", level=logging.INFO)
     setting = SinkSetting.of_task(task)
     sweep = OpenSweep(Sweeps(setting.home, setting.journal), setting.sweep.id)
-    write(setting.folder, {REPORT: html([Section.read(sweep, setting.home)])})
+    report = html([Section.read(sweep, setting.home)])
+    if not setting.folder.exists():  # the sweep was deleted meanwhile
+        return
+    write(setting.folder, {REPORT: report})
+    if "mlflow" in setting.spec.tracking.send_to and is_recorded(setting.spec):
+        quiet_mlflow()
+        with locked(recorder_lock(setting.folder, "mlflow")):  # its recorder may still be sending
+            sink = registry.resolve(sink_type("mlflow").sink)(setting)
+            sink.attach_report(sweep.record().state)

@@ -115,6 +115,12 @@ class MLflowSink(Sink):
             log.info("%s", outcome)
             self.journal.record_registered(sweep, self.name, outcome)
 
+    def attach_report(self, state: SweepState) -> None:
+        """Attach the report of an ended sweep, which is written while its events are still sent."""
+        self.open()
+        self._attach_files()
+        self._describe_experiment(headline(state))
+
     def _complete_runs(self, projection: Projection) -> None:
         """Send what runs of an ended sweep lack; users' own MLflow calls may have changed them."""
         runs = self._choose_runs(self.tracker.runs())

@@ -50,7 +50,6 @@ REPORT = "report"  # the process that writes the report at the end
 # Programs by name; what else has a name is a sink. They are imported by the new process alone.
 PROGRAMS = {NOTIFICATIONS: "hposvc.tracking.notifications", REPORT: "hposvc.reporting.at_end"}
 SWITCH = "HPOSVC_REPORT"  # `off`: no report is written at a sweep's end
-REPORT_S = 300.0  # seconds that an ended sweep waits for its report
 LONGEST_S = 30.0  # between two starts of a recorder that dies again and again
 POLL_S = 0.05  # seconds between two looks at the recorders of a sweep that is over
 WAIT_S = 30.0  # seconds that an ended sweep waits for its notifications
@@ -74,6 +73,7 @@ class Recorder:
     ) -> None:
         self._secrets = secrets  # variables for notifications, beside this process's own
         self._reports = reports  # whether a report is written at the end
+        self.report_begun = False  # whether a process writes it
         self.home, self.sweep, self.spec, self.journal = home, sweep, spec, journal
         self.folder = home.folder(sweep, spec.storage)
         self._log = self.folder / "logs" / "recorder.log"
@@ -110,7 +110,7 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._begin()
-            self._write_report()
+            self._begin_report()
         for name, process in self._processes.items():  # all at once: they work beside each other
             limit_s = WAIT_S if name == NOTIFICATIONS else math.inf
             process.close(limit_s if kind is None else FLUSH_S)
@@ -187,26 +187,18 @@ class Recorder:
         """Return the variables that tell rank 0 of a trial its MLflow run; empty: no run yet."""
         return self._trial_runs.environment(trial) if "mlflow" in self.sinks else {}
 
-    def _write_report(self) -> None:
-        """Have another process write the report of an ended sweep; nothing waits but the end.
-
-        Before the recorders end: the one of MLflow attaches the report.
-        """
+    def _begin_report(self) -> None:
+        """Start the process that writes the report of an ended sweep; nobody waits for it."""
         if not self._reports or os.environ.get(SWITCH) == "off" or not self._has_ended():
             return
         try:
-            with self._start(REPORT) as process:
-                try:
-                    process.communicate(timeout=REPORT_S)
-                except BaseException:
-                    process.kill()
-                    raise
-        except (OSError, subprocess.TimeoutExpired) as error:
+            process = self._start(REPORT)
+        except OSError as error:
             log.warning("%s: no report: %s; try hposvc report %s", self.sweep, error, self.sweep)
             return
-        if process.returncode:
-            message = "%s: no report: see recorder.log in %s, and hposvc report %s"
-            log.warning(message, self.sweep, self.folder / "logs", self.sweep)
+        assert process.stdin is not None
+        process.stdin.close()
+        self.report_begun = True
 
     def _has_ended(self) -> bool:
         try:

@@ -9,7 +9,6 @@ import click
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
-from hposvc.backends.local import LocalBackend
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import NotFound, fail, shown
 from hposvc.journal.journal import SweepRow
@@ -17,7 +16,8 @@ from hposvc.open_sweep import Record
 from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.spec import SweepSpec
+from hposvc.spec import SweepSpec, registry
+from hposvc.spec.engines import ENGINES
 from hposvc.spec.variants import with_versions
 from hposvc.state.trial import OVER
 from hposvc.verbs.deletion import delete_if_refused
@@ -117,7 +117,8 @@ def run(
     if debug:
         engine = {} if spec.engine.traits.simulated else {"engine": "local"}
         spec = api.validate(specs.dump(spec), {**DEBUG, **engine})
-        embedded = partial(LocalBackend, debugged=True) if engine else None
+        if engine:
+            embedded = partial(registry.resolve(ENGINES["local"].backend), debugged=True)
     spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
     row = api.create(place, spec, identifier)
     with delete_if_refused(place, row), watching(row.id) as watchers:

@@ -81,8 +81,11 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
 
 
 def report(record: Record, home: Home) -> list[RenderableType]:
-    """Return where the report of an ended sweep lies; empty: there is none."""
+    """Return where the report of an ended sweep lies, or will lie soon; empty: there is none."""
     file = home.folder(record.row.id, record.state.spec.storage) / REPORT
+    if record.report_begun:
+        again = f"it is being written; hposvc report {record.row.id} does it again"
+        return [_copyable_line("report", f"{file}"), _copyable_line("", again)]
     is_written = record.state.finished and file.exists()
     return [_copyable_line("report", f"{file}")] if is_written else []
 

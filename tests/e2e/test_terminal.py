@@ -26,7 +26,6 @@ SCRIPT = """
 """
 FUNCTION = """
     import logging, os, sys
-    from hposvc import Task
 
     def train(params, worker):
         logging.basicConfig(level=logging.INFO, format="logged %(message)s")
@@ -36,34 +35,17 @@ FUNCTION = """
             sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
             logging.info("here")
             worker.report(step, {"loss": params["lr"] / step})
+"""
+TASK = """
+    import os, sys
+    from trainables.zoo.digits import DigitsCNN
 
-    import torch
-    from torch import nn
-
-    class Line(Task):
-        def __init__(self, lr: float):
-            self.lr = lr
-
-        def model(self):
-            return nn.Linear(1, 1)
-
-        def optimizer(self, model):
+    class Digits(DigitsCNN):
+        def build_model(self):
             print("epoch", flush=True)
             os.system("echo echoed")
             sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
-            return torch.optim.SGD(model.parameters(), lr=self.lr)
-
-        def data(self):
-            x = torch.linspace(0, 1, 8)[:, None]
-            return torch.utils.data.TensorDataset(x, 2 * x)
-
-        def loss(self, model, batch):
-            x, y = batch
-            return nn.functional.mse_loss(model(x), y)
-
-        def evaluate(self, model):
-            x = torch.linspace(0, 1, 8)[:, None]
-            return {"loss": nn.functional.mse_loss(model(x), 2 * x).item()}
+            return super().build_model()
 """
 KINDS = {
     "script": {
@@ -71,7 +53,10 @@ KINDS = {
         "collect": {"stdout": r"epoch (?P<step>\d+): loss (?P<loss>[\d.e-]+)"},
     },
     "function": {"trainable": "mine:train"},
-    "Task": {"trainable": "mine:Line"},
+    "Task": {
+        "trainable": "task:Digits",
+        "metric": {"name": "val/accuracy", "goal": "maximize"},
+    },
 }
 
 
@@ -81,11 +66,12 @@ def folder(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "mine.py").write_text(textwrap.dedent(FUNCTION))
+    (tmp_path / "task.py").write_text(textwrap.dedent(TASK))
     for kind, code in KINDS.items():
         spec = {
+            "metric": {"name": "loss", "goal": "minimize"},
             **code,
             "name": kind,
-            "metric": {"name": "loss", "goal": "minimize"},
             "fidelity": {"max": 3},
             "parameters": {"lr": {"min": 0.001, "max": 0.1}},
             "trials": {"max": 3},

@@ -105,6 +105,21 @@ def test_data_is_exact_but_for_a_terminal(capsys, monkeypatch):
     assert not steering(capsys.readouterr().out)
 
 
-def test_a_log_has_no_colours_and_each_state_of_a_bar_on_a_line():
+def test_a_log_has_no_colours_and_of_a_bar_what_a_terminal_keeps():
     log = "\x1b[31mred\x1b[0m\r\n 10 %\r 20 %\x1b\x1b[0m[2J\n"
-    assert plain_log(log) == "red\n 10 %\n 20 %\ufffd[2J\n"
+    assert plain_log(log) == "red\n 20 %\ufffd[2J\n"
+    assert plain_log("waiting\rdone\nlong\r\x1b[Kx\n5 %\r") == "doneing\nx\n5 %"
+
+
+def test_a_table_in_a_pipe_has_no_padding_and_columns_set_its_width(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = make_table("sweep", "why")
+    table.add_row("a", "word " * 30)
+    table.add_row("b", "short")
+    show(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) > 140
+    assert [line for line in lines if line.endswith(" ")] == []
+    monkeypatch.setenv("COLUMNS", "60")
+    show(table)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
