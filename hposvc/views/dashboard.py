@@ -180,13 +180,14 @@ def one_line(sweep: str, state: SweepState) -> Text:
 def _phase(state: SweepState, elapsed_s: float, driver: DriverState = "alive") -> Text:
     """Describe state and time, as in `RUNNING · 2m 05s · about 4m 10s left`.
 
-    The time leaves out the wait for the first slot, which is named apart if it was long.
+    The time leaves out what came before the first trial (imports, Ray's start, the queue), which
+    is named apart if it was long.
     """
     shown, why = phase(state, driver), why_ended(state)
     queued_s = state.queued_s + (elapsed_s - state.elapsed_s) * state.queued
     parts = [
         f" · {duration(elapsed_s - queued_s)}",
-        f" (and {duration(queued_s)} waiting for its first slot)"
+        f" (and {duration(queued_s)} until its first trial began)"
         if queued_s >= LONG_WAIT_S
         else "",
     ]

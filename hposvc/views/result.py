@@ -145,7 +145,8 @@ def describe_waits(state: SweepState) -> str:
         return ""
     return (
         f"{state.waits} of {len(state.trials)} trials waited for a proposal, "
-        f"{duration(state.waited_s)} in all; a quicker search method would save that"
+        f"{duration(state.waited_s)} in all: while the search method was imported, and fitted its "
+        "models, of which a quicker one would need less"
     )
 
 
