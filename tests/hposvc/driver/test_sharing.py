@@ -91,7 +91,8 @@ def begin(store, sweep, backend=None, **queue):
     lease.acquire()
     desk = at_desk(scheduler={"type": "asha"})
     desk.state.spec = replace(desk.state.spec, queue=Queue(**queue))
-    sharing = Sharing(lease, desk.state.spec, "ann", backend or OneNode())
+    clock = module.time.time  # the one that tests move
+    sharing = Sharing(lease, desk.state.spec, "ann", backend or OneNode(), clock=clock)
     sharing.begin()
     return sharing, desk
 
