@@ -73,7 +73,7 @@ class Trackio(Sink):
     def clear(self) -> None:
         """Delete the sweep's runs."""
         for record in SQLiteStorage.get_run_records(self.project):
-            SQLiteStorage.delete_run(self.project, record["name"], run_id=record["id"])
+            SQLiteStorage.delete_run(self.project, record["name"] or "", run_id=record["id"])
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Store rows, and the configurations that changed, with a transaction for each run."""

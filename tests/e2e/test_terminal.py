@@ -187,3 +187,19 @@ def test_a_debugger_reads_and_writes_the_terminal(folder, environment):
     )
     assert [ended.stderr.count(f"say: {word}\n") for word in ("one", "two", "three")] == [1, 1, 1]
     assert ended.stdout.startswith("s COMPLETED")
+
+
+def test_where_there_is_no_terminal_a_trial_s_lines_are_shown_too(folder, environment):
+    ended = subprocess.run(
+        [*HPOSVC, "run", "function.yaml", "--set", "engine=local", "--id", "s"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr.count("epoch 3") == ended.stderr.count("echoed") // 3 == 3
+    assert "epoch" not in ended.stdout
+    log = logged(folder, environment, "s", "t0002")
+    assert log.count("epoch") == 3
+    assert "t000" not in log, "the driver's lines are no trial's"

@@ -235,8 +235,9 @@ def carry_out(
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
     leaks += ["it imported a version of the code"] * (config.variants is not None)
     outcome = make_outcome(config, order, kind, message, leaks)
-    facts = {"how": end.how, "unused": end.unused, "repeated": end.repeated}
-    return replace(outcome, **facts, sweep_wide=sweep_wide)
+    return replace(
+        outcome, how=end.how, unused=end.unused, repeated=end.repeated, sweep_wide=sweep_wide
+    )
 
 
 def make_outcome(

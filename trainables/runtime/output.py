@@ -24,6 +24,8 @@ NOTE = b"[hposvc dropped %d bytes of this log here: it had more than %d]\n"
 DROPPED = re.compile(rb"\[hposvc dropped (\d+) bytes of this log here: it had more than \d+\]\n")
 NOTED = 200  # bytes, at most, of such a note
 
+_panels = 0  # that have the terminal of this process
+
 
 @contextmanager
 def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
@@ -43,10 +45,49 @@ def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
 
 
 @contextmanager
+def under_a_panel() -> Iterator[None]:
+    """Let orders of this process print into their logs alone while the block runs."""
+    global _panels
+    _panels += 1
+    try:
+        yield
+    finally:
+        _panels -= 1
+
+
+@contextmanager
 def log_target(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
-    """Yield a descriptor whose output goes to a file, as `redirect_output` sends it there."""
+    """Yield a descriptor whose output goes to a file, as `redirect_output` sends it there.
+
+    Unless a panel has the terminal, it goes to this process's standard error, too.
+    """
     with _log(file, secrets) as (_, target):
-        yield target
+        if _panels:
+            yield target
+            return
+        with os.fdopen(os.dup(2), "wb", 0) as errors, _copying(target, errors.fileno()) as both:
+            yield both
+
+
+@contextmanager
+def _copying(*targets: int) -> Iterator[int]:
+    """Yield a descriptor whose output goes to all targets; what one does not take is lost there."""
+    reading, writing = os.pipe()
+
+    def copy() -> None:
+        with os.fdopen(reading, "rb", 0) as source:
+            while chunk := source.read(LINE):
+                for target in targets:
+                    with suppress(OSError):
+                        os.write(target, chunk)
+
+    thread = threading.Thread(target=copy, name="output", daemon=True)
+    thread.start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        thread.join(DRAIN_S)  # a process that outlives the order may hold the pipe
 
 
 @contextmanager
@@ -65,7 +106,7 @@ def redirect_trainable(file: Path, logger: str, secrets: Collection[str] = ()) -
             handler.setLevel(last_resort.level)
             ours.addHandler(handler)
         try:
-            with redirect_output(file, secrets):
+            with log_target(file, secrets) as target, _sent_to(target):
                 sys.stdin = empty
                 # A logger of the user's may keep these streams, so they stay open.
                 if not _leads_to(sys.stdout, 1):
