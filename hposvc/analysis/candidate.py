@@ -10,10 +10,12 @@ inference, Statistical Science 38 (2023), sections 2 and 3; Vovk and Wang, Effic
 nonparametric e-tests, Operations Research (2024), for tests of symmetry by signs and ranks.
 """
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from statistics import median
 from typing import Literal
 
@@ -48,19 +50,18 @@ class CandidateVerdict:
     evidence: float  # the wealth of bets on the candidate; 20 keeps it
     evidence_against: float  # of bets on the baseline; 5 discards the candidate
     more: int  # pairs to add before it is worth another look; 0: it is decided
+    retest: str = ""  # the command that gives both more runs; empty: it is decided
 
     @property
     def sentence(self) -> str:
         """The verdict in words, with the command that gives more runs."""
-        sweep, _, name = self.candidate.partition("/")
-        known = "" if self.better_by is None else f", median gain {number(self.better_by)}"
+        known = ""
+        if self.better_by is not None:
+            word = "better" if self.better_by >= 0 else "worse"
+            known = f", the median {number(abs(self.better_by))} {word} in {self.metric}"
         seen = f"{self.pairs} pairs of runs{known}: "
         if self.verdict == "RETEST":
-            values = f"finalists.seeds={self.pairs + self.more}"
-            if not TRIAL.fullmatch(name):
-                values = "'parameters.seed.values=[0, 1, ...]'"
-            fork = f"hposvc fork {sweep} --set warm_start=null --set {values}"
-            return f"{seen}too few; give each {self.more} more: {fork}"
+            return f"{seen}too few; give each {self.more} more: {self.retest}"
         other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
         return seen + ("it is better" if self.verdict == "KEEP" else other)
 
@@ -124,7 +125,39 @@ def judge_candidate(
         evidence=wealth(differences),
         evidence_against=wealth([-difference for difference in differences]),
         more=more,
+        retest=_retest(baseline, candidate, len(differences) + more) if more else "",
     )
+
+
+def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: int) -> str:
+    """Return the command that trains both so often, with the same seeds.
+
+    A fork of a sweep trains the configurations of its trials alone.
+    """
+    record, name = candidate
+    if not TRIAL.fullmatch(name):
+        values = "'parameters.seed.values=[0, 1, ...]'"
+        return f"hposvc fork {record.row.id} --set warm_start=null --set {values}"
+    sides = []
+    for one, trial in (baseline, candidate):
+        params, searched = one.state.trials[trial].params, one.state.spec.space.searched
+        sides.append((one.row.id, {key: params[key] for key in searched if key in params}))
+    together = sides[0][0] == sides[1][0]
+    forks, trials = [], []
+    for place, (sweep, params) in enumerate(sides[: 1 if together else 2], start=1):
+        points = [one for _, one in sides] if together else [params]
+        pair = f"{sweep}-again" if together else f"{sweep}-again-{place}"
+        sets = {
+            **dict.fromkeys(("warm_start", "baseline"), "null"),
+            "scheduler": "fifo",
+            "initial": json.dumps(points),
+            "trials.max": len(points),
+            "finalists": f"{{top: {len(points)}, seeds: {runs}}}",
+        }
+        words = " ".join(f"--set {quote(f'{key}={value}')}" for key, value in sets.items())
+        forks.append(f"hposvc fork {sweep} --id {pair} {words}")
+        trials += [f"{pair}/t{at + 1:04d}" for at in range(len(points))]
+    return " && ".join([*forks, f"hposvc verdict {' '.join(trials)}"])
 
 
 def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:

@@ -24,15 +24,15 @@ Axes: N trials, C centres, S spreads, V values of the noise, D draws, each of an
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, gammaincinv, log_ndtr, ndtr, ndtri
 
-from hposvc.analysis.quantiles import central
+from hposvc.analysis.quantiles import central, spans_decades
 from hposvc.state.prospects import Prospect, next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -76,7 +76,7 @@ class Noise:
 
 def noise_of_repeats(groups: Sequence[Sequence[float]]) -> Noise | None:
     """Return the pooled noise of groups of equal runs; None: no group has two values."""
-    freedom = sum(len(values) - 1 for values in groups if values)
+    freedom = sum(len(values) - 1 for values in groups if len(values))
     if freedom < 1:
         return None
     squares = sum(float(((np.array(v) - np.mean(v)) ** 2).sum()) for v in groups if len(v) > 1)
@@ -84,16 +84,24 @@ def noise_of_repeats(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def noise_of_curves(curves: Sequence[Sequence[float]]) -> Noise | None:
-    """Return how the last steps of learning curves scatter; None: no curve is long enough.
+    """Return how the last steps of learning curves scatter; None: they are too short, or smooth.
 
-    Second differences leave out a straight trend; the median over curves leaves out odd ones.
+    Second differences leave out a straight trend; the median over curves leaves out odd ones. A
+    curve that bends one way only converges or grows: it tells nothing of two runs.
     """
+    tails = [np.array(curve[-TAIL:]) for curve in curves if len(curve) >= TAIL]
     variances = [
-        float(np.mean(np.diff(curve[-TAIL:], 2) ** 2)) / 6 for curve in curves if len(curve) >= TAIL
+        0.0 if _bends_one_way(tail) else float(np.mean(np.diff(tail, 2) ** 2)) / 6 for tail in tails
     ]
-    if not variances:
+    if not variances or not (variance := float(np.median(variances))):
         return None
-    return Noise(math.sqrt(float(np.median(variances))), VAGUE, "curves")
+    return Noise(math.sqrt(variance), VAGUE, "curves")
+
+
+def _bends_one_way(tail: Array) -> bool:
+    """Return whether second differences have one sign; those of noise have it in 1 of 40 curves."""
+    bend, rounding = np.diff(tail, 2), 1e-9 * float(np.abs(tail).max())
+    return bool((bend >= -rounding).all() or (bend <= rounding).all())
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,7 @@ class Expected:
 class Expectations:
     """Posterior of the expected losses of trials.
 
-    Losses are in units of the noise, from a shift on.
+    Losses, or their logarithms, are in units of the noise, from a shift on.
     """
 
     names: Mapping[str, int]  # row of each trial
@@ -177,6 +185,8 @@ class Expectations:
     spread_D: Array
     unit: float
     shift: float
+    in_ratios: bool = False  # whether they are logarithms
+    sign: int = 0  # of all values: 1, -1; 0: they have several, and so may the expected ones
 
     def draws(self, trial: str) -> Array:
         """Return draws (D) of a trial's expected loss, for all trials from the same worlds."""
@@ -185,8 +195,13 @@ class Expectations:
         trust_D = self._trust(self.runs_N[row])
         expected_D = self.centre_D + trust_D * (self.mean_N[row] - self.centre_D)
         deviation_D = self.noise_D * np.sqrt(trust_D / self.runs_N[row])
-        drawn_D: Array = self.shift + self.unit * (expected_D + deviation_D * luck_D)
-        return drawn_D
+        return self._losses(expected_D + deviation_D * luck_D)
+
+    def _losses(self, scaled: Array) -> Array:
+        """Return losses in the metric's unit, with the sign that all values have."""
+        losses: Array = self.shift + self.unit * scaled
+        losses = np.exp(losses) if self.in_ratios else losses
+        return np.maximum(losses * self.sign, 0.0) * self.sign if self.sign else losses
 
     def means(self) -> dict[str, float]:
         """Return the expected loss of each trial."""
@@ -195,7 +210,7 @@ class Expectations:
             trust_D, rows = self._trust(runs), self.runs_N == runs
             mean_N[rows] = ((1 - trust_D) * self.centre_D).mean()
             mean_N[rows] += trust_D.mean() * self.mean_N[rows]
-        return dict(zip(self.names, map(float, self.shift + self.unit * mean_N), strict=True))
+        return dict(zip(self.names, map(float, self._losses(mean_N)), strict=True))
 
     def of(self, trial: str) -> Expected:
         """Return a trial's expected loss with its interval."""
@@ -225,20 +240,28 @@ class Expectations:
         return trust_D
 
 
-def expectations(runs: Mapping[str, Sequence[float]], noise: Noise) -> Expectations | None:
+def expectations(
+    runs: Mapping[str, Sequence[float]], noise: Noise, in_ratios: bool = False
+) -> Expectations | None:
     """Return what is believed of each trial's expected loss; None: too few trials, or no noise.
 
     Args:
         runs: the losses of each trial: its own, and those of new runs.
+        in_ratios: whether losses, which are positive, are compared by their ratios; the noise is
+            then that of their logarithms.
     """
     if len(runs) < FEWEST or noise.deviation == 0:
         return None
+    signs = {float(np.sign(value)) for values in runs.values() for value in values} - {0.0}
+    sign = int(signs.pop()) if len(signs) == 1 else 0
+    if in_ratios:
+        runs = {name: [math.log(value) for value in values] for name, values in runs.items()}
     unit, shift = noise.deviation, float(np.median([values[0] for values in runs.values()]))
     mean_N = (np.array([np.mean(values) for values in runs.values()]) - shift) / unit
     runs_N = np.array([len(values) for values in runs.values()], dtype=float)
     worlds = _population(mean_N, runs_N, noise.freedom, np.random.default_rng(0))
     names = {name: row for row, name in enumerate(runs)}
-    return Expectations(names, mean_N, runs_N, *worlds, unit, shift)
+    return Expectations(names, mean_N, runs_N, *worlds, unit, shift, in_ratios, sign)
 
 
 def _population(
@@ -334,10 +357,13 @@ def judge(state: SweepState) -> Judgement:
     runs = {name: [loss] for name, loss in losses.items() if first[name] == name}
     for name, values in again.items():
         runs.setdefault(name, []).extend(values)
-    noise = _noise(state, losses, again)
-    known = None if noise is None else expectations(runs, noise)
+    in_ratios = spans_decades([value for values in runs.values() for value in values])
+    noise = _noise(state, losses, again, np.log if in_ratios else np.asarray)
+    known = None if noise is None else expectations(runs, noise, in_ratios)
     best = None if state.best is None else trials[state.best]
     configuration = first[best.id] if best is not None and first[best.id] in runs else None
+    if noise is not None and in_ratios and best is not None:
+        noise = replace(noise, deviation=noise.deviation * best.loss)  # near the best
     finalists = {name: again[name] for name in state.replicates.finalists if name in again}
 
     means = {name: float(np.mean(values)) for name, values in finalists.items()}
@@ -398,7 +424,10 @@ def _further_runs(state: SweepState, losses: Mapping[str, float]) -> dict[str, l
 
 
 def _noise(
-    state: SweepState, losses: Mapping[str, float], again: Mapping[str, Sequence[float]]
+    state: SweepState,
+    losses: Mapping[str, float],
+    again: Mapping[str, Sequence[float]],
+    scale: Callable[[Sequence[float]], Array],
 ) -> Noise | None:
     # Not the loss of a trial that was run again: it may have been so because it was lucky. Only
     # where it was run again once is there nothing else to compare with.
@@ -407,5 +436,10 @@ def _noise(
         for name, values in again.items()
     ]
     curves = [[value for _, value in state.trials[name].curve] for name in losses]
-    usable = [curve for curve in curves if all(abs(value) < HUGE for value in curve)]
-    return noise_of_repeats(groups) or noise_of_curves(usable)
+    in_logs = scale is np.log
+    usable = [
+        scale(curve[-TAIL:])
+        for curve in curves
+        if all(abs(value) < HUGE and (value > 0 or not in_logs) for value in curve)
+    ]
+    return noise_of_repeats([scale(group) for group in groups]) or noise_of_curves(usable)

@@ -1,4 +1,4 @@
-"""The interval of a value that is known from draws, or from resamples."""
+"""The interval of a value that is known from draws or resamples; the scale to compare values on."""
 
 from collections.abc import Sequence
 
@@ -16,3 +16,10 @@ def central(
     """
     low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2)).tolist()
     return min(low, value), max(high, value)
+
+
+def spans_decades(losses: Sequence[float]) -> bool:
+    """Return whether losses are compared by their ratios: positive, over 1.5 decades and more."""
+    ordered = sorted(losses)
+    at_90 = round(0.9 * (len(ordered) - 1))
+    return bool(ordered) and ordered[0] > 0 and ordered[at_90] / ordered[0] > 30

@@ -30,8 +30,8 @@ from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.estimates import SEEDLESS, of_best
+from hposvc.state.prospects import FEWEST, Prospect
 from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
-from hposvc.state.prospects import Prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import finite, listed
@@ -130,6 +130,11 @@ def _best(judged: Judgement) -> Finding:
     if estimate is not None and estimate.changed:
         sentence += f" It was chosen by {count(len(estimate.values), 'training')}"
         sentence += f"{estimate.of_what}: {best.metric.name} {estimate.mean:.5g} on average."
+    elif estimate is not None:
+        lowest = min(state.trials.values(), key=lambda trial: trial.loss)
+        if lowest.loss < best.loss and lowest.value is not None:
+            sentence += f" The means of finalists decide ({estimate.mean:.5g} on average), not "
+            sentence += f"single values, such as {lowest.id}'s {lowest.value:.5g}."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 
@@ -150,7 +155,7 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
             f"{best.metric.name} is not known; `baseline: {{seeds: 5}}` would measure it."
         )
     elif noise.deviation == 0:
-        level, sentence = "info", _without_noise(judged, best, noise)
+        level, sentence = "info", _without_noise(judged, best)
     elif expected is None:
         runs = "Equal runs" if noise.measured else "The last steps of a curve"
         sentence = (
@@ -218,10 +223,8 @@ def _choice_of_models(
     return words, {"preferred": data}
 
 
-def _without_noise(judged: Judgement, best: TrialState, noise: Noise) -> str:
-    what, so = "The curves show no noise", "differences between trials are real"
-    if noise.measured:
-        what, so = SEEDLESS[0].upper() + SEEDLESS[1:], f"in the first case {so}"
+def _without_noise(judged: Judgement, best: TrialState) -> str:
+    what, so = SEEDLESS[0].upper() + SEEDLESS[1:], "in the first case differences are real"
     trials = judged.state.trials.values()
     ties = len({judged.first(trial.id) for trial in trials if trial.value == best.value})
     if ties > 1:
@@ -289,6 +292,10 @@ def _why_no_default(state: SweepState) -> str:
     first = next(iter(state.trials.values()), None)
     if first is None:
         return "no trial has begun yet"
+    if first.at_end and not first.kept:
+        pairs = zip(state.spec.bounds, first.excess, strict=True)
+        broken = [f"{limit}" for limit, excess in pairs if excess > 0]
+        return f"the first trial breaks a limit ({listed(broken, 2)})"
     if first.at_end:
         return "the value of the first trial is too large to compare with"
     if first.state == "FAILED":
@@ -313,7 +320,13 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
     if tested.luck in (0.0, 1.0):
         return SEEDLESS
     words = f"that is {'more than noise' if tested.claimed else 'perhaps only noise'}"
-    return words if chance is None else f"{words} (it is better with probability {share(chance)})"
+    if chance is None or judged.default is None:
+        return words
+    equal = judged.as_good_as(judged.default.id)
+    worse = max(0.0, 1 - chance - equal)
+    rest = f", just as good with {share(equal)}, worse with {share(worse)}"
+    rest = rest if equal > UNLIKELY else ""
+    return f"{words} (it is better with probability {share(chance)}{rest})"
 
 
 def _cost(state: SweepState) -> Finding:
@@ -517,7 +530,7 @@ def _more_trials(judged: Judgement) -> str:
     """Say what more trials are expected to gain, and cost."""
     plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)
     if plan is None:
-        return "What more trials would gain can't be told from so few."
+        return f"What more trials would gain can't be told from fewer than {FEWEST} values."
     if plan.gain == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
     sentence = _gained(plan, spec.objectives[0].name)

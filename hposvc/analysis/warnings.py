@@ -11,12 +11,12 @@ from hposvc.analysis import devices
 from hposvc.analysis.amounts import count, figure, share
 from hposvc.analysis.failure_words import MEANINGS
 from hposvc.analysis.finding import Finding
+from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.ranges import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
-FEW = 10  # trials
 WAIT = 0.2  # share of time in which ranks wait for data
 SPIKE = 8.0  # usual steps of a curve
 WAITS = "perf/data_wait_fraction"
@@ -151,7 +151,7 @@ def _of_sweep(state: SweepState) -> Iterator[Finding]:
             {"failed": dict(failed), "trials": len(trials)},
         )
     ended = sum(bool(trial.values) for trial in trials)
-    if 0 < ended < FEW:
+    if 0 < ended < FEWEST:
         yield _warn(
             "Too few trials to conclude much",
             f"Only {count(ended, 'trial')} gave a value: which parameter matters, and how much "

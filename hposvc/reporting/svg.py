@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Literal, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
+from hposvc.analysis.quantiles import spans_decades
 from hposvc.text import number
 
 INK = "var(--ink,#1b2430)"
@@ -195,7 +196,7 @@ def robust(
         return Linear.around([], start, end)
     low, high = finite[0], finite[-1]
     q10, q90 = (finite[round(share * (len(finite) - 1))] for share in (0.1, 0.9))
-    if goal == "minimize" and low > 0 and q90 / low > 30:
+    if goal == "minimize" and spans_decades(finite):
         return LogScale(low / 1.2, min(high, q90 * 5) * 1.2, start, end)
     spread = 1.5 * (q90 - q10)
     if goal == "minimize" and spread:

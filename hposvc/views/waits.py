@@ -1,6 +1,7 @@
 """Say what a sweep waits for, in words for people, as far as its journal says."""
 
 from hposvc.events import DriverState
+from hposvc.spec.registry import SCHEDULERS, trait
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, listed
@@ -50,7 +51,7 @@ def _describe_trials(state: SweepState, waiting: list[TrialState], now: float) -
 def _describe_rung(state: SweepState) -> str:
     """Describe paused trials, where a decision waits for others; empty: nothing else could run."""
     paused = state.trials.counts.get("PAUSED", 0)
-    alone = state.spec.scheduler.name == "asha"  # whose trials never wait for others
+    alone = trait(SCHEDULERS, state.spec.scheduler, "ends_steadily")
     if not paused or alone or state.closed is None or not state.trials.orders:
         return ""
     return f"the rest of a rung, for {paused} paused trial{'s' * (paused > 1)}"

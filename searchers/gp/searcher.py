@@ -270,8 +270,10 @@ class WarmStarted:
 
     searcher: GaussianProcess
     earlier: tuple[Observation, ...]
-    # Fits of the earlier sweeps, by the space; they depend on nothing else.
-    fitted: dict[int, EarlierSweeps] = field(default_factory=dict, compare=False, repr=False)
+    # The last space, and the fits of the earlier sweeps, which depend on nothing else.
+    fitted: list[tuple[Space, EarlierSweeps]] = field(
+        default_factory=list, compare=False, repr=False
+    )
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -284,11 +286,11 @@ class WarmStarted:
             return self.searcher.suggest(space, history, n, rng)
         if any(seen.losses or seen.excess for seen in (*self.earlier, *history)):
             return self.searcher.suggest(space, history, n, rng, self.earlier)
-        if id(space) not in self.fitted:
+        if not self.fitted or self.fitted[0][0] is not space:
             learned = self.searcher.learned(space)
             rows = self.searcher.rows
-            self.fitted[id(space)] = EarlierSweeps.of(space, self.earlier, rows, learned)
-        sweeps = self.fitted[id(space)]
+            self.fitted[:] = [(space, EarlierSweeps.of(space, self.earlier, rows, learned))]
+        sweeps = self.fitted[0][1]
         return self.searcher.suggest(space, history, n, rng, self.earlier, sweeps)
 
 

@@ -1,6 +1,7 @@
 """`verdict`: useless candidates are kept rarely, however often one looks; good ones are found."""
 
 import json
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
@@ -100,9 +101,13 @@ def test_trials_without_replicates_are_to_be_retested_and_the_command_is_said(sp
     code, out, _ = run(capfd, "verdict", "s/t0001", "s/t0002")
     assert code == 10
     assert out.startswith("RETEST: 0 pairs of runs: too few")
-    assert f"hposvc fork s --set warm_start=null --set finalists.seeds={FEWEST}" in " ".join(
-        out.split()
-    )
+    words = " ".join(out.split())
+    assert "hposvc fork s --id s-again --set warm_start=null --set baseline=null" in words
+    assert f"seeds: {FEWEST}}}' && hposvc verdict s-again/t0001 s-again/t0002" in words
+    command = words.partition("more: ")[2].partition(" && ")[0]
+    assert run(capfd, *shlex.split(command)[1:]).code == 0
+    again = run(capfd, "verdict", "s-again/t0001", "s-again/t0002", "-o", "json").data
+    assert again["pairs"] == FEWEST
 
 
 def test_replicates_of_finalists_decide(spec, capfd):

@@ -14,6 +14,7 @@ from hposvc.analysis.judgement import (
     noise_of_curves,
     noise_of_repeats,
 )
+from hposvc.analysis.quantiles import spans_decades
 from hposvc.analysis.verdict import verdict
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -33,7 +34,7 @@ def test_equal_runs_give_the_pooled_deviation_and_an_interval_around_it():
 def test_a_trend_noise_of_curves_is_no_noise_but_their_scatter_is():
     rng = np.random.default_rng(0)
     line = np.arange(12.0)
-    assert noise_of_curves([line, line * 3]).deviation == pytest.approx(0.0, abs=1e-12)
+    assert noise_of_curves([line, line * 3]) is None
     noise = noise_of_curves([line + rng.normal(0, 0.5, 12) for _ in range(400)])
     assert noise.deviation == pytest.approx(0.5, rel=0.15)
     assert not noise.measured
@@ -122,3 +123,55 @@ def test_a_default_that_was_stopped_is_compared_by_its_new_runs(judged):
     [gain] = [each for each in verdict("s", judged.state) if each.topic == "gain"]
     assert gain.level == "good"
     assert "more than noise" in gain.sentence
+
+
+STEPS = np.arange(1.0, 13.0)
+SMOOTH = {
+    "hyperbola": [rate + 1 / STEPS for rate in (0.1, 0.2, 0.4)],
+    "decay": [0.05 + np.exp(-rate * STEPS) for rate in (0.2, 0.5, 1.0)],
+    "power": [STEPS**-rate for rate in (0.3, 0.7, 2.0)],
+    "over-fitting": [(STEPS - 9) ** 2 * rate for rate in (0.1, 0.3)],
+    "constant": [np.full(12, 0.3), np.full(12, 0.2)],
+}
+
+
+@pytest.mark.parametrize("kind", SMOOTH)
+def test_no_noise_is_read_from_curves_that_converge(kind):
+    assert noise_of_curves([list(curve) for curve in SMOOTH[kind]]) is None
+    if kind != "over-fitting":  # whose logarithms bend both ways
+        assert noise_of_curves([list(np.log(curve)) for curve in SMOOTH[kind]]) is None
+
+
+def test_noise_is_read_from_curves_that_converge_and_scatter():
+    rng = np.random.default_rng(0)
+    curves = [0.1 + 1 / STEPS + rng.normal(0, 0.05, 12) for _ in range(200)]
+    assert noise_of_curves(curves).deviation == pytest.approx(0.05, rel=0.2)
+
+
+KINDS = {
+    "normal": lambda rng, worth: 10 + worth + rng.normal(0, 0.5),
+    "positive": lambda rng, worth: 0.02 * np.exp(2.5 * worth + rng.normal(0, 0.4)),
+    "near zero": lambda rng, worth: abs(0.05 * worth + rng.normal(0, 0.05)),
+    "heavy tails": lambda rng, worth: 10 + worth + 0.3 * rng.standard_t(3),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_hold_what_more_trainings_give_on_average_and_keep_the_sign(kind):
+    """Of 60 sweeps of 16 trials, with a baseline and finalists of five runs each."""
+    draw, held = KINDS[kind], 0
+    for rng in np.random.default_rng(1).spawn(60):
+        worth = rng.normal(0, 1, 16)
+        runs = {f"{at}": [draw(rng, w)] for at, w in enumerate(worth)}
+        best = min(runs, key=lambda name: runs[name][0])
+        for name in {"0", best}:
+            runs[name] += [draw(rng, worth[int(name)]) for _ in range(5)]
+        in_ratios = spans_decades([value for values in runs.values() for value in values])
+        scale = np.log if in_ratios else np.asarray
+        noise = noise_of_repeats([scale(values[1:]) for values in runs.values() if values[1:]])
+        expected = expectations(runs, noise, in_ratios).of(best)
+        again = [draw(rng, worth[int(best)]) for _ in range(4000)]
+        middle = np.exp(np.mean(np.log(again))) if in_ratios else np.mean(again)
+        held += expected.low <= middle <= expected.high
+        assert expected.low >= 0
+    assert held >= 0.8 * 60, "at a level of 0.9"

@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from simulated_sweeps import at_desk, fold, make_spec
 
@@ -249,3 +250,32 @@ def test_the_worth_of_more_trials_has_the_metric_and_what_they_cost(changes, cos
     assert " in loss (80 % sure: " in found.sentence
     assert cost in found.sentence
     assert found.data["more"]["rank_s"] == pytest.approx(20 * 3600.0)
+
+
+def test_a_loss_that_converges_over_decades_is_not_said_to_be_lucky_nor_negative():
+    spec = make_spec(parameters={"lr": {"min": 1e-4, "max": 1.0, "log": True}}, fidelity={"max": 9})
+    curves = [[25 * (1 - rate) ** (2 * step) for step in range(1, 10)] for rate in DECADES]
+    found = check(played(spec, curves))
+    assert "can't be told: no configuration was trained twice" in found["sure"].sentence
+    rng = np.random.default_rng(0)
+    noisy = [[float(value * np.exp(rng.normal(0, 0.3))) for value in curve] for curve in curves]
+    expected = check(played(spec, noisy))["sure"].data["expected"]
+    assert 0 < expected["low"] <= expected["mean"] <= expected["high"] < 25
+
+
+DECADES = (0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.15, 0.02, 0.12, 0.08)
+
+
+def test_no_gain_is_given_over_a_first_trial_that_breaks_a_limit():
+    spec = make_spec(limits=["c <= 0"])
+    state = played(spec, [[-10.0] * 9, [5.0] * 9, [6.0] * 9], c=lambda step: 1.0)
+    assert "t0001" not in {state.best}
+    found = {finding.topic: finding for finding in verdict("s", state)}
+    assert "too large" not in found["gain"].sentence
+
+
+@pytest.mark.parametrize("trials", range(1, 14))
+def test_what_more_trials_gain_is_told_or_cannot_be_told_never_both(trials):
+    state = played(make_spec(), [bowl(number) for number in range(trials)])
+    sentences = " ".join(finding.sentence for finding in verdict("s", state))
+    assert ("can't be told from" in sentences) != ("more trials are" in sentences)
