@@ -5,13 +5,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from starlette.concurrency import run_in_threadpool
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.analysis.amounts import count
 from hposvc.analysis.finding import Finding
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.verdict import verdict
@@ -44,10 +45,13 @@ class DrawnChart:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Findings of models on a sweep's results, as of an event."""
+    """What models say of a sweep's results, and the verdict, both as of one event."""
 
     seq: int
+    trials: int  # begun until then
+    is_over: bool
     answers: Sequence[Explained]
+    verdict: Sequence[Finding]
     fresh_until: float  # by the monotonic clock
 
 
@@ -57,7 +61,6 @@ class ModelAnswers:
 
     fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     fitted: Fitted | None = None
-    judged: tuple[int, list[Finding]] | None = None  # by the number of the event behind the answers
 
 
 @dataclass
@@ -76,7 +79,6 @@ class ChartedSweep:
 class ReadHistory:
     """A history that is being read. It must not change meanwhile, so its lock is held."""
 
-    row: SweepRow
     seq: int
     charted: ChartedSweep
     answers: ModelAnswers
@@ -84,16 +86,6 @@ class ReadHistory:
     @property
     def history(self) -> History:
         return self.charted.history
-
-    def judge(self) -> list[Finding]:
-        """Return the verdict on the sweep as of the models' last answers."""
-        judged, fitted = self.answers.judged, self.answers.fitted
-        if judged is None or fitted is None or judged[0] != fitted.seq:
-            answers = fitted.answers if fitted else ()
-            seq = fitted.seq if fitted else self.seq
-            judged = (seq, verdict(self.row.id, self.history.state, answers))
-            self.answers.judged = judged
-        return judged[1]
 
     def draw(self, kind: str) -> DrawnChart:
         """Return a chart, made lately: one that takes long to make may be a little old."""
@@ -104,6 +96,9 @@ class ReadHistory:
             return drawn
         self.history.answers = fitted.answers if fitted else None
         chart = charts.KINDS[kind].build(self.history)
+        if chart and kind in FITTED and fitted and not fitted.is_over:
+            known = f"Its models know {count(fitted.trials, 'trial')}."
+            chart = replace(chart, message=f"{chart.message} {known}")
         svg = "" if chart is None else charts.draw(chart)
         ended = time.monotonic()
         rest = 0.0 if kind in FITTED else REST * (ended - begun)
@@ -130,31 +125,34 @@ class Histories:
         with self.followers.open(row) as follow:
             with naming_unreadable(row):
                 charted = follow.look()
-            yield ReadHistory(row, follow.seq, charted, self._answers_on(row))
+            yield ReadHistory(follow.seq, charted, self._answers_on(row))
 
-    async def fit(self, row: SweepRow) -> None:
-        """Ask models what a sweep's results say, unless they said so lately.
+    async def fit(self, row: SweepRow) -> Fitted:
+        """Return what models say of a sweep's results; they are asked unless they said so lately.
 
         Meanwhile other charts are read, and whoever waits here holds no thread.
         """
         answers = self._answers_on(row)
         if answers.fitted is not None and answers.fitting.locked():
-            return  # what is there does until then
+            return answers.fitted  # what is there does until then
         async with answers.fitting:
-            await run_in_threadpool(self._fit, row)
+            answers.fitted = await run_in_threadpool(self._fit, row, answers.fitted)
+        return answers.fitted
 
-    def _fit(self, row: SweepRow) -> None:
+    def _fit(self, row: SweepRow, fitted: Fitted | None) -> Fitted:
         with self.open(row) as read:
-            state, seq, fitted = read.history.state, read.seq, read.answers.fitted
-            rests = not state.finished
-            if fitted and (fitted.seq == seq or (rests and time.monotonic() < fitted.fresh_until)):
-                return
-            spec, trials = state.spec, [*state.history()]
-        begun = time.monotonic()
-        explanations = explained(spec, trials)
+            rests = not read.history.state.finished
+            if fitted and (
+                fitted.seq == read.seq or (rests and time.monotonic() < fitted.fresh_until)
+            ):
+                return fitted
+        own = api.follow_row(self.sweeps, row)  # a state that no other reader moves on meanwhile
+        state, begun = own.look(), time.monotonic()
+        answers = explained(state.spec, [*state.history()])
+        said = verdict(row.id, state, answers)
         ended = time.monotonic()
         fresh_until = ended + max(FITS_S, REST * (ended - begun))
-        self._answers_on(row).fitted = Fitted(seq, explanations, fresh_until)
+        return Fitted(own.seq, len(state.trials), state.finished, answers, said, fresh_until)
 
     def _follow(self, row: SweepRow) -> Follow[ChartedSweep]:
         return Follow(self.sweeps, row, lambda: ChartedSweep(History(specs.restore(row.spec))))

@@ -44,6 +44,7 @@ class ChartData(Answer):
 
     seq: int  # the number of the last event that it shows
     data: dict[str, Any] | None  # as the page `charts` says; null: the chart does not apply
+    message: str = ""  # what it shows, in words
 
 
 @router.get("/sweeps/{id}")
@@ -114,8 +115,9 @@ async def get_chart(service: Serving, caller: Reader, sweep: SweepId, kind: str)
     """Return the data of a chart."""
     _check_kind(kind)
     _, (drawn,) = await _drawn(service, caller, sweep, [kind])
-    data = None if drawn.chart is None else dict(drawn.chart.data)
-    return ChartData(seq=drawn.seq, data=data)
+    if drawn.chart is None:
+        return ChartData(seq=drawn.seq, data=None)
+    return ChartData(seq=drawn.seq, data=dict(drawn.chart.data), message=drawn.chart.message)
 
 
 @router.get("/sweeps/{id}/findings")
@@ -124,15 +126,10 @@ async def show_findings(
 ) -> Response:
     """Return a page with what a sweep found: how sure its best is, what mattered, what next."""
     row = await run_in_threadpool(service.find, caller, sweep)
-    await service.histories.fit(row)
-
-    def show() -> Response:
-        with service.histories.open(row) as history:
-            findings = [each for each in history.judge() if each.topic not in SHOWN_ABOVE]
-            over = history.history.state.finished
-        return page(request, "findings.html", sweep=row.id, row=row, findings=findings, over=over)
-
-    return await run_in_threadpool(show)
+    fitted = await service.histories.fit(row)
+    findings = [each for each in fitted.verdict if each.topic not in SHOWN_ABOVE]
+    shown = {"sweep": row.id, "row": row, "findings": findings, "fitted": fitted}
+    return await run_in_threadpool(partial(page, request, "findings.html", **shown))
 
 
 async def _charts(

@@ -152,8 +152,11 @@
   }
 
   async function move(figure) {
-    const { seq, data } = await (await fetch(`${figure.dataset.url}/data`)).json();
-    if (data && seq > Number(figure.dataset.seq)) window.hposvcCharts.update(figure, data);
+    const { seq, data, message } = await (await fetch(`${figure.dataset.url}/data`)).json();
+    if (data && seq > Number(figure.dataset.seq)) {
+      window.hposvcCharts.update(figure, data);
+      figure.querySelector("figcaption > p").textContent = message;
+    }
     figure.dataset.seq = seq;
   }
 

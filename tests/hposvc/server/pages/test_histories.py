@@ -7,6 +7,7 @@ import recorded_home
 from simulated_sweeps import make_spec
 
 from hposvc import api
+from hposvc.analysis.verdict import verdict
 from hposvc.events import Finished, Reported
 from hposvc.journal.follow import OWN_EVENTS
 from hposvc.server.pages import histories as histories_module
@@ -24,31 +25,33 @@ def look(histories, sweeps, sweep="s"):
         return read.history, read.seq
 
 
-def test_a_verdict_is_as_old_as_the_answers_of_models(begun):
+def test_a_verdict_and_the_answers_of_models_are_as_of_one_event(begun, monkeypatch):
     histories, row = Histories(begun), begun.journal.find("s")
-    asyncio.run(histories.fit(row))
-    with histories.open(row) as read:
-        first = read.judge()
-    begun.journal.append("s", read.seq, [Reported(9.0, 1, "t0001", 2, {"loss": 0.25})])
-    with histories.open(row) as read:
-        assert read.judge() is first
-    begun.journal.append("s", read.seq, [Finished(99.0, "STOPPED", "user")])
-    asyncio.run(histories.fit(row))
-    with histories.open(row) as read:
-        assert read.judge() is not first
+    seq = begun.journal.last("s")
+
+    def explain(*given):
+        begun.journal.append("s", seq, [Reported(9.0, 1, "t0001", 2, {"loss": 0.25})])
+        look(histories, begun)  # as another request does while models are fitted
+        return []
+
+    monkeypatch.setattr(histories_module, "explained", explain)
+    first = asyncio.run(histories.fit(row))
+    as_it_was = api.follow_row(begun, row).read_to(seq)
+    assert (first.seq, first.verdict) == (seq, verdict("s", as_it_was, []))
+    assert asyncio.run(histories.fit(row)) is first
+    begun.journal.append("s", seq + 1, [Finished(99.0, "STOPPED", "user")])
+    monkeypatch.undo()
+    assert asyncio.run(histories.fit(row)).seq == seq + 2
 
 
 def test_the_histories_read_longest_ago_are_forgotten(begun):
     api.create(begun, make_spec(), "other")
     histories = Histories(begun, most_events=2 * OWN_EVENTS)
-    asyncio.run(histories.fit(begun.journal.find("s")))
-    with histories.open(begun.journal.find("s")) as read:
-        first, verdict = read.history, read.judge()
-        look(histories, begun, "other")
+    fitted = asyncio.run(histories.fit(begun.journal.find("s")))
+    first, _ = look(histories, begun)
     look(histories, begun, "other")
-    with histories.open(begun.journal.find("s")) as read:
-        assert read.history is not first
-        assert read.judge() is verdict
+    assert look(histories, begun)[0] is not first
+    assert asyncio.run(histories.fit(begun.journal.find("s"))) is fitted
 
 
 def test_models_are_asked_at_most_once_a_minute_while_the_sweep_runs(begun, monkeypatch):

@@ -89,11 +89,13 @@ def test_axe_has_no_serious_finding_and_a_phone_scrolls_in_one_direction(address
 def test_a_page_follows_its_sweep(live, open_tab):
     sweeps, address = live
     tab = open_tab(f"{address}/sweeps/s")
+    tab.page.locator("#chart-best .moving").scroll_into_view_if_needed()
     seq = sweeps.journal.last("s")
     sweeps.journal.append("s", seq, [Reported(99.0, 1, "t0001", 5, {"loss": 0.0625})])
     tab.page.locator("#overview .best-value", has_text="0.0625").wait_for()
     tab.page.locator("#trials td", has_text="0.0625").wait_for()
     assert "0.0625" in tab.page.locator("#notice").text_content()
+    tab.page.locator("#chart-best figcaption", has_text="0.0625").wait_for()
     assert not tab.errors
 
 

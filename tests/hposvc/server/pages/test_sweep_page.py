@@ -35,7 +35,8 @@ def test_charts_come_one_by_one_and_as_data(server):
     assert data["data"]["trial"]
     assert data["seq"] == server.get("/api/v1/sweeps/ended").json()["seq"]
     assert server.get("/sweeps/ended/charts/cake").status_code == 404
-    assert server.get("/sweeps/queued/charts/best/data").json() == {"seq": 0, "data": None}
+    nothing = {"seq": 0, "data": None, "message": ""}
+    assert server.get("/sweeps/queued/charts/best/data").json() == nothing
 
 
 def test_findings_are_those_of_why(server, recorded):
@@ -46,6 +47,14 @@ def test_findings_are_those_of_why(server, recorded):
             assert finding.title in page
             assert prose(finding.sentence) in page
     assert 'hx-get="/sweeps/ended/findings"' in server.get("/sweeps/ended").text
+
+
+def test_parts_of_a_running_sweep_that_come_late_say_what_they_know(server):
+    assert "As of 1 trial." in server.get("/sweeps/cut-off/findings").text
+    assert "As of" not in server.get("/sweeps/ended/findings").text
+    answer = server.get("/sweeps/cut-off/charts/best/data").json()
+    assert "best of 1 trial" in answer["message"]
+    assert len(answer["data"]["others"]["trial"]) == 1
 
 
 def test_buttons_fit_the_state(server):
