@@ -7,7 +7,7 @@ from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import CONFIDENCE, Explained
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.svg import INK, MUTED, PAPER, SERIES, Frame, Linear, Picture, fitted
+from hposvc.reporting.svg import INK, MUTED, PAPER, SERIES, WIDTH, Frame, Linear, Picture, fitted
 
 LITTLE = 0.05  # shares below it are next to nothing
 BARS = 12  # parameters drawn of a metric
@@ -86,12 +86,12 @@ def _steps(answers: Sequence[Explained], data: Mapping[str, Any]) -> str:
     )
 
 
-def draw(data: Mapping[str, Any]) -> str:
-    """Return the chart as SVG."""
+def draw(data: Mapping[str, Any], width: float = WIDTH) -> str:
+    """Return the chart as SVG; one that is narrower has its legend on a line of its own."""
     metrics = data["metrics"]
     rows = sum(min(BARS, len(metric["parameter"])) for metric in metrics)
-    height = 22 + ROW * rows + 72.0 * len(metrics)
-    picture = Picture("Which parameters matter", "shares of the variation", height=height)
+    height = 22 + ROW * rows + (72.0 if width >= WIDTH else 92.0) * len(metrics)
+    picture = Picture("Which parameters matter", "shares of the variation", width, height)
     top = 0.0
     for metric in metrics:
         top = _draw_metric(picture, metric, top, data["confidence"])
@@ -108,14 +108,15 @@ def _draw_metric(
 ) -> float:
     """Draw the bars of a metric, and return where the next metric begins."""
     shown = min(BARS, len(metric["parameter"]))
-    frame = Frame(190, top + 36, picture.width - 60, top + 36 + ROW * shown)
+    head, left = (36, 190) if picture.width >= WIDTH else (56, 112)
+    frame = Frame(left, top + head, picture.width - 60, top + head + ROW * shown)
     x = Linear(0.0, 1.0, frame.left, frame.right, 4, lambda share: f"{share:.0%}")
     faint = 1.0 if metric["learnt"] else 0.3
     title = f"share of the variation of {metric['metric']}"
     picture.text(2, top + 16, title if metric["learnt"] else f"{title}: not known yet")
     picture.x_axis(frame, x, grid=True)
     picture.legend(
-        Frame(0, top + 34, picture.width - 18, 0),
+        Frame(0, frame.top - 2, picture.width - 18, 0),
         [("alone", SERIES[0], "box"), ("with others", SERIES[4], "box")],
     )
     columns = (metric[name][:shown] for name in ("parameter", "main", "total", "low", "high"))

@@ -2,12 +2,14 @@
 
 import threading
 
+import charted_sweeps
 import pytest
 import recorded_home
 import uvicorn
 from browser import DESKTOP, PHONE
 from waiting import until
 
+from hposvc import api
 from hposvc.events import Decided, Reported
 from hposvc.server.app import create_app
 from hposvc.server.config import Config
@@ -84,6 +86,29 @@ def test_axe_has_no_serious_finding_and_a_phone_scrolls_in_one_direction(address
         width = tab.page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE[0], path
         assert not tab.errors
+
+
+def test_the_smallest_phone_shows_whole_pages_and_all_links_of_the_bar(sweeps, tmp_path, open_tab):
+    spec, events = charted_sweeps.sweep("asha", tmp_path)
+    api.create(sweeps, spec, "asha")
+    sweeps.journal.append("asha", sweeps.journal.last("asha"), events)
+    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    for address in serve(sweeps, Config(loopback="token")):
+        tab = open_tab(f"{address}/sweeps/asha", size=(360, 740))
+        tab.page.locator("#token").fill(secret)
+        tab.page.keyboard.press("Enter")
+        tab.page.wait_for_url("**/sweeps/asha")
+        tab.page.locator("[data-logout]").wait_for()
+        tab.page.locator("#chart-importance").scroll_into_view_if_needed()
+        drawn = tab.page.locator("#chart-importance svg:visible")
+        drawn.wait_for(timeout=60_000)  # models are fitted
+        assert drawn.evaluate("each => each.clientWidth <= each.closest('.still').clientWidth")
+        assert tab.page.title() == "asha · sweep · hposvc"  # that of no chart which came late
+        for path in ("/sweeps/asha", "/", "/sweeps/asha/trials/t0001"):
+            tab.page.goto(f"{address}{path}")
+            assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            cut = "nav => nav.scrollWidth > nav.clientWidth"
+            assert not tab.page.locator(".bar nav").evaluate(cut), path
 
 
 def test_a_page_follows_its_sweep(live, open_tab):
