@@ -29,7 +29,11 @@ NO_CLAIM = (
 def queue_command(shared: Shared) -> None:
     """List the sweeps that share a cluster: what each has, is due, and waits for."""
     rows = queue(shared.open_place())
-    if not shared.json(rows):
+    if shared.json(rows):
+        return
+    if not rows:
+        note("No sweep holds a slot or waits for one.")
+    else:
         show(table(rows, time.time()))
         for row in rows:
             waiting = SweepWait.of(row["waiting"])

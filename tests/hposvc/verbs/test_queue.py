@@ -78,6 +78,11 @@ def test_the_command_prints_a_table_and_says_who_waits(shared, capsys):
     assert "late is waiting for a driver since" in printed.err
 
 
+def test_an_empty_queue_is_a_sentence(hposvc):
+    assert hposvc("queue").err == "No sweep holds a slot or waits for one.\n"
+    assert hposvc("queue", "-o", "json").out == "[]\n"
+
+
 def test_a_server_shows_only_what_its_caller_sees(shared, capsys):
     with pytest.raises(SystemExit):
         main(["queue", "-o", "json", "--home", f"{shared.home.path}"])
