@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal
 from anyio import from_thread, to_thread
 from mcp import types
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from hposvc.analysis.selection import chosen
 from hposvc.analysis.verdict import verdict
@@ -50,6 +52,7 @@ COLUMNS = ("trial", "state", "step", "value", "params", "reason", "detail", "dur
 ROUTINE = frozenset({"ordered", "placed", "checkpointed", "reported", "described", "proposed"})
 ROUTINE |= {"suggested", "decided", "retry_due"}
 SLICE_S, MAX_WAIT_S = 2.0, 300.0  # of a wait; it can be cancelled after each slice
+TOKEN = "`plan` returns it: call that with the same spec and `set`, and look at the cost"
 Top = Annotated[int, Field(ge=1, le=100)]
 Action = Literal["pause", "resume", "stop", "kill", "extend"]
 
@@ -161,13 +164,33 @@ class SweepTools:
         return {"sweep": sweep, "events": lines, "next": since, "over": is_over}
 
 
+class ToolServer(MCPServer[Any]):
+    """A server that refuses arguments in words of its own, not of the library that checks them."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError("\n".join(map(_refusal, error.__cause__.errors()))) from error
+
+
+def _refusal(found: ErrorDetails) -> str:
+    where = ".".join(map(str, found["loc"]))
+    what = "is missing" if found["type"] == "missing" else found["msg"]
+    return f"{where}: {what}{f'; {TOKEN}' if where == 'token' else ''}"
+
+
 def build(place: Place) -> MCPServer[Any]:
     """Return the server of a home's sweeps, or of a server's, with the tools that its token may."""
     granted: Sequence[str] = ("read", "submit", "steer")
     if isinstance(place, ServedSweeps):
         with suppress(FixableError, SpecError):  # each call then gets the server's message
             granted = place.http.get("me")["scopes"]
-    server = MCPServer[Any](
+    server = ToolServer(
         "hposvc",
         version=version("hposvc"),
         instructions=INSTRUCTIONS,

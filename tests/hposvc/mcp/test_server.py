@@ -123,6 +123,13 @@ def test_a_wrong_spec_is_refused_in_the_words_of_the_command_line(ask, hposvc, t
     assert hposvc("validate", spec).err.strip() in refusal
 
 
+def test_an_argument_that_is_missing_or_wrong_is_named_with_what_to_do(ask):
+    missing = ask(lambda agent: agent.refusal("submit", spec="sweep.yaml"))
+    assert missing.startswith("token: is missing; `plan` returns it")
+    wrong = ask(lambda agent: agent.refusal("trials", top=0))
+    assert wrong == "top: Input should be greater than or equal to 1"
+
+
 def test_a_server_that_does_not_answer_is_named_by_every_tool(tmp_path):
     async def converse():
         async with connected(tmp_path, "--server", "http://127.0.0.1:1") as agent:
