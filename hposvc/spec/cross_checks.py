@@ -307,6 +307,7 @@ def queue_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a sweep which asks for a share is on a cluster that sweeps share."""
     if spec.engine.traits.shared:
         return
+    # Not the priority: with every engine, sweeps wait for a server's drivers by it.
     for name in ("name", "weight", "max_parallel", "preemptible"):
         if getattr(spec.queue, name) != getattr(Queue(), name):
             message = f"is for sweeps on a cluster, and engine is {spec.engine.type}"
