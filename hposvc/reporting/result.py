@@ -121,7 +121,7 @@ class Result:
 
     @property
     def pareto(self) -> "pd.DataFrame":
-        """The Pareto front: the trials that no other trial dominates.
+        """The Pareto front as a pandas DataFrame: the trials that no other trial dominates.
 
         One row per trial, sorted by the first metric: `trial`, a column for each metric, `step`,
         `checkpoint`, then a column for each parameter. With a single metric, the only row is the
@@ -160,7 +160,7 @@ class Result:
 
     @property
     def trials(self) -> "pd.DataFrame":
-        """All trials, one row each.
+        """All trials as a pandas DataFrame, one row each.
 
         The columns are `trial`, `state`, `reason`, `value`, `step`, `attempts`, `duration_s`,
         `gpu_hours`, `money`, `baseline`, `device`, one for each parameter, then `metrics.NAME` for
@@ -190,7 +190,9 @@ class Result:
 
     @property
     def curves(self) -> "pd.DataFrame":
-        """All reports, one row each: `trial`, `step`, `time` (seconds since the start), metrics.
+        """All reports as a pandas DataFrame, one row each.
+
+        The columns are `trial`, `step`, `time` (seconds since the start), and the metrics.
 
         If a trial reported a step twice, the first report counts, as everywhere. Reports of
         finalists' replicates are left out.
