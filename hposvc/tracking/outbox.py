@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.errors import with_place
+from hposvc.errors import EventsLost, with_place
 from hposvc.events import Event, Finished, to_json
 from hposvc.journal.follow import Follow
 from hposvc.journal.journal import Journal, SweepRow
@@ -105,10 +105,12 @@ class Outbox:
         Where entries are gathered, or the sink waits, points may wait for more, until a run
         begins, ends or changes its state.
         """
-        urgent = self.projection.urgent
+        urgent, before = self.projection.urgent, self.seq
 
         def take(event: Event) -> None:
             nonlocal urgent
+            if self.seq <= before:  # the sink is opened anew, and told what it holds too much
+                raise EventsLost("the journal was set back to an older copy; it is read anew")
             urgent = urgent or self.projection.urgent
             if not self.sink.gathers:
                 self._take_batch()

@@ -343,7 +343,7 @@ def test_storage_that_can_t_be_written_for_a_while_costs_no_trial(home, tmp_path
     watcher = CannotWrite(home.folder("one", None) / "checkpoints")
     with watcher.stack:
         record = api.drive(sweeps, api.create(sweeps, spec, "one"), watchers=[watcher])
-    assert [event.cause for event in watcher.failed] == ["infra"] * 3
+    assert {event.cause for event in watcher.failed} == {"infra"}
     assert all("Read-only file system" in event.message for event in watcher.failed)
     assert record.state.state == "COMPLETED"
     assert record.state.trials.counts["COMPLETED"] == 2

@@ -235,7 +235,7 @@ def test_the_driver_that_took_a_sweep_over_while_the_store_was_away_keeps_it(bli
     spec = make_spec(trials={"max": 300, "parallel": 4})
     runner = make_runner(blinking, spec, Simulation, SyncProposer(spec, Random()), [Taken()])
     runner.lease = lease
-    with pytest.raises(Busy, match="took over"):
+    with pytest.raises(Busy, match="a driver is at work on it"):
         runner.run("here:1")
     written = len(blinking.events())
     assert 0 < written < 1100, "one group, which was written before"
