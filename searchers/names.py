@@ -3,7 +3,6 @@
 import difflib
 import re
 from collections.abc import Iterable
-from os.path import commonprefix
 
 MAX_LENGTH = 250  # MLflow, which stores every parameter, takes no longer names
 _WORD = r"[A-Za-z_]\w*(-\w+)*"
@@ -55,14 +54,13 @@ def our_name(word: str) -> str:
 def closest(wrong: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known name that is spelled most alike; empty: none is alike.
 
-    Of three, the one that begins most alike: `rum` is `run`, rather than `rm`.
+    Of three, one of the same length comes first: `rum` is `run`, rather than `rm`.
 
     Args:
         likeness: from which two names are alike, up to 1 for equal ones; difflib's ratio.
     """
     matches = difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), 3, likeness)
-    alike = {name: len(commonprefix((wrong, name))) for name in matches}  # noqa: RUF071 - letters
-    return max(matches, key=alike.__getitem__, default="")
+    return next((name for name in matches if len(name) == len(wrong)), next(iter(matches), ""))
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -126,7 +126,8 @@ class Outbox:
             self._take_batch()
         if self._batches:
             self.alive()
-            self._mark(_line(self.seq, self._follow.last))
+            if self._follow.last is not None:
+                self._mark(_line(self.seq, self._follow.last))
             self.sink.send(self._batches)
             self._batches.clear()
         if self.seq > self._cursor:
@@ -267,8 +268,7 @@ def _log_failure(outbox: Outbox, error: Exception, pause_s: float) -> None:
         log.warning("trying again in %.0f s: %s", pause_s, _describe(outbox, error))
 
 
-def _line(seq: int, event: Event | None) -> str:
-    assert event is not None  # something was read
+def _line(seq: int, event: Event) -> str:
     return f"{seq} {event.kind} {event.time} {to_json(event)}"
 
 

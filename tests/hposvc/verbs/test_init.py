@@ -107,7 +107,7 @@ def test_a_wrong_answer_is_asked_again_and_a_flag_that_is_asked_for_gets_a_range
     assert "fidelity" not in spec
 
 
-@pytest.mark.parametrize("end", ["\x04", "\x03"])
+@pytest.mark.parametrize("end", ["\x04"])
 def test_a_wizard_that_is_left_writes_nothing_and_shows_no_traceback(tmp_path, end):
     (tmp_path / "forest.py").write_text(FOREST)
     code, printed = answered(tmp_path, "learning-rate\n", end)
