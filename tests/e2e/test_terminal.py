@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from terminal import run_in_terminal
+from pseudo_terminal import run_in_terminal
 
 ROOT = Path(__file__).parents[2]
 HPOSVC = (sys.executable, "-m", "hposvc")

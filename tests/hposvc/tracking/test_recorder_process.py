@@ -314,6 +314,7 @@ def test_runs_and_an_experiment_that_a_user_deletes_are_named_and_the_sweep_is_r
     tracked.client.delete_experiment(experiment)
     row, journal = begin(home, "deleted-1", 3)
     with recorder_of(home, row, journal) as recorder:
+        recorder.turn(None, [])
         until(lambda: "t0001" in journal.runs(row.id))
         tracked.client.delete_run(journal.runs(row.id)["t0001"])
         end(row, journal)
