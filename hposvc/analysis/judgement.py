@@ -76,7 +76,7 @@ class Noise:
 
 def noise_of_repeats(groups: Sequence[Sequence[float]]) -> Noise | None:
     """Return the pooled noise of groups of equal runs; None: no group has two values."""
-    freedom = sum(len(values) - 1 for values in groups if len(values))
+    freedom = sum(len(values) - 1 for values in groups if values)
     if freedom < 1:
         return None
     squares = sum(float(((np.array(v) - np.mean(v)) ** 2).sum()) for v in groups if len(v) > 1)
@@ -358,7 +358,7 @@ def judge(state: SweepState) -> Judgement:
     for name, values in again.items():
         runs.setdefault(name, []).extend(values)
     in_ratios = spans_decades([value for values in runs.values() for value in values])
-    noise = _noise(state, losses, again, np.log if in_ratios else np.asarray)
+    noise = _noise(state, losses, again, math.log if in_ratios else float)
     known = None if noise is None else expectations(runs, noise, in_ratios)
     best = None if state.best is None else trials[state.best]
     configuration = first[best.id] if best is not None and first[best.id] in runs else None
@@ -427,7 +427,7 @@ def _noise(
     state: SweepState,
     losses: Mapping[str, float],
     again: Mapping[str, Sequence[float]],
-    scale: Callable[[Sequence[float]], Array],
+    scale: Callable[[float], float],
 ) -> Noise | None:
     # Not the loss of a trial that was run again: it may have been so because it was lucky. Only
     # where it was run again once is there nothing else to compare with.
@@ -436,10 +436,10 @@ def _noise(
         for name, values in again.items()
     ]
     curves = [[value for _, value in state.trials[name].curve] for name in losses]
-    in_logs = scale is np.log
+    in_logs = scale is math.log
     usable = [
-        scale(curve[-TAIL:])
+        [scale(value) for value in curve[-TAIL:]]
         for curve in curves
         if all(abs(value) < HUGE and (value > 0 or not in_logs) for value in curve)
     ]
-    return noise_of_repeats([scale(group) for group in groups]) or noise_of_curves(usable)
+    return noise_of_repeats([[*map(scale, group)] for group in groups]) or noise_of_curves(usable)

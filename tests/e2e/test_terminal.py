@@ -21,8 +21,8 @@ SCRIPT = """
     for epoch in range(1, 4):
         print(f"epoch {epoch}: loss {lr / epoch}", flush=True)
         os.system("echo echoed")
-        sys.stderr.write(" 5 %\\r50 %\\r100 %\\n")
-        sys.stderr.flush()
+        sys.stdout.write(" 5 %\\r50 %\\r100 %\\n")  # stderr is another pipe, in no order with this
+        sys.stdout.flush()
 """
 FUNCTION = """
     import logging, os, sys

@@ -167,8 +167,8 @@ def test_intervals_hold_what_more_trainings_give_on_average_and_keep_the_sign(ki
         for name in {"0", best}:
             runs[name] += [draw(rng, worth[int(name)]) for _ in range(5)]
         in_ratios = spans_decades([value for values in runs.values() for value in values])
-        scale = np.log if in_ratios else np.asarray
-        noise = noise_of_repeats([scale(values[1:]) for values in runs.values() if values[1:]])
+        scale = np.log if in_ratios else float
+        noise = noise_of_repeats([[*map(scale, values[1:])] for values in runs.values()])
         expected = expectations(runs, noise, in_ratios).of(best)
         again = [draw(rng, worth[int(best)]) for _ in range(4000)]
         middle = np.exp(np.mean(np.log(again))) if in_ratios else np.mean(again)
