@@ -490,7 +490,7 @@ def compare_bests(states: Mapping[str, SweepState]) -> list[BestConfiguration] |
     for sweep, judgement in judged.items():
         loss_D = _draws_of_best(judgement)
         if judgement.best is None or isinstance(loss_D, str):
-            return f"{loss_D} in {sweep}"
+            return f"in {sweep}, {loss_D}"
         loss_D, chance = rng.permutation(loss_D), None  # all draws come from the same numbers
         if first_D is None:
             first_D = loss_D

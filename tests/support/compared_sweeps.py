@@ -23,6 +23,13 @@ SPECS = {
     "gpus": {"resources": {"gpus_per_worker": 1}},
     "repeated-1": {"seed": 1, "finalists": {"top": 1, "seeds": 3}},
     "repeated-2": {"seed": 2, "finalists": {"top": 1, "seeds": 3}},
+    **{
+        f"rough-{seed}": {
+            "seed": seed,
+            "engine": {"type": "simulate", "curve": "simulated_sweeps:rough"},
+        }
+        for seed in (1, 2)
+    },
     "upward": {"metric": {"name": "loss", "goal": "maximize"}},
     "front": {},
     "none": {},  # it did not begin

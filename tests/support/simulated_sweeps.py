@@ -43,6 +43,11 @@ def smooth(params, step):
     return {"loss": (math.log10(params["lr"]) + 3) ** 2 + 1 / step}, 1.0 + params["lr"]
 
 
+def rough(params, step):
+    """Return the loss of `smooth`, which goes up and down from step to step."""
+    return {"loss": smooth(params, step)[0]["loss"] + 0.05 * (-1) ** step}, 1.0
+
+
 def worsening(params, step):
     """Return a loss, and its opposite: better the closer lr is to 1e-3, worse with each step."""
     loss = abs(math.log10(params["lr"]) + 3) + 2.0 * step

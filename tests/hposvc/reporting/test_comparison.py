@@ -66,10 +66,17 @@ def test_one_sweep_each_says_that_luck_is_unknown(compared):
     answer = compared("random-0", "sobol-0")
     assert "skill or luck" in answer.sentences[0]
     assert [each.better for each in answer.figures.standings] == [None, None]
+    # Curves that only fall tell nothing of how far two runs differ.
+    assert "(`baseline: {seeds: 5}` measures it)" in answer.sentences[1]
+    assert answer.data()["best_configurations"] is None
+    assert len(answer.sentences) == 3
+
+
+def test_best_configurations_are_compared_by_how_rough_their_curves_are(compared):
+    answer = compared("rough-1", "rough-2")
     assert "a guess from their curves" in answer.sentences[1]
     (_, best) = answer.data()["best_configurations"]
     assert 0.1 <= best["better"] <= 0.9
-    assert len(answer.sentences) == 3
 
 
 def test_best_configurations_are_compared_by_their_repeats(compared):
