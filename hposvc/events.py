@@ -229,7 +229,7 @@ class Ended:
     how: How = ""
     # Parameters that its trainable had not asked for; None: unknown, or no objective of Optuna.
     unused: tuple[str, ...] | None = None
-    repeated: str = ""  # its first report left out, of a step reported before with other values
+    warning: str = ""  # of its reports: a step told again, a checkpoint not asked for
 
 
 @dataclass(frozen=True)

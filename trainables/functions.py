@@ -1,4 +1,4 @@
-"""Trainables that are functions of a configuration: they call `hposvc.report` or return values."""
+"""Trainables of users: they call `hposvc.report` or `worker.report`, or return their values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ from typing import Any
 from trainables.report_hints import imported_here, report_hint
 from trainables.session import Session
 from trainables.stop_signals import StopTrial
-from trainables.worker import Params, ReportError, Worker
+from trainables.worker import ReportError, Worker
 
 Read = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -32,24 +32,23 @@ class WorkerSession:
 
 
 def bind(
-    function: Callable[[Params], Any],
-    own: Params,
+    call: Callable[[Worker], Any],
     around: Callable[[Session, Worker], AbstractContextManager[Read]],
 ) -> Callable[[Worker], None]:
-    """Return the function of a worker that runs `function` on a rank.
+    """Return the function of a worker that makes the call on a rank.
 
-    If the function makes no report, its return value is its only one: a number for the sweep's only
-    metric, or a dict of metrics. That report is of the order's last step, or of step 1 where the
-    spec gives no length of a trial.
+    If the trainable makes no report, its return value is its only one: a number for the sweep's
+    only metric, or a dict of metrics. That report is of the order's last step, or of step 1 where
+    the spec gives no length of a trial.
 
     Args:
-        around: the context in which the function runs; it yields how to read a returned dict.
+        around: the context of the call; it yields how to read a returned dict.
     """
 
     def train(worker: Worker) -> None:
         with around(WorkerSession(worker), worker) as read:
-            returned = function(dict(own))
-            # A function resumed after its last report has nothing to add.
+            returned = call(worker)
+            # A trainable resumed after its last report has nothing to add.
             goes_on = worker.until is None and worker.first > 1
             if worker.reported is None and returned is not None and not goes_on:
                 step = worker.first if worker.until is None else worker.until
@@ -64,10 +63,10 @@ def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
     if hasattr(returned, "__float__") or callable(getattr(returned, "item", None)):
         if len(wanted) > 1:
             message = f"the sweep has the metrics {', '.join(wanted)}; return a dict of them"
-            raise ReportError(f"the function returned a number, and {message}")
+            raise ReportError(f"the trainable returned a number, and {message}")
         return {wanted[0] if wanted else "value": returned}
     raise ReportError(
-        f"the function returned {type(returned).__name__} and reported nothing; "
+        f"the trainable returned {type(returned).__name__} and reported nothing; "
         f"{report_hint(imported_here())}"
         "return a number or a dict of metrics, or call hposvc.report"
     )

@@ -178,20 +178,20 @@ def _bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     if clash := nesting.clash(own):
         raise LoadError(f"parameter {clash[1]} {CLASH.format(*clash)}")
     fields = nesting.nest(own)
+    if is_tune_class(trainable):
+        from trainables.tune_trainables import bind_class
+
+        return bind_class(trainable, fields)
     if inspect.isclass(trainable):
-        return _bind_class(trainable, fields, own)
-    if not _accepts(trainable, fields, None):
-        if not _accepts(trainable, fields):
-            takes = inspect.signature(trainable)
-            message = f"must take (params, worker), or (config) alone; it takes {takes}"
-            raise LoadError(f"trainable {_name(trainable)} {message}")
-        return functions.bind(trainable, fields, partial(_session_context, trainable))
-
-    def train(worker: Worker) -> None:
-        with _session_context(trainable, functions.WorkerSession(worker), worker):
-            trainable(fields, worker)
-
-    return train
+        method = _method(trainable, fields, own)
+        return functions.bind(method, partial(_session_context, method))
+    around = partial(_session_context, trainable)
+    if _accepts(trainable, fields, None):
+        return functions.bind(lambda worker: trainable(fields, worker), around)
+    if _accepts(trainable, fields):
+        return functions.bind(lambda _: trainable(dict(fields)), around)
+    message = "must take (params, worker), or (config) alone; it takes"
+    raise LoadError(f"trainable {_name(trainable)} {message} {inspect.signature(trainable)}")
 
 
 def follows_failure_nan(trainable: Trainable) -> bool:
@@ -256,13 +256,10 @@ def training_of(base: Training, params: Params) -> Training:
     return dataclasses.replace(base, **options)  # type: ignore[arg-type]  # checked by Training
 
 
-def _bind_class(
+def _method(
     trainable: type, fields: dict[str, Any], names: Iterable[str]
-) -> Callable[[Worker], None]:
-    if is_tune_class(trainable):
-        from trainables.tune_trainables import bind_class
-
-        return bind_class(trainable, fields)
+) -> Callable[[Worker], Any]:
+    """Return the method `train` of the class with these fields."""
     name = _name(trainable)
     if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
         raise LoadError(f"trainable {name} must be a dataclass with a method train(self, worker)")
@@ -274,7 +271,7 @@ def _bind_class(
             raise LoadError(f"parameter {parameter} {message}")
     for field in nesting.required(trainable, names):
         raise LoadError(f"field {field} of {name} has no default and no parameter; give it one")
-    train: Callable[[Worker], None] = nesting.build(trainable, fields).train
+    train: Callable[[Worker], Any] = nesting.build(trainable, fields).train
     return train
 
 

@@ -93,11 +93,12 @@ class Worker:
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
+    asked: bool = field(default=False, init=False)  # for the checkpoint to resume from
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
     left_out: set[str] = field(default_factory=set, init=False)  # metrics that were no numbers
     values: dict[int, dict[str, float]] = field(default_factory=dict, init=False)  # by step; rank 0
-    repeated: str = field(default="", init=False)  # about the first report that was left out
+    warning: str = field(default="", init=False)  # of the first doubtful report; on rank 0
     # Parameters that the trainable has not asked for; None: it does not ask for each by its name.
     unused: tuple[str, ...] | None = field(default=None, init=False)
 
@@ -212,6 +213,7 @@ class Worker:
         Raises:
             CheckpointDamaged: its bytes are not those that were saved.
         """
+        self.asked = True
         if (start := self.start) is None:
             return None
         folder = self.link.once(f"checkpoint on {file_system_view()}", lambda: self.fetched(start))
@@ -222,6 +224,7 @@ class Worker:
 
     def fetched(self, saved: Saved) -> Path:
         """Fetch and verify a checkpoint, and return its folder, which must only be read."""
+        self.asked = True
         return verify(saved, self.scratch)
 
     @property
@@ -307,6 +310,12 @@ class Worker:
             self.beyond = self.until == self.total
             raise StopTrial(f"trial {self.trial} has done the last step of this order")
         step = self._checked_step(step, number)
+        if self.rank == 0 and self.start is not None and not (self.asked or self.warning):
+            self.warning = (
+                f"it goes on from the checkpoint of step {self.start.step}, but did not ask for it "
+                "before it reported; if it trained from scratch, begin with worker.restore() or "
+                "hposvc.get_checkpoint()"
+            )
         values, left_out = self._checked_metrics(metrics) if self.rank == 0 else ({}, {})
         saved = (
             None
@@ -416,10 +425,10 @@ class Worker:
         """Leave out a report of a step that was reported before, and note it if it differs."""
         if checkpoint is not None:
             self.writer.drop(self._checked_folder(checkpoint))
-        if self.rank != 0 or self.repeated:
+        if self.rank != 0 or self.warning:
             return
         if step < self.first:
-            self.repeated = (
+            self.warning = (
                 f"step {step} was reported before, and training goes on from step {self.first}; "
                 "load the checkpoint (hposvc.get_checkpoint, worker.restore), and count on from it"
             )
@@ -430,7 +439,7 @@ class Worker:
         if other:
             now = f"{other[0]} is {values[other[0]]:g}"
             then = f"{before[other[0]]:g}" if other[0] in before else "not reported"
-            self.repeated = (
+            self.warning = (
                 f"step {step} was reported before with other values ({now}, was {then}); the first "
                 "report stands. Where folds or repeated fits count from 1 again, report the mean "
                 "of the folds, or count on over them; report all metrics of a step at once"

@@ -122,7 +122,7 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
         case Suggestion():
             return [Suggested(now, order, trial, message.name, message.value, message.domain)]
         case Outcome(kind="ended"):
-            return [Ended(now, order, trial, message.how, message.unused, message.repeated)]
+            return [Ended(now, order, trial, message.how, message.unused, message.warning)]
         case Outcome():
             causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
             # An unknown kind counts as `infra`.

@@ -36,7 +36,7 @@ class MissingLimitMetrics:
         for repeated in repeated_points(spec):
             log.warning("%s: %s", sweep, repeated)
         self._left_out: set[str] = set()  # metrics warned of
-        self._repeated: set[str] = set()  # trials warned of
+        self._warned: set[str] = set()  # trials warned of
         self._unseen = {metric.name for metric in spec.objectives}  # not reported or warned of yet
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
@@ -47,11 +47,11 @@ class MissingLimitMetrics:
                 self._check_left_out(event)
                 self._check_metrics(event)
             elif isinstance(event, Ended) and event.trial in state.trials:
-                if not event.repeated:
+                if not event.warning:
                     self._check_length(event, state.trials[event.trial], state.spec.fidelity)
-                elif event.trial not in self._repeated:
-                    self._repeated.add(event.trial)
-                    log.warning("%s: %s: %s", self._sweep, event.trial, event.repeated)
+                elif event.trial not in self._warned:
+                    self._warned.add(event.trial)
+                    log.warning("%s: %s: %s", self._sweep, event.trial, event.warning)
             elif isinstance(event, Suggested) and event.name not in self._unsearched:
                 self._unsearched.add(event.name)
                 log.warning("%s: %s", self._sweep, describe_unsearched(event.name, state.spec))

@@ -219,7 +219,7 @@ def tell(
     event: Ended | Failed
     match state:
         case "done":
-            event = Ended(*about, details["how"], details["unused"], details.get("repeated", ""))
+            event = Ended(*about, details["how"], details["unused"], details.get("warning", ""))
         case "failed":
             facts = {name: details.get(name, False) for name in ("damaged", "whole", "crashed")}
             text = text or f"agent {row.client} gave no reason"

@@ -1,7 +1,7 @@
 """Functions of a configuration. If these fail, people's functions run and nothing is recorded."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -29,6 +29,18 @@ def rung(until, total, first=1):
 )
 def test_what_a_function_returns_is_its_one_report(returned, metrics):
     assert attempt(lambda config: returned, until=3) == [(3, metrics)]
+    assert attempt(lambda params, worker: returned, until=3) == [(3, metrics)]
+
+
+def test_what_a_class_returns_is_its_one_report_too():
+    @dataclass
+    class Train:
+        lr: float = 0.0
+
+        def train(self, worker):
+            return {"loss": self.lr + worker.until}
+
+    assert attempt(Train, until=3) == [(3, {"loss": 3.5})]
 
 
 def test_a_number_is_no_report_of_several_metrics():

@@ -99,7 +99,7 @@ def test_a_step_outside_the_order_is_refused(worker, step):
 def test_the_first_report_of_a_step_stands(worker):
     worker.report(2, {"loss": 1.0, "accuracy": 0.5})
     worker.report(2, {"loss": 1.0})
-    assert worker.repeated == ""
+    assert worker.warning == ""
     worker.report(np.int64(3), {"loss": 0.5})
     worker.report(2, {"loss": 4.0}, checkpoint=scratch_with(worker, "late"))
     worker.report(3, {"loss": 5.0})
@@ -107,15 +107,15 @@ def test_the_first_report_of_a_step_stands(worker):
         (2, 1.0),
         (3, 0.5),
     ]
-    assert worker.repeated.startswith("step 2 was reported before with other values (loss is 4, wa")
+    assert worker.warning.startswith("step 2 was reported before with other values (loss is 4, wa")
     assert worker.saved is None
 
 
 def test_a_metric_that_a_step_lacked_at_first_is_left_out_with_a_reason(worker):
     worker.report(1, {"loss": 1.0})
     worker.report(1, {"accuracy": 0.5})
-    assert "accuracy is 0.5, was not reported" in worker.repeated
-    assert "report all metrics of a step at once" in worker.repeated
+    assert "accuracy is 0.5, was not reported" in worker.warning
+    assert "report all metrics of a step at once" in worker.warning
 
 
 def test_steps_before_a_resumed_orders_first_are_left_out_with_their_reason(worker):
@@ -123,7 +123,7 @@ def test_steps_before_a_resumed_orders_first_are_left_out_with_their_reason(work
     for step in (1, 2, 3):
         resumed.report(step, {"loss": 1.0})
     assert [report.step for report in resumed.reports] == [3]
-    assert "training goes on from step 3; load the checkpoint" in resumed.repeated
+    assert "training goes on from step 3; load the checkpoint" in resumed.warning
 
 
 def test_a_report_after_the_last_step_ends_the_trial_without_an_error(worker):

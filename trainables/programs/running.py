@@ -297,8 +297,8 @@ class ProgramRun:
             )
             if self.collect is not None:
                 cause = _describe_mismatch(re.compile(self.collect), worker.metrics, names, *tails)
-            if worker.repeated:
-                cause = worker.repeated
+            if worker.warning:
+                cause = worker.warning
             failed = CommandFailed(_after(tail, f"the command ended without metrics: {cause}"))
             # A program that came to its end without an error will not report with other values.
             failed.sweep_wide = True

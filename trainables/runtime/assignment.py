@@ -169,7 +169,7 @@ class Outcome:
     leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
     how: How = ""
     unused: tuple[str, ...] | None = None  # parameters that the trainable has not asked for
-    repeated: str = ""  # the first report left out, of a step reported before with other values
+    warning: str = ""  # of its reports: a step told again, a checkpoint not asked for
     sweep_wide: bool = False  # see `CommandFailed`
     clean: bool = True  # all ranks let go of the order
 
@@ -236,7 +236,7 @@ def carry_out(
     leaks += ["it imported a version of the code"] * (config.variants is not None)
     outcome = make_outcome(config, order, kind, message, leaks)
     return replace(
-        outcome, how=end.how, unused=end.unused, repeated=end.repeated, sweep_wide=sweep_wide
+        outcome, how=end.how, unused=end.unused, warning=end.warning, sweep_wide=sweep_wide
     )
 
 
@@ -301,7 +301,7 @@ def _train(
     if worker.reported is None and (worker.until is not None or worker.first == 1):
         raise ReportError(
             "the trainable returned without a report; "
-            + (f"{worker.repeated}; " if worker.repeated else "")
+            + (f"{worker.warning}; " if worker.warning else "")
             + f"{report_hint(imported_here())}"
             "call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
@@ -331,8 +331,8 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
 
 def _ended(worker: Worker) -> Outcome:
     how: How = "beyond" if worker.beyond else "" if worker.told_to_stop else "returned"
-    repeated = encodable(worker.repeated)
-    return Outcome(worker.order, "ended", how=how, unused=worker.unused, repeated=repeated)
+    warning = encodable(worker.warning)
+    return Outcome(worker.order, "ended", how=how, unused=worker.unused, warning=warning)
 
 
 def trial_seed(seed: int, order: Order) -> int:

@@ -202,7 +202,7 @@ class Agent:
         tell: partial[None]
         match end:
             case Ended():
-                tell = partial(self.exchange.done, order, end.how, end.unused, end.repeated)
+                tell = partial(self.exchange.done, order, end.how, end.unused, end.warning)
             case Failed(cause="preempt"):
                 tell = partial(self.exchange.released, order, end.message)
             case Failed():

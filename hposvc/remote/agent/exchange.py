@@ -70,9 +70,9 @@ class AgentExchange:
         """Send a sign of life."""
         return self._send("heartbeat", order.trial, order.id, {})
 
-    def done(self, order: Order, how: How, unused: Sequence[str] | None, repeated: str) -> None:
+    def done(self, order: Order, how: How, unused: Sequence[str] | None, warning: str) -> None:
         """Tell that the ranks have let go of the order without an error."""
-        self._tell(order, {"state": "done", "how": how, "unused": unused, "repeated": repeated})
+        self._tell(order, {"state": "done", "how": how, "unused": unused, "warning": warning})
 
     def failed(self, order: Order, failed: Failed) -> None:
         """Tell that the order has failed, and why."""

@@ -132,7 +132,7 @@ class Tell(_Body):
     # whether a process of it ended itself, by an exit status or a fault.
     how: Literal["", "returned", "beyond"] = ""
     unused: Annotated[list[str], Field(max_length=1000)] | None = None
-    repeated: Annotated[str, Field(max_length=10_000)] = ""  # see `Ended`
+    warning: Annotated[str, Field(max_length=10_000)] = ""  # see `Ended`
     damaged: bool = False
     whole: bool = False
     crashed: bool = False
@@ -324,7 +324,7 @@ async def tell(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Tell
 ) -> Told:
     """Tell how the client's order of a trial ended."""
-    details = body.model_dump(include={"how", "unused", "repeated", "damaged", "whole", "crashed"})
+    details = body.model_dump(include={"how", "unused", "warning", "damaged", "whole", "crashed"})
 
     def record(connection: Connection) -> None:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)

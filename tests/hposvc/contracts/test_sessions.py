@@ -5,6 +5,7 @@ must be the step, and the best trial's checkpoint must be the one of its value.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,10 @@ class train:
 FORMS = [
     *((WITH_WORKER, restore, report) for restore in RESTORES for report in REPORTS),
     *((OF_CONFIG, how, report) for how in ("hposvc", "tune") for report in ("counted", "tune")),
-    *((OF_CLASS, how, report) for how in ("worker", "hposvc") for report in ("worker", "counted")),
+    *((OF_CLASS, how, how if how == "tune" else "worker") for how in RESTORES),
+    (OF_CLASS, "hposvc", "counted"),
 ]
+SOME = FORMS[::3]
 SCHEDULERS = {
     "promote": {"type": "asha", "mode": "promote"},
     "pbt": {"type": "pbt", "interval": 3, "quantile": 0.5, "mutate": {"x": {}}},
@@ -117,6 +120,40 @@ def check(tmp_path, home, code, scheduler, name="one", **sections):
 def test_a_trial_goes_on_from_its_checkpoint(tmp_path, home, form, restore, report, scheduler):
     body = form.format(restore=RESTORES[restore], report=REPORTS[report])
     check(tmp_path, home, HEAD + body, SCHEDULERS[scheduler])
+
+
+@pytest.mark.parametrize(("form", "restore", "report"), SOME)
+def test_so_it_does_in_hyperband(tmp_path, home, form, restore, report):
+    body = form.format(restore=RESTORES[restore], report=REPORTS[report])
+    check(tmp_path, home, HEAD + body, {"type": "hyperband"})
+
+
+@pytest.mark.parametrize(("form", "restore", "report"), SOME)
+def test_a_trial_that_failed_goes_on_from_its_checkpoint(tmp_path, home, form, restore, report):
+    """Each trial fails once after its third report."""
+    trip = 'trip = pathlib.Path(__file__).with_name(f"{x}")'
+    fails = "if n > 3 and not trip.exists(): trip.touch(); raise ConnectionError"
+    body = form.format(restore=f"{RESTORES[restore]}; {trip}", report="@")
+    body = re.sub(r"( +)@", rf"\1{fails}\n\1{REPORTS[report]}", body)
+    check(tmp_path, home, HEAD + body, {"type": "fifo"}, failure={"user_retries": 1})
+
+
+WARNED = "from the checkpoint of step 1, but did not ask for it"
+
+
+@pytest.mark.parametrize("form", [WITH_WORKER, OF_CLASS])
+def test_a_trial_that_asks_for_no_checkpoint_is_warned_of(tmp_path, home, form, caplog):
+    body = form.format(restore="folder = None", report=REPORTS["worker"])
+    with pytest.raises(AssertionError, match="t0"):  # it trains from scratch
+        check(tmp_path, home, HEAD + body, SCHEDULERS["promote"])
+    assert WARNED in caplog.text
+    assert "worker.restore()" in caplog.text
+
+
+def test_one_that_asks_is_not(tmp_path, home, caplog):
+    body = WITH_WORKER.format(restore=RESTORES["worker"], report=REPORTS["worker"])
+    check(tmp_path, home, HEAD + body, SCHEDULERS["promote"])
+    assert "checkpoint" not in caplog.text
 
 
 @pytest.mark.parametrize("engine", ["ray", "tune"])

@@ -37,7 +37,7 @@ def test_steps_told_again_with_other_values_are_told_once_a_trial(warnings):
     desk = at_desk()
     desk.start()
     watcher = MissingLimitMetrics("valley", desk.state.spec)
-    end = Ended(2.0, 1, "t0001", "returned", repeated="step 1 was reported before")
+    end = Ended(2.0, 1, "t0001", "returned", warning="step 1 was reported before")
     watcher.turn(desk.state, [end])
     watcher.turn(desk.state, [end])
     assert warnings() == ["valley: t0001: step 1 was reported before"]

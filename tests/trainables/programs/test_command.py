@@ -222,7 +222,7 @@ def test_a_printed_step_told_again_is_left_out(attempt, until):
     """.replace("UNTIL", repr(until))
     pattern = r"epoch (?P<step>\d+) loss (?P<loss>\S+)"
     outcome, reports = attempt(script, collect=pattern, until=until)
-    assert (outcome.kind, outcome.how, outcome.repeated) == ("ended", "returned", "")
+    assert (outcome.kind, outcome.how, outcome.warning) == ("ended", "returned", "")
     assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
 
 
@@ -237,8 +237,8 @@ def test_folds_that_count_from_1_again_are_named(attempt, until):
     outcome, reports = attempt(script, until=until)
     assert (outcome.kind, outcome.how) == ("ended", "returned")
     assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
-    assert "step 1 was reported before with other values (loss is 2, was 1)" in outcome.repeated
-    assert "report the mean of the folds" in outcome.repeated
+    assert "step 1 was reported before with other values (loss is 2, was 1)" in outcome.warning
+    assert "report the mean of the folds" in outcome.warning
 
 
 def test_a_resumed_script_that_only_repeats_earlier_steps_fails_with_the_cause(attempt):
@@ -263,5 +263,5 @@ def test_the_ranks_of_a_program_agree_on_steps_told_again(attempt):
             hposvc.report({"loss": 1 / step}, step)
     """
     outcome, reports = attempt(script, until=3, launch="node")
-    assert (outcome.kind, outcome.message, outcome.repeated) == ("ended", "", "")
+    assert (outcome.kind, outcome.message, outcome.warning) == ("ended", "", "")
     assert found(reports) == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
