@@ -26,18 +26,18 @@ def sweep(train, home, metric, rates, **sections):
 
 
 def swept(folder, metric, rates, fit, steps, trials=5, eta=2):
-    """Run a sweep of fit(rate, count) whose trials pause at rungs.
+    """Run a sweep of fit(rate, count) in a function with a worker, whose trials pause at rungs.
 
     Returns:
         Its result, and how often each (rate, number) was counted.
     """
 
-    def train(config):
+    def train(params, worker):
         def count(number):
             with (folder / "counted").open("a") as lines:
-                lines.write(json.dumps([config["rate"], number]) + "\n")
+                lines.write(json.dumps([params["rate"], number]) + "\n")
 
-        fit(config["rate"], count)
+        fit(params["rate"], count)
 
     result = sweep(
         train,
