@@ -25,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from searchers.domains import Choice, Domain, Float, Int
 from searchers.fidelity import Scored, comparable
+from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs, pull_new, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
@@ -69,7 +70,7 @@ class TPE:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        scored = comparable(history, max(self.startup, len(space.searched) + 1))
+        scored = comparable(in_range(history), max(self.startup, len(space.searched) + 1))
         taken = SeenConfigs(space, (seen.params for seen in history))
         proposals: list[Proposal] = []
         if sum(result.loss is not None for result in scored) >= self.startup and space.searched:
@@ -127,7 +128,7 @@ class NSGA2:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        scored = comparable(history, self.population)
+        scored = comparable(in_range(history), self.population)
         taken = SeenConfigs(space, (seen.params for seen in history))
         sampler = NSGAIISampler(population_size=self.population, seed=int(rng.integers(2**32)))
         with _silenced_optuna():

@@ -33,6 +33,7 @@ from searchers.gp.proposer import FAILURE, Proposer
 from searchers.gp.repeats import is_repeat_due, repeated
 from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
+from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space
@@ -103,7 +104,8 @@ class GaussianProcess:
             earlier: trials of other sweeps, whose configurations are of this space.
             sweeps: what they predict; None: nothing.
         """
-        extended = list(history)
+        seen = in_range([*earlier, *history])
+        earlier, extended = seen[: len(earlier)], [*seen[len(earlier) :]]
         proposals: list[Proposal] = []
         for index in range(n):
             proposal = self._propose(space, extended, earlier, sweeps, rng)

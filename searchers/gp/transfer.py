@@ -22,6 +22,7 @@ from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
 from searchers.gp.proposer import Process, Proposer
 from searchers.gp.training_data import Evidence
+from searchers.magnitudes import in_range
 from searchers.searcher import TRIED, Observation
 from searchers.space import Params, Space
 
@@ -46,7 +47,7 @@ class EarlierSweep:
         learned: LearnedPrior | None,
     ) -> "EarlierSweep | None":
         """Return the sweep of some trials; None: they are too few for a model."""
-        evidence = Evidence.of(trials)
+        evidence = Evidence.of(in_range(trials))
         if not evidence.is_enough:
             return None
         proposer = Proposer.of(space, MODELS[0], evidence.bounded(rows), learned)
