@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 Nan = Literal["stop", "skip", "rollback"]
+COMPARED = 1000  # steps whose values are kept, to be compared with those of a step told again
 
 
 class Diverged(Exception):
@@ -324,6 +325,8 @@ class Worker:
         )
         self.reported = step
         self.values[step] = values
+        if len(self.values) > COMPARED:
+            del self.values[next(iter(self.values))]
         judged = self.rank != 0 or values.keys() >= {*self.metrics}
         if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged)):
             self.told_to_stop = True
@@ -433,6 +436,8 @@ class Worker:
                 "load the checkpoint (hposvc.get_checkpoint, worker.restore), and count on from it"
             )
             return
+        if len(self.values) == COMPARED and step < next(iter(self.values)):
+            return  # what it had is forgotten
         before = self.values.get(step, {})
         values, _ = self._checked_metrics(metrics)
         other = [name for name, value in values.items() if before.get(name) != value]

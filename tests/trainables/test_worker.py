@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trainables import ReportError, StopTrial, Worker
+from trainables import worker as workers
 from trainables.storage.checkpoint import Period
 from trainables.worker import LocalLink, Report
 
@@ -109,6 +110,16 @@ def test_the_first_report_of_a_step_stands(worker):
     ]
     assert worker.warning.startswith("step 2 was reported before with other values (loss is 4, wa")
     assert worker.saved is None
+
+
+def test_values_of_old_steps_are_not_kept_to_compare(worker, monkeypatch):
+    monkeypatch.setattr(workers, "COMPARED", 2)
+    for step in (1, 2, 3):
+        worker.report(step, {"loss": 1.0})
+    worker.report(1, {"loss": 2.0})
+    assert (len(worker.values), worker.warning) == (2, "")
+    worker.report(2, {"loss": 2.0})
+    assert worker.warning.startswith("step 2 was reported before")
 
 
 def test_a_metric_that_a_step_lacked_at_first_is_left_out_with_a_reason(worker):

@@ -78,8 +78,10 @@ def _copying(*targets: int) -> Iterator[int]:
         with os.fdopen(reading, "rb", 0) as source:
             while chunk := source.read(LINE):
                 for target in targets:
+                    rest = chunk
                     with suppress(OSError):
-                        os.write(target, chunk)
+                        while rest:
+                            rest = rest[os.write(target, rest) :]
 
     thread = threading.Thread(target=copy, name="output", daemon=True)
     thread.start()

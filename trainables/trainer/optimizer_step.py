@@ -2,7 +2,8 @@
 
 The gradient is exactly that of the mean loss over all elements of the batch: each rank adds up its
 own losses, and one reduction divides by the global count. So neither the number of ranks nor that
-of micro-batches changes what is learned.
+of micro-batches changes what is learned, unless a model looks at the samples of a pass together, as
+batch norm does.
 
 Axes: B samples of the global batch, T turns; T is 1 for tasks without turns.
 """

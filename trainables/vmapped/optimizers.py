@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from trainables.optim.chained import name_of
 from trainables.vmapped.refusals import Unbatchable
 
 Group = Mapping[str, Any]  # an entry of an optimizer's param_groups
@@ -121,7 +122,8 @@ def matching_optimizer(optimizer: torch.optim.Optimizer) -> Optimizer:
     kind = type(optimizer)
     if kind not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         raise Unbatchable(
-            f"the optimizer is {kind.__name__}; trials that train at once know SGD, Adam and AdamW"
+            f"the optimizer is {name_of(optimizer)}; "
+            "trials that train at once know SGD, Adam and AdamW"
         )
     first = optimizer.param_groups[0]
     for group in optimizer.param_groups:

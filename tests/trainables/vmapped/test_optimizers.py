@@ -7,6 +7,7 @@ Axes: K trials, P weights.
 import pytest
 import torch
 
+from trainables.optim.chained import Chained
 from trainables.vmapped.optimizers import matching_optimizer
 from trainables.vmapped.refusals import Unbatchable
 
@@ -57,6 +58,7 @@ def test_twenty_updates_come_to_what_torch_comes_to(kind):
     ("make", "said"),
     [
         (lambda w: torch.optim.RMSprop([w]), "optimizer is RMSprop; .* know SGD, Adam and AdamW"),
+        (lambda w: Chained([torch.optim.Rprop([w])]), "optimizer is Rprop; .* know SGD, Adam"),
         (lambda w: torch.optim.AdamW([w], amsgrad=True), "AdamW has amsgrad True"),
         (lambda w: torch.optim.SGD([w], momentum=0.9, dampening=0.1), "SGD has dampening 0.1"),
     ],
