@@ -61,6 +61,8 @@ Pattern = Annotated[str, AfterValidator(check_pattern)]
 Launch = Literal["rank", "node"]
 
 
+INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|\w*sh|Rscript|julia|node|perl|ruby)")
+NO_PROGRAMS = (*PARAMETER_LISTS, *VARIABLES)
 # Programs that start the ranks of a node themselves, where a program's name stands.
 LAUNCHER = re.compile(
     r"(?:^|[;&|(]\s*|\s-l?c\s+|\b(?:exec|env|nohup|time|uv run|poetry run)\s+(?:\w+=\S*\s+)*)"
@@ -109,10 +111,12 @@ def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
     if workers > 1 and spec.launch == "rank":
         yield from _launcher_problems(spec.command, workers)
-    first = spec.command[0]
-    if first.startswith("-") or not PARAMETER_LISTS.keys().isdisjoint(names(first)):
-        message = f"is {first}, which is no program"
-        yield Problem(("command", 0), message, f"write it first: [python, train.py, '{first}']")
+    words = [at for at, item in enumerate(spec.command) if at == 0 or not item.startswith("-")]
+    for at in words[: 2 if INTERPRETER.fullmatch(spec.command[0]) else 1]:
+        item = spec.command[at]
+        if item.startswith("-") or any(item == f"${{{name}}}" for name in NO_PROGRAMS):
+            message = f"is {item}, which is no program"
+            yield Problem(("command", at), message, f"write it first: [python, train.py, '{item}']")
     yield from _item_problems(spec.command, spec.parameters)
     yield from _merged_values(spec.command, spec.parameters)
 
@@ -158,15 +162,23 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
 
 
 def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
-    """Check that no two values of a parameter are one to the program, and two in the record."""
+    """Check that each value of a parameter reaches the program, and no two of them as one."""
     others = {name: "?" for name, *_ in parameters_of(parameters)}
     variables = dict.fromkeys(VARIABLES, "?")
     for name, path, domain in parameters_of(parameters):
         seen: dict[tuple[str, ...], object] = {}
+        rest = {other: "?" for other in others if other != name}
+        without = tuple(render(command, rest, variables))
         seen[tuple(render(command, others, variables))] = "?"  # of a parameter never written
         for value in () if isinstance(domain, Float | Int) else domain.grid(1):
             arguments = tuple(render(command, {**others, name: value}, variables))
-            if arguments in seen and seen[arguments] != "?":
+            if value is None and arguments == without:
+                message = (
+                    "null leaves its argument out, and the program would train its own default"
+                )
+                fix = "write that default for null, or a text such as 'none' that the program reads"
+                yield Problem(path, message, fix)
+            elif arguments in seen and seen[arguments] != "?":
                 both = f"{shown(seen[arguments])} and {shown(value)}"
                 fix = "the program would see one value: remove the other"
                 yield Problem(path, f"{both} become the same argument", fix)

@@ -1,6 +1,5 @@
 """Checks of a spec that import the user's code."""
 
-import ast
 import dataclasses
 import inspect
 import shutil
@@ -15,7 +14,7 @@ from hposvc.spec.cross_checks import same_kind
 from searchers.names import nearest
 from searchers.space import Space
 from trainables import length, load, nesting
-from trainables.programs.arguments import VARIABLES, names, render
+from trainables.programs.arguments import names
 from trainables.programs.command import PYTHONS, search_paths
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         _check_changed(trainable, spec)
     elif spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
-        _check_nulls(spec.command, spec.space, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:
             registry.resolve_function(spec.engine.curve)
@@ -207,37 +205,6 @@ def _check_program(command: Sequence[str], folder: Path) -> None:
         raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
     if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
         raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
-
-
-def _check_nulls(command: Sequence[str], space: Space, folder: Path) -> None:
-    """Check that where a null leaves an argument out, the program takes None for it.
-
-    Otherwise a trial is recorded with null, and trained with a value that nobody knows.
-    """
-    nones = {flag for item in command if ".py" in item for flag in _none_flags(folder / item)}
-    params, variables = dict.fromkeys(space, "?"), dict.fromkeys(VARIABLES, "?")
-    for name in [name for name in space if None in space[name].grid(1)]:
-        others = {other: "?" for other in space if other != name}
-        without = render(command, others, variables)
-        if render(command, {**others, name: None}, variables) != without:
-            continue  # the program gets it
-        full = render(command, params, variables)
-        if not {item.partition("=")[0] for item in full if item not in without} <= nones:
-            message = "null leaves its argument out, and the program would train its own default"
-            fix = "write that value for null, or give the flag default=None in a script of argparse"
-            raise fail(message, *space.path_of(name), fix=fix)
-
-
-def _none_flags(script: Path) -> Iterator[object]:
-    """Yield the flags of argparse or click that are None where they are not given."""
-    with suppress(OSError, ValueError, SyntaxError):
-        text = script.read_text(encoding="utf-8")
-        for call in ast.walk(ast.parse("" if "set_defaults" in text else text)):
-            given = {word.arg: word.value for word in getattr(call, "keywords", ())}
-            is_none = ast.unparse(given.pop("default", ast.Constant(None))) == "None"
-            if is_none and given.keys().isdisjoint((None, "action", "is_flag", "required")):
-                arguments = call.args if isinstance(call, ast.Call) else ()
-                yield from (item.value for item in arguments if isinstance(item, ast.Constant))
 
 
 def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
