@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def bind(
         around: the context of the call; it yields how to read a returned dict.
     """
 
+    @wraps(call)
     def train(worker: Worker) -> None:
         with around(WorkerSession(worker), worker) as read:
             returned = call(worker)

@@ -178,11 +178,11 @@ def _bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     if clash := nesting.clash(own):
         raise LoadError(f"parameter {clash[1]} {CLASH.format(*clash)}")
     fields = nesting.nest(own)
-    if is_tune_class(trainable):
-        from trainables.tune_trainables import bind_class
-
-        return bind_class(trainable, fields)
     if inspect.isclass(trainable):
+        if is_tune_class(trainable):
+            from trainables.tune_trainables import bind_class
+
+            return bind_class(trainable, fields)
         method = _method(trainable, fields, own)
         return functions.bind(method, partial(_session_context, method))
     around = partial(_session_context, trainable)

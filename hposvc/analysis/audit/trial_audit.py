@@ -300,9 +300,9 @@ class TrialAudit:
             self._write(event, trial, "removed", why, {"of_step": saved.step, "path": saved.path})
 
     def _write_phase_change(self, event: Event, trial: TrialState, before: _Before) -> None:
-        """Write a line if the trial paused, ended or was reopened, or had repeated a step."""
-        if isinstance(event, Ended) and event.trial == self.trial and event.repeated:
-            self._write(event, trial, "left out", event.repeated, {})
+        """Write a line if the trial paused, ended or was reopened, or its reports are doubtful."""
+        if isinstance(event, Ended) and event.trial == self.trial and event.warning:
+            self._write(event, trial, "doubtful", event.warning, {})
         if trial.state == before.phase:
             return
         if trial.state == "PAUSED" and not self.pause_written:
