@@ -7,6 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from trainables.metrics import NoNumber, number_of
 from trainables.report_hints import imported_here, report_hint
 from trainables.session import Session
 from trainables.stop_signals import StopTrial
@@ -52,17 +53,38 @@ def bind(
             returned = call(worker)
             # A trainable resumed after its last report has nothing to add.
             goes_on = worker.until is None and worker.first > 1
-            if worker.reported is None and returned is not None and not goes_on:
+            if worker.reported is not None:
+                _take_late(returned, worker, read)
+            elif returned is not None and not goes_on:
                 step = worker.first if worker.until is None else worker.until
                 worker.report(step, read(_metrics(returned, worker.metrics)))
 
     return train
 
 
+def _take_late(returned: object, worker: Worker, read: Read) -> None:
+    """Report metrics that were returned after reports without them; doubt others."""
+    if worker.rank != 0 or not (isinstance(returned, Mapping) or _is_number(returned)):
+        return  # nothing, or a model
+    named = read(_metrics(returned, worker.metrics[:1]))
+    values = {name: number_of(named[name]) for name in worker.metrics if name in named}
+    told = [step for step in worker.values.values() if step.keys() >= {*worker.metrics}]
+    known = any(step.items() >= values.items() for step in told)
+    if known or values.keys() != {*worker.metrics} or NoNumber in map(type, values.values()):
+        return
+    if not told and not worker.is_over and worker.world_size == 1:
+        worker.report(worker.next_step, named)
+    else:
+        shown = ", ".join(f"{name} = {value}" for name, value in values.items())
+        worker.warning = worker.warning or (
+            f"it returned {shown} after its reports, which alone count; report it with the last one"
+        )
+
+
 def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
     if isinstance(returned, Mapping):
         return returned
-    if hasattr(returned, "__float__") or callable(getattr(returned, "item", None)):
+    if _is_number(returned):
         if len(wanted) > 1:
             message = f"the sweep has the metrics {', '.join(wanted)}; return a dict of them"
             raise ReportError(f"the trainable returned a number, and {message}")
@@ -72,3 +94,7 @@ def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
         f"{report_hint(imported_here())}"
         "return a number or a dict of metrics, or call hposvc.report"
     )
+
+
+def _is_number(returned: object) -> bool:
+    return hasattr(returned, "__float__") or callable(getattr(returned, "item", None))

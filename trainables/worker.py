@@ -421,6 +421,7 @@ class Worker:
         if number < lowest or (last is not None and number > last):
             hint = "; steps count from 1: report epoch + 1, or no step" if number == 0 else ""
             left = f"{lowest} or a later one" if last is None else f"one of {lowest} to {last}"
+            left = f"{last}, the last one" if lowest == last else left
             raise self._error(f"step is {step!r}; the next step is {left}{hint}")
         return number
 
@@ -438,7 +439,13 @@ class Worker:
             return
         if len(self.values) == COMPARED and step < next(iter(self.values)):
             return  # what it had is forgotten
-        before = self.values.get(step, {})
+        if step not in self.values:
+            self.warning = (
+                f"step {step} came after step {self.reported}, and is left out: report steps in "
+                "their order"
+            )
+            return
+        before = self.values[step]
         values, _ = self._checked_metrics(metrics)
         other = [name for name, value in values.items() if before.get(name) != value]
         if other:

@@ -214,7 +214,7 @@ class TrialTable(Mapping[str, TrialState]):
         if trial.intends("suspend") and not trial.done:
             self._lose_order(trial)
         else:
-            self._end_order(trial)
+            self._end_order(trial, event.warning)
 
     def fail(self, event: Failed) -> None:
         """Apply the failure of an order: its trial is tried again, given up, or over anyway."""
@@ -387,7 +387,7 @@ class TrialTable(Mapping[str, TrialState]):
             if trial.lost_lineage:
                 self._give_up(trial, "damaged")
 
-    def _end_order(self, trial: TrialState) -> None:
+    def _end_order(self, trial: TrialState, warning: str = "") -> None:
         """Handle a finished order: the trial is over, or pauses below its last step."""
         trial.order = None
         self.waiting.pop(trial.id, None)
@@ -399,7 +399,7 @@ class TrialTable(Mapping[str, TrialState]):
             trial.reason = "diverged"
             self._enter(trial, "STOPPED")
         elif trial.unjudged and not trial.curve and (at_end or stop is None):
-            self._fail_without_value(trial, at_end)
+            self._fail_without_value(trial, at_end, warning)
             return
         elif at_end:
             trial.intent = None  # a stop came too late, and would end a trial that becomes longer
@@ -447,7 +447,7 @@ class TrialTable(Mapping[str, TrialState]):
                 best = next(iter(self.best()), None)
                 self.plateau.take(trial.id, best, self._trials, self.spec.stop.plateau)
 
-    def _fail_without_value(self, trial: TrialState, at_end: bool) -> None:
+    def _fail_without_value(self, trial: TrialState, at_end: bool, warning: str) -> None:
         """Fail a trial that came to the end of its order without a value."""
         reported, count = trial.unjudged[trial.reached], len(trial.unjudged)
         name = next(name for name in trial.curves if name not in reported)
@@ -458,7 +458,7 @@ class TrialTable(Mapping[str, TrialState]):
         if trial.done and not at_end:
             what += f"; trials are compared at step {trial.until}: report it by then, or raise "
             what += "fidelity.min"
-        trial.intent, trial.message = None, what
+        trial.intent, trial.message = None, "; ".join(filter(None, (what, warning)))
         trial.failures["user"] = trial.failures.get("user", 0) + 1
         self.lacks_metric = not any(other.curve for other in self.values())
         self._give_up(trial, "user")

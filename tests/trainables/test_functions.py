@@ -43,6 +43,35 @@ def test_what_a_class_returns_is_its_one_report_too():
     assert attempt(Train, until=3) == [(3, {"loss": 3.5})]
 
 
+def test_a_result_that_its_reports_lacked_is_one_more_report():
+    def train(config):
+        hposvc.report({"train": 2.0})
+        return {"loss": 0.5}
+
+    assert attempt(train, until=3) == [(1, {"train": 2.0}), (2, {"loss": 0.5})]
+
+
+@pytest.mark.parametrize(
+    ("name", "returned", "doubted"),
+    [
+        *(("loss", returned, True) for returned in (0.5, {"loss": 0.5})),
+        *(("train", returned, True) for returned in (0.5, {"loss": 0.5})),
+        *(("loss", returned, False) for returned in (2.0, {"loss": 1.0}, {"loss": "text"})),
+        *(("loss", returned, False) for returned in ("a model", {"history": 3}, None)),
+    ],
+)
+def test_another_result_than_those_reported_is_doubted(name, returned, doubted):
+    def train(config):
+        for value in (2.0, 1.0):
+            hposvc.report({name: value})
+        return returned
+
+    worker = replace(Worker.alone(until=2), metrics=("loss",))
+    assert attempt(train, worker) == [(1, {name: 2.0}), (2, {name: 1.0})]
+    said = "it returned loss = 0.5 after its reports, which alone count"
+    assert worker.warning[: len(said)] == (said if doubted else "")
+
+
 def test_a_number_is_no_report_of_several_metrics():
     worker = replace(Worker.alone(), metrics=("loss", "size"))
     with pytest.raises(ReportError, match=r"a number, and the sweep has the metrics loss, size"):
