@@ -15,9 +15,16 @@ from pathlib import Path
 # Begins the line that says in a message, or in a log, how a process ended.
 SUMMARY = "[hposvc] "
 TRACEBACK = "Traceback (most recent call last)"
+# Codes for a terminal (ECMA-48): CSI such as colours, OSC such as links, character sets, others.
+CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])")
 BOX = re.compile(r"[ │╭╰┃┏┗]")  # begins a frame of a traceback, and each line of a box around it
-# What frameworks print after an error, or as they exit.
-HINT = re.compile(r"^(\w+: )?Set the environment variable|HYDRA_FULL_ERROR|^wandb: |\w+Warning: ")
+# What frameworks print after an error, or as they exit, and what says nothing without its frames.
+HINT = re.compile(
+    r"Traceback \(most|^(\w+: )?Set the environment variable|HYDRA_FULL_ERROR|^wandb: |\w+Warning: "
+)
+GROUP = "+ Exception Group "  # stands in the header of a group's traceback
+RULE = re.compile(r"^[\s|]*(?:\+[-+]+(?: \d+ -+)?)?")  # beside and between a group's errors
+BEGINS = re.compile(r":$|sub-exceptions?\)$|validation errors? for ")  # a text that goes on below
 LAST, LONGEST_SHOWN = 3, 300  # lines of an output without a traceback; characters
 LONGEST = 20_000  # characters of a message; the traceback of an ordinary error has some 2,000
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -54,7 +61,7 @@ def last_raised(lines: Sequence[str]) -> tuple[int, int] | None:
         prefix, header, _ = lines[start].partition(TRACEBACK)
         if not header or (start > 0 and "Exception ignored" in lines[start - 1]):
             continue
-        prefix = "" if "─" in prefix else prefix
+        prefix = "" if "─" in prefix else prefix.replace(GROUP, "| ")
         for end in range(start + 1, len(lines)):
             line = lines[end].removeprefix(prefix)
             if lines[end].startswith(prefix) and line.strip() and not BOX.match(line):
@@ -67,18 +74,27 @@ def raised_line(lines: Sequence[str]) -> str:
     if (found := last_raised(lines)) is None:
         return ""
     start, end = found
-    prefix = lines[start].partition(TRACEBACK)[0]
-    line, *rest = [text.removeprefix(prefix).strip() for text in lines[end:]]
-    # The text of an exception may begin in the next line.
-    return f"{line} {next(filter(None, rest), '')}".rstrip() if line.endswith(":") else line
+    prefix = lines[start].partition(TRACEBACK)[0].replace(GROUP, "| ")
+    line, *rest = [RULE.sub("", text.removeprefix(prefix)).strip() for text in lines[end:]]
+    # What an exception is about may stand below.
+    below = [text for text in rest[:LAST] if text] if BEGINS.search(line) else []
+    return " ".join([line, *below[: 1 if line.endswith(":") else 2]])
 
 
-def describe_output(output: str) -> str:
-    """Return what an output says about a failure: the line that raises, else its last lines."""
+def describe_output(output: str, status: int = 1) -> str:
+    """Return what an output says about a failure: the line that raises, else its last lines.
+
+    Args:
+        status: of the program. Python exits with 1 after an error: with another one, an error that
+            stands before the last line was caught.
+    """
     lines = output.splitlines()
-    if line := raised_line(lines):
-        return line[:LONGEST_SHOWN]
-    own = [line.strip() for line in lines if line.strip() and not HINT.search(line)]
+    own = [line for line in lines if re.search(r"\w", line) and not HINT.search(line)]
+    found = last_raised(lines)
+    if found is not None and (status <= 1 or own[-1:] == [lines[found[1]]]):
+        return raised_line(lines)[:LONGEST_SHOWN]
+    outer = [line for line in own if not line.startswith((" ", "\t"))]
+    own = [line.strip() for line in (outer if outer[LAST - 1 :] else own)]
     several = "s" if own[1:] else ""
     return f"its last line{several}: {' | '.join(own[-LAST:])[-LONGEST_SHOWN:]}" if own else ""
 

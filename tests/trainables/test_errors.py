@@ -1,6 +1,8 @@
 """If this fails, a rank that tells the others of its error fails in another way, or they do."""
 
-from trainables.errors import causes, is_disk_full, out_of_memory, picklable
+import pytest
+
+from trainables.errors import causes, describe_output, is_disk_full, out_of_memory, picklable
 
 
 class Torn(Exception):
@@ -30,3 +32,49 @@ def test_errors_that_were_raised_from_each_other_in_a_circle_are_each_looked_at_
     assert not is_disk_full(first)
     second.args = ("CUDA out of memory",)
     assert out_of_memory(first)
+
+
+TRACEBACK = "Traceback (most recent call last):\n"
+GROUP = f"""  + Exception Group {TRACEBACK.rstrip()}
+  |   File "a.py", line 1, in <module>
+  | ExceptionGroup: many (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: a
+    +---------------- 2 ----------------
+"""
+IN_A_GROUP = """    | Traceback (most recent call last):
+    |   File "a.py", line 2, in work
+    | KeyError: 'b'
+    +------------------------------------
+"""
+HYDRA = """Could not override 'modle'. Did you mean to override model?
+Key 'modle' is not in struct
+    full_key: modle
+    object_type=dict
+
+Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.
+"""
+PYDANTIC = f"""{TRACEBACK}  File "a.py", line 1, in <module>
+pydantic_core._pydantic_core.ValidationError: 2 validation errors for Config
+lr
+  Input should be a valid number [type=float_parsing]
+name
+  Field required
+"""
+CAUGHT = f"""{TRACEBACK}  File "a.py", line 1, in <module>
+KeyError: 'old'
+data set missing, giving up
+"""
+SAID = [
+    (f"{GROUP}    | KeyError: 'b'\n", 1, "ExceptionGroup: many (2 sub-exceptions) ValueError: a"),
+    (GROUP + IN_A_GROUP, 1, "KeyError: 'b'"),
+    (HYDRA, 1, "Could not override 'modle'. Did you mean to override model? | Key 'modle' is not"),
+    (PYDANTIC, 1, "2 validation errors for Config lr Input should be a valid number [type=float_p"),
+    (CAUGHT, 4, "KeyError: 'old' | data set missing, giving up"),
+    (CAUGHT.removesuffix("data set missing, giving up\n"), 3, "KeyError: 'old'"),
+]
+
+
+@pytest.mark.parametrize(("output", "status", "said"), SAID)
+def test_an_output_is_described_by_what_raises_or_by_its_last_lines(output, status, said):
+    assert said in describe_output(f"epoch 1\n{output}", status)

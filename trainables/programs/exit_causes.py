@@ -116,7 +116,7 @@ def _describe_end(code: int | None, tail: str) -> str:
         return f"{how}; its last lines:\n{tail}"
     if not tail.strip():
         return f"{SUMMARY}{how}, and had printed nothing"
-    return "; ".join(filter(None, (f"{tail}\n{SUMMARY}{how}", describe_output(tail))))
+    return "; ".join(filter(None, (f"{tail}\n{SUMMARY}{how}", describe_output(tail, code or 1))))
 
 
 def _signal_name(number: int) -> str:

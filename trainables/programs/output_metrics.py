@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from trainables.errors import CODES
 from trainables.metrics import NoNumber
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 LONGEST = 2**16  # bytes of a line to search: a pattern could take for ever on more
 HALF = LONGEST // 2
-# Of a terminal (ECMA-48): CSI such as colours, OSC such as links, character sets, others.
-CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-~])")
 PAIR = {"name", "value"}
 STEP = "step"
 

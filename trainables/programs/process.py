@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from trainables.errors import TRACEBACK, last_raised
+from trainables.errors import CODES, TRACEBACK, last_raised
 from trainables.programs.launchers import without_torchrun_report
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -214,7 +214,7 @@ def _append(tail: deque[bytes], chunk: bytes) -> None:
 
 def _last_lines(tail: deque[bytes]) -> str:
     text = b"".join(tail)[-TAIL:].decode(errors="replace")
-    lines = without_torchrun_report(text.replace("\r", "\n")).strip().splitlines()
+    lines = without_torchrun_report(CODES.sub("", text).replace("\r", "\n")).strip().splitlines()
     last = "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
     found = last_raised(lines)
     if found is None or TRACEBACK in last:

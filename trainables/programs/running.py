@@ -19,8 +19,8 @@ from typing import Literal, Protocol
 from trainables.errors import SUMMARY, is_disk_full, is_storage_fault
 from trainables.metrics import MOST_SHOWN, NoNumber
 from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
-from trainables.programs.output_metrics import Collector, UnreadableMetric
-from trainables.programs.process import CannotStart, Ended, Process
+from trainables.programs.output_metrics import LONGEST, Collector, UnreadableMetric
+from trainables.programs.process import TAIL_CHARACTERS, CannotStart, Ended, Process
 from trainables.programs.report_socket import ProcessLeft, ProcessReport
 from trainables.programs.snapshots import CannotCopy, Snapshots
 from trainables.report_hints import imported_by, report_hint
@@ -331,6 +331,8 @@ def _describe_mismatch(
         )
     if pattern.search(output):
         return "collect.stdout matches over several lines, and is tried on each line by itself"
+    if len(output) >= TAIL_CHARACTERS and "\n" not in output:
+        return f"collect.stdout matched nothing; of long lines, {LONGEST // 1024} KiB are searched"
     last = (output or errors).rstrip().rpartition("\n")[2].strip()[:200]
     printed = f"the last line was {last!r}" if last else "it printed nothing"
     return f"collect.stdout matched nothing; {printed}: correct the pattern"
