@@ -26,7 +26,12 @@ DOORS = {
     ),
     "cmaes": ("searchers/evolution",),
     "moocore": ("searchers/pareto",),
-    "sklearn": ("hposvc/integrations/sklearn", "trainables/", "searchers/"),
+    "sklearn": (
+        "hposvc/analysis/rate_transfer",
+        "hposvc/integrations/sklearn",
+        "trainables/",
+        "searchers/",
+    ),
     "accelerate": ("hposvc/integrations/hf",),
     "transformers": ("hposvc/integrations/hf",),
     "hydra": ("hposvc/integrations/hydra", "hposvc/tracking/hydra_results"),

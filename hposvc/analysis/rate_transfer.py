@@ -4,9 +4,9 @@ For each size (of a width, a depth, a batch) the loss near the best is a functio
 parabola with a flat prior, a Gaussian process with a Matern 5/2 kernel for what a parabola misses,
 and noise. Positive losses are taken as logarithms: the larger, the more they differ by the seed.
 Sizes share the process's length and variance and the noise; length and noise are averaged over a
-grid, variance and parabolas integrated out. Each posterior draw has an optimum for each size,
-within the rates near the best. The least-squares line of these optima by log2(size) has a slope:
-the shift, in doublings of the rate per doubling of the size.
+grid, variance and parabolas integrated out, the latter as a kernel of wide variance. Each posterior
+draw has an optimum for each size, within the rates near the best. The least-squares line of these
+optima by log2(size) has a slope: the shift, in doublings of the rate per doubling of the size.
 
 Near the best a running median of three losses is below the median of all losses, or above its own
 minimum by less than the noise explains; so no single lucky trial decides, and of a flat curve all
@@ -23,11 +23,13 @@ cells of the grid, D draws, S sizes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import DotProduct, Matern
 
 from hposvc.analysis.quantiles import central
 from hposvc.errors import fail
@@ -43,6 +45,7 @@ MIN_SIZES, MIN_RATES = 3, 5
 EDGE = 0.1  # share of the draws with their optimum at an end of the rates tried, that is too many
 VAGUE = 0.5  # of the range of log rates: a wider interval says nothing of an optimum
 BASIS = 3  # coefficients of a parabola
+FLAT = 1e6  # variance of these, in shares of the process's: as good as a flat prior
 LENGTHS = np.geomspace(0.3, 3.0, 4)  # of the kernel, in shares of the range near the best
 NOISES = np.geomspace(1e-2, 1e3, 6)  # variances, in shares of the process's
 NEAR = 4.0  # standard deviations of the noise
@@ -230,78 +233,44 @@ class _Near:
         line_M = np.linspace(x_N[0], x_N[-1], POINTS)
         return cls(x_N, y_N, line_M, not below, not above)
 
+    @cached_property
+    def parabola(self) -> np.polynomial.Polynomial:
+        """The parabola of least squares, beside which the process is small."""
+        return np.polynomial.Polynomial.fit(self.x_N, self.y_N, BASIS - 1)
+
+    def column(self, x_M: Array) -> Array:
+        """Return log2(rate) as the process takes it, in shares of the range near the best."""
+        return np.reshape((x_M - self.x_N.mean()) / np.ptp(self.x_N), (-1, 1))
+
+    def process(self, length: float, noise: float) -> GaussianProcessRegressor:
+        """Fit a process to what the parabola leaves, in units of the process's variance.
+
+        `alpha` is the noise; that of a WhiteKernel would be in the curves that are drawn too.
+        """
+        kernel = Matern(length / np.ptp(self.x_N), nu=2.5) + FLAT * DotProduct() ** 2
+        process = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None)
+        return process.fit(self.column(self.x_N), self.y_N - self.parabola(self.x_N))
+
 
 def _draw(fits: Sequence[_Near], rng: np.random.Generator) -> list[Array]:
     """Return posterior draws of each size's curve along its line."""
     span = float(np.mean([np.ptp(fit.x_N) for fit in fits]))
     freedom = sum(len(fit.x_N) - BASIS for fit in fits)
     cells = [(length * span, noise) for length in LENGTHS for noise in NOISES]
-    solved = [[_Process.of(fit.x_N, fit.y_N, *cell) for fit in fits] for cell in cells]
-    squares_C = np.array([sum(process.quadratic for process in row) for row in solved])
-    logs_C = np.array([sum(process.half_logs for process in row) for row in solved])
+    solved = [[fit.process(*cell) for fit in fits] for cell in cells]
+    squares_C = np.array([sum(each.y_train_ @ each.alpha_ for each in row) for row in solved])
+    logs_C = np.array([sum(np.log(np.diag(each.L_)).sum() for each in row) for row in solved])
     logs_C = -logs_C - freedom / 2 * np.log(np.maximum(squares_C, 1e-300))
     weight_C = np.exp(logs_C - logs_C.max())
     counts_C = rng.multinomial(DRAWS, weight_C / weight_C.sum())
     drawn: list[list[Array]] = [[] for _ in fits]
     for cell in np.flatnonzero(counts_C):
-        count = int(counts_C[cell])
-        deviation_D = np.sqrt(squares_C[cell] / rng.chisquare(freedom, count))
+        deviation_D = np.sqrt(squares_C[cell] / rng.chisquare(freedom, counts_C[cell]))
         for process, fit, curves in zip(solved[cell], fits, drawn, strict=True):
-            mean_M, root_MM = process.along(fit.line_M)
-            normal_DM = rng.standard_normal((count, POINTS))
-            curves.append(mean_M + deviation_D[:, None] * (normal_DM @ root_MM.T))
+            mean_M, unit_MM = process.predict(fit.column(fit.line_M), return_cov=True)
+            unit_DM = rng.multivariate_normal(0 * mean_M, unit_MM, len(deviation_D), method="eigh")
+            curves.append(fit.parabola(fit.line_M) + mean_M + deviation_D[:, None] * unit_DM)
     return [np.concatenate(curves) for curves in drawn]
-
-
-def _matern(x_N: Array, x_M: Array, length: float) -> Array:
-    """Return the Matern 5/2 covariance; Rasmussen & Williams, equation 4.17."""
-    distance_NM = math.sqrt(5) * np.abs(x_N[:, None] - x_M[None, :]) / length
-    return (1 + distance_NM + distance_NM**2 / 3) * np.exp(-distance_NM)
-
-
-@dataclass(frozen=True)
-class _Process:
-    """A process of one size, given a length and a noise, in units of its variance."""
-
-    x_N: Array
-    length: float
-    factor: tuple[Array, bool]  # of K + noise I
-    weight_N: Array  # (K + noise I)^-1 (y - mean)
-    solved_NB: Array  # (K + noise I)^-1 H
-    square_BB: Array  # H' (K + noise I)^-1 H
-    beta_B: Array
-    quadratic: float
-    half_logs: float  # half the log determinants of the marginal likelihood
-
-    @classmethod
-    def of(cls, x_N: Array, y_N: Array, length: float, noise: float) -> "_Process":
-        factor = cho_factor(_matern(x_N, x_N, length) + noise * np.eye(len(x_N)), lower=True)
-        basis_NB = _basis(x_N, x_N)
-        solved_NB = cho_solve(factor, basis_NB)
-        square_BB = basis_NB.T @ solved_NB
-        beta_B = np.linalg.solve(square_BB, solved_NB.T @ y_N)
-        rest_N = y_N - basis_NB @ beta_B
-        weight_N = cho_solve(factor, rest_N)
-        logs = float(np.log(np.diag(factor[0])).sum() + np.linalg.slogdet(square_BB)[1] / 2)
-        square = float(rest_N @ weight_N)
-        return cls(x_N, length, factor, weight_N, solved_NB, square_BB, beta_B, square, logs)
-
-    def along(self, line_M: Array) -> tuple[Array, Array]:
-        """Return the posterior mean along a line, and a root of its covariance; equation 2.42."""
-        k_NM = _matern(self.x_N, line_M, self.length)
-        basis_MB = _basis(line_M, self.x_N)
-        left_MB = basis_MB - k_NM.T @ self.solved_NB
-        covariance_MM = _matern(line_M, line_M, self.length)
-        covariance_MM -= k_NM.T @ cho_solve(self.factor, k_NM)
-        covariance_MM += left_MB @ np.linalg.solve(self.square_BB, left_MB.T)
-        values_M, vectors_MM = np.linalg.eigh(covariance_MM)
-        mean_M = basis_MB @ self.beta_B + k_NM.T @ self.weight_N
-        return mean_M, vectors_MM * np.sqrt(np.maximum(values_M, 0))
-
-
-def _basis(x_M: Array, x_N: Array) -> Array:
-    z_M = (x_M - x_N.mean()) / np.ptp(x_N)
-    return np.column_stack([np.ones_like(z_M), z_M, z_M**2])
 
 
 def _optimum(each: SizeTrials, fit: _Near, best_D: Array) -> Optimum:

@@ -21,6 +21,7 @@ QUIET = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "WANDB_ERROR_REPORTING": "false",  # read at the import of wandb
 }
 CHATTY = ("alembic", "mlflow", "urllib3")  # loggers
 

@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
 DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004
 TRIALS = 20  # where the other tool goes on until somebody stops it
 KEYS = (
-    *("version", "name", "project", "description", "command", "trainable", "launch", "collect"),
+    *("version", "name", "project", "description", "command", "trainable", "collect"),
     *("metric", "metrics", "fidelity", "parameters", "search", "scheduler", "trials"),
     *("budget", "resources"),
     *("environment", "failure", "tags", "seed"),

@@ -1,16 +1,17 @@
-"""Runs in files of W&B, as W&B's own reader reads them: each record once."""
+"""Runs in files of W&B, as W&B's own reader reads them."""
 
-import json
 import math
 import os
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import outboxes
+import psutil
 import pytest
-from outboxes import add, begun, report, send_all
+from outboxes import add, begun, end, report, send_all
+from waiting import until
 
 from hposvc import spec as specs
 from hposvc.events import (
@@ -28,8 +29,7 @@ from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.sink import SinkSetting
 
 pytest.importorskip("wandb")
-from wandb.proto.wandb_internal_pb2 import Record
-from wandb.sdk.internal.datastore import DataStore
+from wandb_files import Read, read
 
 from hposvc.tracking.wandb import WandB
 
@@ -40,49 +40,6 @@ TAGGED = {"seed": 2**70, "tags": {"team": "ä", "long": "x" * 70}, **ALONE}
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
     return Outbox(row, spec, journal, lambda: WandB(SinkSetting(home, journal, row, spec)))
-
-
-@dataclass
-class Read:
-    """A run as its file says."""
-
-    run: Any = None
-    config: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
-    exits: list[int] = field(default_factory=list)
-
-    def take(self, record: Any) -> None:
-        if record.HasField("run"):
-            assert self.run is None
-            self.run = record.run
-            self.config = {
-                item.key: json.loads(item.value_json) for item in record.run.config.update
-            }
-        if record.HasField("history"):
-            self.rows.append(values(record.history.item))
-            assert self.rows[-1]["_step"] == record.history.step.num
-        if record.HasField("summary"):
-            self.summary |= values(record.summary.update)
-        if record.HasField("exit"):
-            self.exits.append(record.exit.exit_code)
-
-
-def values(items: Any) -> dict[str, Any]:
-    keys = [item.nested_key[0] if item.nested_key else item.key for item in items]
-    return {key: json.loads(item.value_json) for key, item in zip(keys, items, strict=True)}
-
-
-def read(path: Path) -> Read:
-    log, whole, numbers = DataStore(), Read(), []
-    log.open_for_scan(str(path))
-    while (data := log.scan_data()) is not None:
-        record = Record.FromString(data)
-        numbers.append(record.num)
-        whole.take(record)
-    log.close()
-    assert numbers == list(range(1, len(numbers) + 1))
-    return whole
 
 
 def files(home: Home, row: SweepRow) -> list[Path]:
@@ -150,18 +107,78 @@ def test_a_run_has_its_sweep_its_parameters_and_its_outcome(stored, home: Home):
     assert sweep.rows[-1]["best/loss"] == min(each["loss"] for each in best[0].rows)
 
 
-def test_a_file_of_several_blocks_is_cut_wherever_it_is_torn(home: Home):
-    row, journal = begun(home, **TAGGED)
-    metrics = {f"{'long' * 500}{number}": float(number) for number in range(20)}
-    for step in (1, 2):
-        add(journal, row, Reported(row.created + step, 1, "t0001", step, {"loss": 1.0, **metrics}))
+def test_runs_that_are_there_are_not_written_again_but_those_of_a_longer_sweep(stored, home: Home):
+    row, journal, written = stored
     send_all(outbox(home, row, journal))
-    whole = contents(home, row)
-    (large,) = [path for path in files(home, row) if path.stat().st_size > 3 * 32768]
-    for kept in (32767, 32768, 32770, 2 * 32768 - 3, 2 * 32768 + 7, 3 * 32768):
-        os.truncate(large, kept)
-        send_all(outbox(home, row, journal))
-        assert contents(home, row) == whole
+    assert contents(home, row) == written
+    end(row, journal)
+    send_all(outbox(home, row, journal))
+    assert contents(home, row).keys() == written.keys()
+    assert contents(home, row) != written
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = sys.argv[3:]
+import psutil
+from outboxes import send_all
+from test_wandb import outbox
+from hposvc.journal.home import Home
+from hposvc.tracking.wandb import WandB
+from pathlib import Path
+
+def write_and_die(self, *args):
+    write(self, *args)
+    print(*(child.pid for child in psutil.Process().children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write, WandB._write = WandB._write, write_and_die
+home = Home.of(Path(sys.argv[1]), {})
+journal = home.journal()
+send_all(outbox(home, journal.find(sys.argv[2]), journal))
+"""
+
+
+def test_a_killed_writer_leaves_no_process_and_its_runs_are_written_anew(stored, home: Home):
+    row, journal, _ = stored
+    whole = {name: run.steady() for name, run in runs_of(home, row).items()}
+    WandB(SinkSetting(home, journal, row, specs.restore(row.spec))).clear()
+    places = [f"{Path(module.__file__).parent}" for module in (outboxes, sys.modules[__name__])]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, home.path, row.id, *places],
+        stdout=subprocess.PIPE,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL
+    services = [*map(int, done.stdout.split())]
+    assert services
+    until(lambda: not any(map(psutil.pid_exists, services)))
+    assert 0 < len(files(home, row)) < len(whole)
+    send_all(outbox(home, row, journal))
+    assert {name: run.steady() for name, run in runs_of(home, row).items()} == whole
+
+
+def test_nothing_is_printed_nor_written_or_read_elsewhere(
+    simulated, home: Home, tmp_path: Path, monkeypatch, capfd
+):
+    """A user's own settings of W&B do not get into the runs, and stay as they are."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "settings").write_text("[default]\nentity = somebody\n")
+    for name in ("HOME", "WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, f"{elsewhere}")
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    row, journal = simulated(**ALONE)
+    before = dict(os.environ)
+    capfd.readouterr()
+    send_all(outbox(home, row, journal))
+    assert capfd.readouterr() == ("", "")
+    assert dict(os.environ) == before
+    assert [path.name for path in elsewhere.rglob("*")] == ["settings"]
+    runs = runs_of(home, row).values()
+    assert {run.run.entity for run in runs} == {""}
+    assert "mine" not in {run.run.run_id for run in runs}
 
 
 def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home):
@@ -177,7 +194,7 @@ def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home)
         Ended(now + 5, 2, "t0002"),
     )
     send_all(outbox(home, row, journal))
-    assert [run.exits for run in runs_of(home, row).values()] == [[], [], []]
+    assert files(home, row) == []  # trials may change until the end
     add(journal, row, Closed(now + 6, "trials"), Finished(now + 7, "COMPLETED", "trials"))
     send_all(outbox(home, row, journal))
     runs = runs_of(home, row)
@@ -188,30 +205,3 @@ def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home)
     assert [each["loss"] for each in stopped.rows] == [math.inf, 0.5]
     assert (stopped.rows[1]["_step"], stopped.rows[1]["__step"]) == (2, 9.0)
     assert (sweep.exits, list(sweep.run.tags)) == ([0], ["team=ä"])
-
-
-@pytest.mark.full
-def test_a_run_that_wandb_writes_itself_reads_the_same(home: Home, tmp_path: Path):
-    row, journal = begun(home, **TAGGED)
-    add(journal, row, report(row, 1, 1, loss=math.nan), report(row, 1, 2, loss=0.5))
-    send_all(outbox(home, row, journal))
-    ours = runs_of(home, row)["t0001"]
-    script = """
-import wandb
-run = wandb.init(project="begun", group="by-hand", job_type="trial", name="t0001",
-                 mode="offline", config={"lr": 0.001, "seed": 2**70})
-run.log({"loss": float("nan")}, step=1)
-run.log({"loss": 0.5}, step=2)
-run.finish()
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
-    (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    theirs = read(path)
-    for name in ("project", "run_group", "job_type", "display_name"):
-        assert getattr(ours.run, name) == getattr(theirs.run, name)
-    config = {name: value for name, value in theirs.config.items() if name != "_wandb"}
-    assert ours.config == config
-    assert [sorted(each) for each in ours.rows] == [sorted(each) for each in theirs.rows]
-    losses = [[repr(float(each["loss"])) for each in run.rows] for run in (ours, theirs)]
-    assert losses[0] == losses[1]
-    assert ours.summary["loss"] == theirs.summary["loss"]
