@@ -4,6 +4,7 @@ Ray puts `ray_` before each name. cluster/deploy/grafana.json plots these metric
 two in step. The cost of an update does not grow with the number of trials.
 """
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -45,23 +46,29 @@ class RayMetrics:
         self._rank_s = _Total(RANK_SECONDS, "Seconds that ranks were at work.", tags)
         self._gpu_s = _Total(GPU_SECONDS, "Seconds that GPUs were held by orders.", tags)
         self._updated_at = -EVERY_S
+        self._last = (
+            math.nan,
+            0.0,
+        )  # the time of the last event, and the monotonic one it was seen at
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Update the metrics, at most every `EVERY_S`; called after the events are durable."""
         now = time.monotonic()
+        if state.now != self._last[0]:
+            self._last = state.now, now
         due = state.finished or now - self._updated_at >= EVERY_S
         if due and ray.is_initialized():
             self._updated_at = now
-            self._update(state)
+            self._update(state, state.now + now - self._last[1])
 
-    def _update(self, state: SweepState) -> None:
+    def _update(self, state: SweepState, now: float) -> None:
         for phase in STATES:
             self._trials.set(state.trials.counts.get(phase, 0), {"state": phase})
         for metric, value in zip(self._objectives, bests(state), strict=False):
             self._best.set(value, {"metric": metric.name})
         self._slots.set(len(state.trials.orders))
         self._orders.reach(state.next_order - 1)
-        rank_s = state.rank_s
+        rank_s = state.rank_s_at(now)
         self._rank_s.reach(rank_s)
         self._gpu_s.reach(rank_s * self._gpus)
 

@@ -4,7 +4,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.backends.ray import prometheus
-from hposvc.backends.ray.prometheus import ORDERS, SLOTS, TRIALS, RayMetrics
+from hposvc.backends.ray.prometheus import ORDERS, RANK_SECONDS, SLOTS, TRIALS, RayMetrics
 
 
 class Recorded:
@@ -45,6 +45,17 @@ def test_trials_slots_and_orders_are_those_of_the_state(values):
         metrics.turn(desk.state, [])
         assert (values[TRIALS, "RUNNING"], values[TRIALS, "FAILED"]) == (2, 0)
         assert (values[SLOTS, ""], values[ORDERS, ""]) == (2, 2)
+
+
+def test_ranks_count_while_no_event_comes(values, monkeypatch):
+    desk = at_desk()
+    desk.start()
+    metrics = RayMetrics("s", desk.state.spec)
+    metrics.turn(desk.state, [])
+    before, passed = values.get((RANK_SECONDS, ""), 0.0), prometheus.time.monotonic() + 10
+    monkeypatch.setattr(prometheus.time, "monotonic", lambda: passed)
+    metrics.turn(desk.state, [])
+    assert values[RANK_SECONDS, ""] >= before + 10
 
 
 def test_nothing_is_exported_where_no_ray_is(values, monkeypatch):
