@@ -5,6 +5,7 @@ is a forecast says so, and what can't be known is said to be unknown. The page `
 each finding with its figures.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -294,7 +295,11 @@ def _why_no_default(state: SweepState) -> str:
         return "no trial has begun yet"
     if first.at_end and not first.kept:
         pairs = zip(state.spec.bounds, first.excess, strict=True)
-        broken = [f"{limit}" for limit, excess in pairs if excess > 0]
+        broken = [
+            f"{limit}{'' if math.isfinite(excess) else ', of which it has no value'}"
+            for limit, excess in pairs
+            if excess > 0
+        ]
         return f"the first trial breaks a limit ({listed(broken, 2)})"
     if first.at_end:
         return "the value of the first trial is too large to compare with"

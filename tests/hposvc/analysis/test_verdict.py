@@ -266,12 +266,18 @@ def test_a_loss_that_converges_over_decades_is_not_said_to_be_lucky_nor_negative
 DECADES = (0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.15, 0.02, 0.12, 0.08)
 
 
-def test_no_gain_is_given_over_a_first_trial_that_breaks_a_limit():
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1.0, "limit (c <= 0)"), (math.nan, "limit (c <= 0, of which it has no value)")],
+)
+def test_no_gain_is_given_over_a_first_trial_that_breaks_a_limit(value, said):
     spec = make_spec(limits=["c <= 0"])
-    state = played(spec, [[-10.0] * 9, [5.0] * 9, [6.0] * 9], c=lambda step: 1.0)
-    assert "t0001" not in {state.best}
+    reported = iter([*[value] * 9, *[0.0] * 18])
+    curves = [[-10.0] * 9, [5.0] * 9, [6.0] * 9]
+    state = played(spec, curves, c=lambda step: next(reported))
+    assert state.best == "t0002"
     found = {finding.topic: finding for finding in verdict("s", state)}
-    assert "too large" not in found["gain"].sentence
+    assert f"the first trial breaks a {said}" in found["gain"].sentence
 
 
 @pytest.mark.parametrize("trials", range(1, 14))
