@@ -56,12 +56,15 @@ print(f"accuracy {0.5}")
 """
 
 
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
 def answered(folder, answers, end=""):
     """Run `hposvc init` in a terminal, and return its exit code and all that it printed.
 
     Args:
         answers: typed at once.
-        end: typed once the second question is asked.
+        end: typed once the second question is asked; Ctrl-C is sent as the signal that it is.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pid, terminal = pty.fork()
@@ -79,7 +82,10 @@ def answered(folder, answers, end=""):
         except OSError:  # it has ended
             break
         if end and b"Metric" in printed:
-            os.write(terminal, end.encode())
+            if end == CTRL_C:
+                os.kill(pid, signal.SIGINT)
+            else:
+                os.write(terminal, end.encode())
             end = ""
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed.decode()
@@ -107,7 +113,7 @@ def test_a_wrong_answer_is_asked_again_and_a_flag_that_is_asked_for_gets_a_range
     assert "fidelity" not in spec
 
 
-@pytest.mark.parametrize("end", ["\x04"])
+@pytest.mark.parametrize("end", [CTRL_C, CTRL_D])
 def test_a_wizard_that_is_left_writes_nothing_and_shows_no_traceback(tmp_path, end):
     (tmp_path / "forest.py").write_text(FOREST)
     code, printed = answered(tmp_path, "learning-rate\n", end)
