@@ -1,7 +1,10 @@
 """Connection to a Ray cluster: a given one, or this machine's own (own_ray.py)."""
 
+import fcntl
 import logging
+import os
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,6 +31,8 @@ DIAL_S = 5.0  # for a cluster's port to answer
 PROBE_S = 1.0  # between probes of the port, and the time limit of each
 SILENT_S = 40.0  # until a silent head counts as gone; Ray itself ends a driver after 60
 KILLED_S = 5.0  # for processes of a killed keeper to end
+DIED = "this machine's own Ray has died"
+GONE = 5  # the exit status of a command that can't reach what it needs
 
 NAMESPACE = "hposvc"  # of our connections and actors
 NOTHING: Mapping[str, object] = {}
@@ -45,6 +50,7 @@ class Connection:
     borrowed: bool = False  # whether the user connected this process, which `close` leaves so
     _probed_at: float = field(default_factory=time.monotonic)  # when the head was last probed
     _silent_since: float | None = None  # since when the head has not answered, monotonic
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def answers(self) -> bool:
@@ -65,7 +71,24 @@ class Connection:
             return
         folder = Path(self.lock.name).parent
         if not is_locked(folder / KEEPER):
-            raise Unreachable(f"this machine's own Ray has died; see {folder / LOG}")
+            raise Unreachable(f"{DIED}; see {folder / LOG}")
+
+    def end_if_it_hangs(self) -> None:
+        """End this process if the machine's own Ray dies, and a call of Ray does not return.
+
+        Ray ends a process that has lost its head after 60 s, without a word of what is to be done.
+        """
+
+        def watch(keeper: Path) -> None:
+            with keeper.open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)  # returns once the keeper is gone
+            if not self._closed.wait(SILENT_S):
+                log.error("%s, and does not answer; hposvc resume goes on", DIED)
+                os._exit(GONE)
+
+        assert self.lock is not None
+        keeper = Path(self.lock.name).parent / KEEPER
+        threading.Thread(target=watch, args=[keeper], name="own Ray", daemon=True).start()
 
     def _probe(self) -> None:
         """Check, at most once per PROBE_S, that the head of a given cluster accepts connections."""
@@ -94,6 +117,7 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect; on return the machine's own Ray has stopped if this was its last driver."""
+        self._closed.set()
         if self.lock is None:
             if not self.borrowed:
                 ray.shutdown()
@@ -128,7 +152,9 @@ def connect(
     lock = start(folder)
     keeper = await_address(folder)
     _connect_driver(keeper["address"], runtime_env)
-    return Connection(keeper["address"], lock, keeper["mark"])
+    connection = Connection(keeper["address"], lock, keeper["mark"])
+    connection.end_if_it_hangs()
+    return connection
 
 
 def _borrow(address: str | None) -> Connection:

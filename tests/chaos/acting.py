@@ -2,8 +2,8 @@
 
 SETTINGS is JSON: `variables` of the environment, `patience_s` with a journal that does not answer,
 and `place`, the round's folder. The number of seconds in its file `clock` is added to what
-time.time() says in this process, as if somebody had set the machine's clock; where `observer.armed`
-is there, one who looks on raises.
+time.time() says in this process, as if somebody had set the machine's clock, and `clock.at` says
+that it was read so; where `observer.armed` is there, one who looks on raises.
 """
 
 import json
@@ -19,7 +19,9 @@ def jumpy(clock: Path, real: Callable[[], float]) -> Callable[[], float]:
 
     def now() -> float:
         try:
-            return real() + float(clock.read_text())
+            shifted = real() + float(clock.read_text())
+            clock.with_suffix(".at").touch()
+            return shifted
         except (FileNotFoundError, ValueError):
             return real()
 

@@ -4,7 +4,6 @@ An injection that came too late, or found nobody, counts for nothing: `proof` lo
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -291,12 +290,6 @@ def jump_clock(scene: Scene) -> None:
     (scene.place / "clock").write_text(str(jump))
 
 
-def jumped(scene: Scene, events: Sequence[Event]) -> bool:
-    """Whether the journal has times of another hour."""
-    now = time.time()
-    return any(abs(event.time - now) > 1800 for event in events)
-
-
 def failed(*causes: str) -> Callable[[Scene, Sequence[Event]], bool]:
     """Whether an order broke off for such a cause."""
     return lambda scene, events: any(
@@ -373,5 +366,5 @@ INJECTIONS = {
         schedulers=("hyperband", "pbt"),  # what another terminal asked for may be lost with it
         place="journal",
     ),
-    "clock": Injection(jump_clock, jumped, plan_limits),
+    "clock": Injection(jump_clock, struck("clock"), plan_limits),
 }
