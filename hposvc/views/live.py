@@ -19,6 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from hposvc.events import Event, Finished, error_line
+from hposvc.state.driver_clock import DriverClock
 from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -80,7 +81,7 @@ class LivePanel:
         tight = console.height < LOW
         frame = TIGHT_FRAME if tight else FRAME
         self._panels = Panels(sweep, max(3, console.height - frame), tight=tight)
-        self._drawn = 0.0
+        self._drawn, self._clock = 0.0, DriverClock()
         self._sweep = sweep
         self._panel: RenderableType | None = None
         self._waiting: Waiting | None = Waiting(f"{sweep}: starting")
@@ -112,7 +113,7 @@ class LivePanel:
         self._drawn = now
         if self._panel is None:
             self._waiting = None  # it has started
-        self._panel = self._panels.draw(state, elapsed_s(state, time.time()))
+        self._panel = self._panels.draw(state, elapsed_s(state, self._clock.now(state)))
         self._live.update(self._compose())
 
     def say(self, text: str) -> None:
@@ -185,7 +186,7 @@ class PlainLines:
         self._over: set[str] = set()
         self._best = ""  # the best trial as last printed
         self._waiting = ""  # the last text printed by `say`
-        self._summed_up = time.monotonic()
+        self._summed_up, self._clock = time.monotonic(), DriverClock()
         self._front: set[str] = set()  # the front as last printed, with several metrics
 
     def say(self, text: str) -> None:
@@ -202,6 +203,7 @@ class PlainLines:
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Print lines for ended trials, a new best, and the sweep's end."""
+        self._clock.now(state)  # sees the last event
         touched = dict.fromkeys(event.trial for event in events if hasattr(event, "trial"))
         for name in touched:
             trial = state.trials.get(name or "")
@@ -232,7 +234,7 @@ class PlainLines:
     def sum_up(self, state: SweepState) -> None:
         """Print a line about the whole sweep."""
         self._summed_up = time.monotonic()
-        self._say(progress_line(state, elapsed_s(state, time.time())))
+        self._say(progress_line(state, elapsed_s(state, self._clock.now(state))))
 
     def _print_best(self, state: SweepState, best: TrialState) -> None:
         """Print a new best trial, with the reason if its value is no better than the last one's."""

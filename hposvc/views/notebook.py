@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from hposvc.events import Event
+from hposvc.state.driver_clock import DriverClock
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, number
@@ -34,7 +35,7 @@ class NotebookTable:
         self._sweep = sweep
         self._display: Any = import_module("IPython.display")
         self._table: Any = None  # the output to update; None: there is none yet
-        self._updated = 0.0
+        self._updated, self._clock = 0.0, DriverClock()
         self._text = ""  # the table as it was last drawn, without what is waited for
 
     def open(self) -> None:
@@ -50,7 +51,7 @@ class NotebookTable:
         if now - self._updated < UPDATE_S and not state.finished:
             return
         self._updated = now
-        self._text = draw(self._sweep, state, elapsed_s(state, time.time()))
+        self._text = draw(self._sweep, state, elapsed_s(state, self._clock.now(state)))
         self._show(self._text)
 
     def say(self, text: str) -> None:

@@ -4,7 +4,6 @@ Ray puts `ray_` before each name. cluster/deploy/grafana.json plots these metric
 two in step. The cost of an update does not grow with the number of trials.
 """
 
-import math
 import time
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from ray.util.metrics import Counter, Gauge
 
 from hposvc.events import Event
 from hposvc.spec import SweepSpec
+from hposvc.state.driver_clock import DriverClock
 from hposvc.state.summary import bests
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase
@@ -46,20 +46,15 @@ class RayMetrics:
         self._rank_s = _Total(RANK_SECONDS, "Seconds that ranks were at work.", tags)
         self._gpu_s = _Total(GPU_SECONDS, "Seconds that GPUs were held by orders.", tags)
         self._updated_at = -EVERY_S
-        self._last = (
-            math.nan,
-            0.0,
-        )  # the time of the last event, and the monotonic one it was seen at
+        self._clock = DriverClock()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Update the metrics, at most every `EVERY_S`; called after the events are durable."""
-        now = time.monotonic()
-        if state.now != self._last[0]:
-            self._last = state.now, now
+        now, at = time.monotonic(), self._clock.now(state)
         due = state.finished or now - self._updated_at >= EVERY_S
         if due and ray.is_initialized():
             self._updated_at = now
-            self._update(state, state.now + now - self._last[1])
+            self._update(state, at)
 
     def _update(self, state: SweepState, now: float) -> None:
         for phase in STATES:
