@@ -24,7 +24,7 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import DIGITS, Chart
-from hposvc.reporting.charts import charts, draw
+from hposvc.reporting.charts import charts, draw, draw_for_screens
 from hposvc.reporting.comparison import Compared, side_by_side
 from hposvc.reporting.comparison_checks import ComparedSweep
 from hposvc.reporting.history import History
@@ -237,7 +237,7 @@ class Section:
                 "kind": chart.kind,
                 "title": chart.title,
                 "message": chart.message,
-                "svg": Markup(draw(chart)),
+                "svg": Markup(draw_for_screens(chart)),
                 "packed": packed(chart.data) if chart.kind in MOVING else "",
             }
             for chart in self.charts

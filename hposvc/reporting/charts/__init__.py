@@ -24,6 +24,8 @@ from hposvc.reporting.charts import (
 )
 from hposvc.reporting.history import History
 
+PHONE = 340.0  # width of a picture that a phone shows whole
+
 KINDS: Mapping[str, ModuleType] = {
     "best": best,
     "front": front,
@@ -52,3 +54,11 @@ def draw(chart: Chart) -> str:
     """Return a chart as SVG."""
     drawn: str = DRAWN[chart.kind].draw(chart.data)
     return drawn
+
+
+def draw_for_screens(chart: Chart) -> str:
+    """Return a chart as HTML: its SVG, and a narrower one where a phone can show it whole."""
+    if chart.kind != "importance":
+        return draw(chart)
+    narrow = importance.draw(chart.data, PHONE)
+    return f'<div class="wide-only">{draw(chart)}</div><div class="narrow-only">{narrow}</div>'

@@ -23,7 +23,6 @@ from hposvc.reporting import charts
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.server.folded import naming_unreadable
-from hposvc.server.pages.pictures import PHONE
 
 # Of all histories in memory, some 300 MB: a history takes some 1.5 kB for each event of its sweep,
 # because it keeps what the state forgets.
@@ -100,10 +99,7 @@ class ReadHistory:
         if chart and kind in FITTED and fitted and not fitted.is_over:
             known = f"Its models know {count(fitted.trials, 'trial')}."
             chart = replace(chart, message=f"{chart.message} {known}")
-        svg = "" if chart is None else charts.draw(chart)
-        if chart and kind == "importance":  # a phone shows it whole
-            narrow = charts.importance.draw(chart.data, PHONE)
-            svg = f'<div class="wide-only">{svg}</div><div class="narrow-only">{narrow}</div>'
+        svg = "" if chart is None else charts.draw_for_screens(chart)
         ended = time.monotonic()
         rest = 0.0 if kind in FITTED else REST * (ended - begun)
         self.charted.drawn[kind] = DrawnChart(seq, chart, svg, ended + rest)

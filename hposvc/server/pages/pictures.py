@@ -34,7 +34,6 @@ T = TypeVar("T")
 MOST_POINTS = 400  # of a line; of more, every n-th
 MOST_OTHERS = 60  # curves of other trials, the best ones
 WIDTH, HEIGHT = 96, 24  # of a trend
-PHONE = 340.0  # width of a picture that a phone shows whole
 TREND = "#5b8fd6"  # seen on light and on dark paper: an image knows no theme
 
 

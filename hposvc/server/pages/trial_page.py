@@ -10,6 +10,7 @@ from hposvc.events import EVENT_KINDS
 from hposvc.journal.home import Home
 from hposvc.journal.logs import Log
 from hposvc.open_sweep import Record, check_trial
+from hposvc.reporting.charts import PHONE
 from hposvc.reporting.history import History
 from hposvc.server.access import Reader
 from hposvc.server.pages import actions, pictures
@@ -65,7 +66,7 @@ def show_trial(
             before=names[place - 1] if place else None,
             after=names[place + 1] if place + 1 < len(names) else None,
             curve=pictures.curve(state, shown, decided),
-            narrow_curve=pictures.curve(state, shown, decided, pictures.PHONE),
+            narrow_curve=pictures.curve(state, shown, decided, PHONE),
             params=_beside_best(record, shown),
             best=next(iter(state.front), None),
             metrics=_metrics(shown),

@@ -77,6 +77,9 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(file_of, open_tab):
         tab = open_tab(file_of(name), PHONE)
         tab.scroll_through()
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+    whole = "each => each.clientWidth <= each.closest('.still').clientWidth"
+    tab = open_tab(file_of("conditional"), PHONE)
+    assert tab.page.locator("[data-chart=importance] svg:visible").evaluate(whole)
 
 
 def test_without_scripts_pictures_and_the_best_trials_are_there(file_of, open_tab, sweeps):
