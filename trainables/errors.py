@@ -40,9 +40,11 @@ UNREACHABLE = "|".join(
     (
         *("Read-only file system", "Connection timed out", "Connection reset by peer"),
         *("Transport endpoint is not connected", "Host is down", "No route to host"),
-        *("No such device or address", "Cannot send after transport endpoint shutdown"),
+        *("No such device(?: or address)?", "Cannot send after transport endpoint shutdown"),
+        "Structure needs cleaning",
     )
 )
+QUOTED = re.compile(r"['\"]([^'\"]+)['\"]")  # paths in messages
 BROKEN_FILE = "Input/output error|Stale file handle|Remote I/O error"
 STORAGE_FAULT = re.compile(rf"(?:\[Errno \d+\] )?(?:{UNREACHABLE}|(?P<broken>{BROKEN_FILE}))")
 # Messages of CUDA and XLA, of Python and numpy, of torch's CPU allocator, of cuBLAS, of C++.
@@ -163,8 +165,10 @@ def tells_storage_fault(text: str, folder: Path) -> bool:
     """
     for line in text.splitlines():
         if fault := STORAGE_FAULT.search(line):
-            rest = line.replace(fault[0], "")
-            if f"{folder}" in rest or (fault["broken"] and "/" not in rest):
+            rest = line.replace(fault[0], "").replace("I/O", "")
+            named = [Path(path).resolve() for path in QUOTED.findall(rest)]
+            below = any(path.is_relative_to(folder.resolve()) for path in named)
+            if below or f"{folder}" in rest or (fault["broken"] and "/" not in rest):
                 return True
     return False
 

@@ -104,6 +104,11 @@ def judge_candidate(
         SpecError: a sweep has several metrics, or the sweeps have different ones.
     """
     names = [f"{record.row.id}/{name}" for record, name in (baseline, candidate)]
+    if names[0] == names[1]:
+        raise fail(f"{names[0]} is compared with itself; name two trials or versions", "verdict")
+    for (record, name), full in zip((baseline, candidate), names, strict=True):
+        if (trial := record.state.trials.get(name)) is not None and (why := _why_worthless(trial)):
+            raise fail(f"{full} {why}, so it can't be compared by further runs", "verdict")
     metric, *others = {*baseline[0].state.spec.objectives, *candidate[0].state.spec.objectives}
     if others:
         raise fail(f"{names[0]} and {names[1]} need one metric, and the same", "verdict")
@@ -129,6 +134,15 @@ def judge_candidate(
     )
 
 
+def _why_worthless(trial: TrialState) -> str:
+    """Return why a trial is none of those that finalists are chosen from; empty: it is one."""
+    if trial.state == "FAILED":
+        return f"failed ({trial.reason})"
+    if trial.diverged:
+        return "diverged"
+    return "" if trial.kept else "is beyond a limit"
+
+
 def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: int) -> str:
     """Return the command that trains both so often, with the same seeds.
 
@@ -141,12 +155,12 @@ def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: i
     sides = []
     for one, trial in (baseline, candidate):
         params, searched = one.state.trials[trial].params, one.state.spec.space.searched
-        sides.append((one.row.id, {key: params[key] for key in searched if key in params}))
+        sides.append((one.row.id, trial, {key: params[key] for key in searched if key in params}))
     together = sides[0][0] == sides[1][0]
     forks, trials = [], []
-    for place, (sweep, params) in enumerate(sides[: 1 if together else 2], start=1):
-        points = [one for _, one in sides] if together else [params]
-        pair = f"{sweep}-again" if together else f"{sweep}-again-{place}"
+    for sweep, trial, params in sides[: 1 if together else 2]:
+        points = [one for *_, one in sides] if together else [params]
+        pair = f"{sweep}-{'-'.join(one for _, one, _ in sides) if together else trial}"
         sets = {
             **dict.fromkeys(("warm_start", "baseline"), "null"),
             "scheduler": "fifo",

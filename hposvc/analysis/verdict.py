@@ -28,6 +28,7 @@ from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
 from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
 from hposvc.analysis.parameter_effects import Explained, explained
+from hposvc.analysis.quantiles import spans_decades
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.estimates import SEEDLESS, of_best
@@ -206,9 +207,9 @@ def _choice_of_models(
     After finalists were trained again their means decide, and where there is no noise the values.
     """
     state = judged.state
-    certain = judged.noise is not None and judged.noise.deviation == 0
     answer = next((each for each in answers if each.learnt), None)
-    if answer is None or certain or state.replicates.champion is not None or state.spec.limits:
+    decided = _is_exact(judged) or state.replicates.champion is not None
+    if answer is None or decided or state.spec.limits:
         return "", {}
     first, predicted = judged.first(best.id), answer.predicted
     if first not in predicted:
@@ -217,6 +218,10 @@ def _choice_of_models(
     extent = max(predicted.values()) - min(predicted.values())
     if abs(predicted[choice] - predicted[first]) <= SLIGHT * extent:
         return "", {}
+    if predicted[choice] < 0 and spans_decades(
+        [run for runs in judged.runs.values() for run in runs]
+    ):
+        return "", {}  # the models' scale is not that of these values, which are positive
     here, there = figures(predicted[choice], predicted[first])
     words = f" The models of gp would rather choose {choice}: of it they expect {here} on average, "
     words += f"of {first} {there}."
@@ -272,7 +277,7 @@ def _gain(judged: Judgement) -> Finding:
             sentence += "; over the median of those that came to their ends it is about "
             sentence += figure(over_median.mean)
         sentence += f"; {_noise_or_not(judged, chance)}."
-        if tested is not None and tested.luck > 0:
+        if tested is not None and not _is_exact(judged):
             level = "good" if tested.claimed else "warning"
     return _found(
         "gain",
@@ -312,6 +317,11 @@ def _why_no_default(state: SweepState) -> str:
     return "the first trial has not come to its end yet"
 
 
+def _is_exact(judged: Judgement) -> bool:
+    """Return whether equal runs gave equal values."""
+    return judged.noise is not None and judged.noise.deviation == 0
+
+
 def _noise_or_not(judged: Judgement, chance: float | None) -> str:
     """Say whether a gain over the default is noise.
 
@@ -322,7 +332,7 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
     if tested is None:
         what = "too little" if judged.measured else "nothing"
         return f"whether that is more than noise can't be told, as {what} was trained twice"
-    if tested.luck in (0.0, 1.0):
+    if _is_exact(judged):
         return SEEDLESS
     words = f"that is {'more than noise' if tested.claimed else 'perhaps only noise'}"
     if chance is None or judged.default is None:

@@ -78,15 +78,16 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
     known = np.sort([loss for loss in losses if math.isfinite(loss)])
     if len(known) < FEWEST:
         return None
-    unit = lead(known)
+    unit, room = lead(known), room_of(known)
     if unit <= 1e-12 * float(np.abs(known[: 1 + NEXT_BEST]).max()):
         return Prospect(more, 0.0, 0.0, 0.0, 0.0)
     chance = chance_of_gain(losses, more, pace)
 
     def size(share: np.ndarray) -> np.ndarray:
-        """Return quantiles of the gain if there is any."""
+        """Return quantiles of the gain if there is any: no more than there is to gain."""
         widths: np.ndarray = (-np.log1p(-share)) ** (1.0 / pace.shape)
-        return unit * pace.width * widths
+        gains: np.ndarray = np.minimum(unit * pace.width * widths, room)
+        return gains
 
     # No gain is the most probable value; where it is likely, the shortest interval begins there.
     missed = (1.0 - LEVEL) / 2.0
@@ -96,6 +97,15 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
     gain = chance * float(size(np.minimum(QUANTILES, LARGEST)).mean())
     # Few large gains may make a mean that is above what happens in four of five cases.
     return Prospect(more, gain, low, max(high, gain), chance)
+
+
+def room_of(known: np.ndarray) -> float:
+    """Return the most that can be gained over sorted losses, if values keep their sign.
+
+    Values that are maximized and lie from 0 to 1 are taken for shares, which end at 1.
+    """
+    best, worst = float(known[0]), float(known[-1])
+    return best if best >= 0 else best + 1 if best >= -1 and worst <= 0 else math.inf
 
 
 def lead(known: np.ndarray) -> float:

@@ -273,5 +273,6 @@ def _describe_end(state: SweepState, trial: TrialState) -> str:
     value = f", {trial_values(trial)}" if trial.values else ""
     if trial.shrink:
         value += f", micro-batches of {micro_batch_share(trial.shrink)}"
-    why = ": ".join(filter(None, (trial.reason, error_line(trial.message))))
+    message = "" if trial.state == "COMPLETED" else error_line(trial.message)
+    why = ": ".join(filter(None, (trial.reason, message)))
     return f"{ending}{value}{f' ({why})' if why else ''}"

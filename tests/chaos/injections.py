@@ -21,6 +21,7 @@ from terminal import GONE_S, pause, until
 from wandering import MOOD
 
 from hposvc.events import Attached, Event, Failed
+from hposvc.tracking.recorder_process import BOOT
 from trainables.storage.checkpoint import Saved
 
 STALL_S = 6  # `failure.stall` where a rank is frozen
@@ -80,7 +81,7 @@ def kill_recorder(scene: Scene) -> None:
     """SIGKILL of the process that tells MLflow."""
     for each in psutil.Process(scene.driver.process.pid).children(recursive=True):
         with suppress(psutil.Error):
-            if any("hposvc.tracking.outbox" in word for word in each.cmdline()):
+            if BOOT in each.cmdline():
                 each.kill()
                 scene.hit.add("recorder")
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from trainables.errors import causes, describe_output, is_disk_full, out_of_memory, picklable
+from trainables.errors import (
+    causes,
+    describe_output,
+    is_disk_full,
+    out_of_memory,
+    picklable,
+    tells_storage_fault,
+)
 
 
 class Torn(Exception):
@@ -78,3 +85,17 @@ SAID = [
 @pytest.mark.parametrize(("output", "status", "said"), SAID)
 def test_an_output_is_described_by_what_raises_or_by_its_last_lines(output, status, said):
     assert said in describe_output(f"epoch 1\n{output}", status)
+
+
+def test_a_fault_of_the_folder_is_told_by_any_of_its_names(tmp_path, monkeypatch):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    monkeypatch.chdir(real)
+    for folder in (real, link):
+        for name in (real, link, "."):
+            text = f"OSError: [Errno 30] Read-only file system: '{name}/checkpoints/1'"
+            assert tells_storage_fault(text, folder)
+    assert not tells_storage_fault("[Errno 30] Read-only file system: '/other/file'", link)
+    assert tells_storage_fault("I/O error: Input/output error (os error 5)", real)
+    assert tells_storage_fault(f"[Errno 117] Structure needs cleaning: '{real}/a'", real)

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainables import Worker
 from trainables.load import LoadError, bind
 from trainables.nesting import clash, nest
 
+SEEN = []  # tasks that were trained
 PARTS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4)
 PARAMS = st.dictionaries(PARTS.map(".".join), st.integers(), max_size=8)
 
@@ -55,13 +57,13 @@ class Net:
     options: dict = field(default_factory=dict)
 
     def train(self, worker):
-        worker.append(self)
+        SEEN.append(self)
 
 
 def trained(params):
-    seen = []
-    bind(Net, params)(seen)
-    return seen[0]
+    SEEN.clear()
+    bind(Net, params)(Worker.alone())
+    return SEEN[0]
 
 
 def test_sections_of_a_class_keep_the_defaults_of_their_objects():
@@ -90,5 +92,5 @@ def test_a_function_gets_mappings():
     def train(params, worker):
         seen.append(params)
 
-    bind(train, {"optimizer.lr": 0.1, "optimizer.name": "sgd", "depth": 2})(None)
+    bind(train, {"optimizer.lr": 0.1, "optimizer.name": "sgd", "depth": 2})(Worker.alone())
     assert seen == [{"optimizer": {"lr": 0.1, "name": "sgd"}, "depth": 2}]

@@ -102,11 +102,11 @@ def test_trials_without_replicates_are_to_be_retested_and_the_command_is_said(sp
     assert code == 10
     assert out.startswith("RETEST: 0 pairs of runs: too few")
     words = " ".join(out.split())
-    assert "hposvc fork s --id s-again --set warm_start=null --set baseline=null" in words
-    assert f"seeds: {FEWEST}}}' && hposvc verdict s-again/t0001 s-again/t0002" in words
+    assert "hposvc fork s --id s-t0001-t0002 --set warm_start=null --set baseline=null" in words
+    assert f"seeds: {FEWEST}}}' && hposvc verdict s-t0001-t0002/t0001 s-t0001-t0002/t0002" in words
     command = words.partition("more: ")[2].partition(" && ")[0]
     assert run(capfd, *shlex.split(command)[1:]).code == 0
-    again = run(capfd, "verdict", "s-again/t0001", "s-again/t0002", "-o", "json").data
+    again = run(capfd, "verdict", "s-t0001-t0002/t0001", "s-t0001-t0002/t0002", "-o", "json").data
     assert again["pairs"] == FEWEST
 
 
@@ -123,6 +123,19 @@ def test_replicates_of_finalists_decide(spec, capfd):
     ]
     assert sorted("it is worse" in words for words in first_to_last) == [False, True]
     assert other.code == {"KEEP": 0, "DISCARD": 20}[other.data["verdict"]]
+
+
+def test_trials_that_no_run_could_tell_apart_are_refused(spec, capfd):
+    """No fork trains a trial again that has no value, so RETEST would be said for ever."""
+    limits = [f"{SPEC['metric']['name']} <= -1e9"]
+    run(capfd, "run", spec(limits=limits), "--id", "s")
+    for first, second, said in (
+        ("t0001", "t0001", "s/t0001 is compared with itself"),
+        ("t0001", "t0002", "s/t0001 is beyond a limit, so it can't be compared"),
+    ):
+        ended = run(capfd, "verdict", f"s/{first}", f"s/{second}")
+        assert ended.code == 2
+        assert said in ended.err
 
 
 def test_names_that_are_none_are_refused(spec, capfd):

@@ -4,14 +4,17 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from simulated_sweeps import at_desk, fold, make_spec
 
 from hposvc import spec as specs
-from hposvc.analysis.verdict import sureness, verdict, worth
+from hposvc.analysis.judgement import Gain, Noise
+from hposvc.analysis.verdict import _noise_or_not, sureness, verdict, worth
 from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported, from_json
+from hposvc.state.estimates import SEEDLESS
 from trainables.order import Order
 
 RECORDED = Path(__file__).parents[1] / "contracts" / "recorded"
@@ -261,6 +264,17 @@ def test_a_loss_that_converges_over_decades_is_not_said_to_be_lucky_nor_negative
     noisy = [[float(value * np.exp(rng.normal(0, 0.3))) for value in curve] for curve in curves]
     expected = check(played(spec, noisy))["sure"].data["expected"]
     assert 0 < expected["low"] <= expected["mean"] <= expected["high"] < 25
+
+
+def test_a_gain_of_many_deviations_is_not_taken_for_a_training_without_noise():
+    judged = SimpleNamespace(
+        noise=Noise(0.025, 9, "repeats"), gain=Gain(0.366, 0.0), measured=True, default=None
+    )
+    assert _noise_or_not(judged, None) == "that is more than noise"
+    assert (
+        _noise_or_not(SimpleNamespace(**{**vars(judged), "noise": Noise(0.0, 9, "repeats")}), 1.0)
+        == SEEDLESS
+    )
 
 
 DECADES = (0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.15, 0.02, 0.12, 0.08)

@@ -58,6 +58,19 @@ def test_a_search_that_improved_of_late_is_promised_more(pace):
     assert prospect(falling, 20, pace).gain > prospect(stuck, 20, pace).gain
 
 
+@pytest.mark.parametrize(
+    ("losses", "most"),
+    [
+        ([10.0**-each for each in range(1, 26)], 1e-25),  # a loss that falls over decades
+        ([-1 + 0.5**each for each in range(1, 20)], 0.5**19),  # an accuracy
+        ([0.1 + 0.9**each for each in range(1, 20)], 0.1 + 0.9**19),
+    ],
+)
+def test_no_more_is_promised_than_there_is_to_gain(losses, most):
+    promise = prospect(losses, 20, GP)
+    assert 0 < promise.gain <= promise.high <= most * (1 + 1e-9)
+
+
 def test_many_trials_with_the_best_value_do_not_rule_out_a_gain():
     """An accuracy on a few hundred samples has few values."""
     assert prospect([*[0.1] * 12, *[0.2] * 12], 20, GP).gain > 0
