@@ -447,14 +447,19 @@ class Worker:
             return
         before = self.values[step]
         values, _ = self._checked_metrics(metrics)
-        other = [name for name, value in values.items() if before.get(name) != value]
+        new = [name for name in values if name not in before]
+        other = [name for name in before.keys() & values.keys() if before[name] != values[name]]
         if other:
-            now = f"{other[0]} is {values[other[0]]:g}"
-            then = f"{before[other[0]]:g}" if other[0] in before else "not reported"
+            now, then = (f"{each[min(other)]:g}" for each in (values, before))
             self.warning = (
-                f"step {step} was reported before with other values ({now}, was {then}); the first "
-                "report stands. Where folds or repeated fits count from 1 again, report the mean "
-                "of the folds, or count on over them; report all metrics of a step at once"
+                f"step {step} was reported before with other values ({min(other)} is {now}, was "
+                f"{then}); the first report stands. Where folds or repeated fits count from 1 "
+                "again, report the mean of the folds, or count on over them"
+            )
+        elif new:
+            self.warning = (
+                f"step {step} was reported before without {', '.join(new)}, which is left out; "
+                "report all metrics of a step in one call"
             )
 
     def _checked_metrics(self, metrics: Mapping[str, object]) -> CheckedMetrics:

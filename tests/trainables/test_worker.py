@@ -125,8 +125,8 @@ def test_values_of_old_steps_are_not_kept_to_compare(worker, monkeypatch):
 def test_a_metric_that_a_step_lacked_at_first_is_left_out_with_a_reason(worker):
     worker.report(1, {"loss": 1.0})
     worker.report(1, {"accuracy": 0.5})
-    assert "accuracy is 0.5, was not reported" in worker.warning
-    assert "report all metrics of a step at once" in worker.warning
+    assert "step 1 was reported before without accuracy, which is left out" in worker.warning
+    assert "report all metrics of a step in one call" in worker.warning
 
 
 def test_steps_before_a_resumed_orders_first_are_left_out_with_their_reason(worker):
