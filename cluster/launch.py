@@ -1,6 +1,5 @@
 """Connection to a Ray cluster: a given one, or this machine's own (own_ray.py)."""
 
-import fcntl
 import logging
 import os
 import socket
@@ -80,11 +79,13 @@ class Connection:
         """
 
         def watch(keeper: Path) -> None:
-            with keeper.open("a+") as file:
-                fcntl.flock(file, fcntl.LOCK_SH)  # returns once the keeper is gone
-            if not self._closed.wait(SILENT_S):
-                log.error("%s, and does not answer; hposvc resume goes on", DIED)
-                os._exit(GONE)
+            with suppress(OSError):  # the home is gone
+                while is_locked(keeper):
+                    if self._closed.wait(PROBE_S):
+                        return
+                if not self._closed.wait(SILENT_S):
+                    log.error("%s, and does not answer; hposvc resume goes on", DIED)
+                    os._exit(GONE)
 
         assert self.lock is not None
         keeper = Path(self.lock.name).parent / KEEPER
