@@ -65,8 +65,8 @@ def answered(folder, answers, end=""):
 
     Args:
         answers: typed at once.
-        end: typed at the second question, again each second: a terminal loses what comes while a
-            question prepares it. Ctrl-C is sent as the signal that it is.
+        end: typed at the second question, again each second until it is heard: what comes while a
+            question prepares the terminal is lost. Ctrl-C is sent as the signal that it is.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pid, terminal = pty.fork()
@@ -77,18 +77,18 @@ def answered(folder, answers, end=""):
             sys.executable, [sys.executable, "-m", "hposvc", "init", "forest.py"], environment
         )
     os.write(terminal, answers.encode())
-    printed = b""
+    printed, asked = b"", b""  # what was there when Ctrl-C was sent: more is the answer to it
     while True:
         try:
             if select.select([terminal], [], [], 1.0)[0]:
                 printed += os.read(terminal, 4096)
-                continue
+            elif end == CTRL_C and b"Metric" in printed and asked in (b"", printed):
+                asked = printed
+                os.kill(pid, signal.SIGINT)
+            elif end == CTRL_D and b"Metric" in printed:
+                os.write(terminal, end.encode())
         except OSError:  # it has ended
             break
-        if end == CTRL_C and b"Metric" in printed:
-            os.kill(pid, signal.SIGINT)
-        elif end and b"Metric" in printed:
-            os.write(terminal, end.encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed.decode()
 
