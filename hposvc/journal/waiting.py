@@ -1,9 +1,11 @@
 """What a sweep waits for before it can run: a driver, or its first slot."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
@@ -15,13 +17,20 @@ DRIVER = "a driver"
 
 @dataclass(frozen=True)
 class SweepWait:
-    """What a sweep waits for."""
+    """What a sweep waits for before it can run."""
 
-    what: str  # `a driver`, or the resources of a slot
-    since: float  # in seconds of the epoch
-    ahead: tuple[str, ...] = ()  # sweeps that have it, or that wait for it longer
-    until: float | None = None  # when it is expected; None: unknown
-    reason: str = ""  # of the wait, if it is not that others come first
+    what: Annotated[
+        str, Field(description="A driver, or the resources of a slot.", examples=["1 GPU"])
+    ]
+    since: Annotated[float, Field(description="Seconds since the epoch.")]
+    ahead: Annotated[
+        tuple[str, ...],
+        Field(description="Sweeps that have it, or wait longer; only those that the caller sees."),
+    ] = ()
+    until: Annotated[float | None, Field(description="When it is expected; null: unknown.")] = None
+    reason: Annotated[
+        str, Field(description="Of the wait, if it is not that others come first.")
+    ] = ""
 
     def data(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -31,6 +40,10 @@ class SweepWait:
     def of(cls, data: Mapping[str, Any] | None) -> "SweepWait | None":
         """Return what `data` wrote; None: nothing."""
         return None if data is None else cls(**{**data, "ahead": tuple(data["ahead"])})
+
+    def among(self, sweeps: Collection[str]) -> "SweepWait":
+        """Return the wait with those sweeps before it that are among these."""
+        return replace(self, ahead=tuple(name for name in self.ahead if name in sweeps))
 
     def describe(self) -> str:
         """Return in words since when the sweep waits, behind which, and until when."""

@@ -15,9 +15,9 @@ JSON = "application/json"
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already."}}
 
 
-def tagged(request: Request, body: BaseModel) -> Response:
+def tagged(request: Request, body: BaseModel | bytes) -> Response:
     """Return a body with its ETag; 304 without a body if the client has it (If-None-Match)."""
-    content = _encode(body)
+    content = body if isinstance(body, bytes) else _encode(body)
     return _unless_known(request, content, lambda: content)
 
 

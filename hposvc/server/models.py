@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hposvc.analysis.reproduction import Verdict
 from hposvc.events import DriverState
-from hposvc.tracking.comparison import Remedy, Stance
+from hposvc.journal.waiting import SweepWait
 
 SWEEP, TRIAL = "digits-cnn-4f1c2a", "t0007"  # examples
 VALUE = "With several metrics a list, in the order of the spec's `metrics`."
@@ -143,44 +143,6 @@ class Undelivered(Answer):
     reason: str = Field(description="Why the last attempt failed.")
 
 
-class Waiting(Answer):
-    """What a sweep waits for before it can run."""
-
-    what: str = Field(description="A driver, or the resources of a slot.", examples=["1 GPU"])
-    since: float = Field(description="Seconds since the epoch.")
-    ahead: list[str] = Field(
-        description="Sweeps that have it, or wait longer; only those that the caller sees."
-    )
-    until: float | None = Field(description="When it is expected; null: unknown.")
-    reason: str = Field(description="Of the wait, if it is not that others come first.")
-
-
-class QueueRow(Answer):
-    """A sweep that holds slots of a cluster, or waits for some. null: it has no driver yet."""
-
-    sweep: str = Field(examples=[SWEEP])
-    cluster: str | None = Field(description="The id of the cluster's head.")
-    queue: str | None
-    user: str | None
-    priority: int | None
-    weight: float | None
-    wanted: int | None = Field(description="Slots that it can use, with those that it holds.")
-    held: int | None = Field(description="Slots that it holds.")
-    slots: int | None = Field(description="Slots that it may hold now.")
-    due: float | None = Field(description="Its part of the cluster by its weight, in GPUs.")
-    money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
-    currency: str | None
-    ahead_s: float | None = Field(description="GPU-seconds that it had beyond what was due to it.")
-    since: float = Field(description="Seconds since the epoch: when it came to the cluster.")
-    waiting: Waiting | None = Field(description="null: it has a slot.")
-
-
-class Queue(Answer):
-    """The sweeps that share clusters, by cluster, queue and user."""
-
-    sweeps: list[QueueRow]
-
-
 class Status(Answer):
     """A sweep in a few figures."""
 
@@ -191,7 +153,7 @@ class Status(Answer):
     best: BestTrials
     elapsed_s: float = Field(description="Without the wait for the first slot.")
     queued_s: float = Field(description="Seconds of that wait.")
-    waiting: Waiting | None = Field(description="null: for nothing.")
+    waiting: SweepWait | None = Field(description="null: for nothing.")
     gpu_hours: float = Field(description="Used so far.")
     money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
     currency: str = Field(description="Of `money`; empty: the spec names none.")
@@ -233,7 +195,7 @@ class Record(Answer):
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
     undelivered: list[Undelivered]
-    waiting: Waiting | None
+    waiting: SweepWait | None
     proposed: list[dict[str, Any]] = Field(description="Proposals that no driver has taken yet.")
     seq: int = Field(description="The number of the last event.")
 
@@ -342,27 +304,6 @@ class Reproduction(Answer):
     difference: float | None
     share_of_spread: float | None = Field(description="The difference, beside those of all trials.")
     doubts: list[str] = Field(description="Why values may differ although nothing is wrong.")
-
-
-class Difference(Answer):
-    """A difference between MLflow and the journal."""
-
-    run: str = Field(description="The trial; empty: the sweep's own run.")
-    what: str = Field(examples=["points of loss"])
-    found: str
-    expected: str
-    remedy: Remedy = Field(description="kept: the trial itself logged it, and it stays.")
-
-
-class Comparison(Answer):
-    """A sweep's runs in MLflow, compared with the journal."""
-
-    sweep: str
-    stance: Stance = Field(description="driven: a driver is at work, so nothing was repaired.")
-    runs: int = Field(description="How many were compared, the sweep's own among them.")
-    points: int = Field(description="How many points of metrics were compared.")
-    differences: list[Difference]
-    agrees: bool = Field(description="Whether nothing needs repair.")
 
 
 class Accepted(Answer):

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
@@ -30,12 +30,11 @@ from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, Stor
 from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.journal import COPY_WITH_THEM
-from hposvc.remote.place import Place
-from hposvc.remote.server import connection
+from hposvc.operation import operation
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import registry
 from hposvc.text import format_bytes
-from hposvc.tracking.comparison import MlflowComparison
+from hposvc.tracking.answers import MlflowComparison
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, ray_address, verb
@@ -79,8 +78,8 @@ def doctor_command(
         if not shared.json([asdict(check) for check in checks]):
             show(table(checks))
         return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
-    comparison = compare_mlflow(shared.open_place(), sweep, fix)
-    if not shared.json(comparison.data()):
+    comparison = (repair_mlflow if fix else compare_mlflow)(shared.open_place(), sweep)
+    if not shared.json(compare_mlflow.data(comparison)):
         if comparison.differences:
             show(difference_table(comparison))
         show(verdict(comparison))
@@ -354,28 +353,35 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
             yield Check(label, level, trouble.text, trouble.remedy)
 
 
-def compare_mlflow(place: Place, sweep: str, fix: bool = False) -> MlflowComparison:
+@operation("GET", "sweeps/{sweep}/doctor", "read", work_s=COMPARE_S)
+def compare_mlflow(sweeps: Sweeps, sweep: str) -> MlflowComparison:
     """Compare what MLflow holds of a sweep with the journal.
-
-    Args:
-        fix: write what MLflow lacks, and compare again.
 
     Raises:
         NotFound: there is no such sweep.
         TrackerError: MLflow is out of reach.
     """
-    if isinstance(place, connection.ServedSweeps):
-        where = connection.path_of(sweep, "doctor")
-        if not fix:
-            return MlflowComparison.from_data(place.http.get(where, work_s=COMPARE_S))
-        answer = place.http.post(where, {}, repeatable=True)
-        return MlflowComparison.from_data(place.result(answer))
-    quiet_mlflow()  # before mlflow is imported, which takes seconds
-    row = place.find(sweep)
-    make = registry.resolve("hposvc.tracking.reconcile:Reconciler")
-    reconciler = make(place.home, place.journal, row)
-    comparison: MlflowComparison = reconciler.mend() if fix else reconciler.compare()
+    comparison: MlflowComparison = _reconciler(sweeps, sweep).compare()
     return comparison
+
+
+@operation("POST", "sweeps/{sweep}/doctor", "steer", repeatable=True)
+def repair_mlflow(sweeps: Sweeps, sweep: str) -> MlflowComparison:
+    """Write what MLflow lacks of a sweep; the result is the comparison after that.
+
+    Raises:
+        NotFound, TrackerError: see `compare_mlflow`.
+    """
+    comparison: MlflowComparison = _reconciler(sweeps, sweep).mend()
+    return comparison
+
+
+def _reconciler(sweeps: Sweeps, sweep: str) -> Any:
+    quiet_mlflow()  # before mlflow is imported, which takes seconds
+    row = sweeps.find(sweep)
+    return registry.resolve("hposvc.tracking.reconcile:Reconciler")(
+        sweeps.home, sweeps.journal, row
+    )
 
 
 def difference_table(comparison: MlflowComparison) -> Table:

@@ -111,7 +111,7 @@ def visible_waiting(
         return None
     rows = [service.sweeps.journal.find(name) for name in record.waiting.ahead]
     visible = [row.id for row in rows if row is not None and service.sees(caller, row)]
-    return {**record.waiting.data(), "ahead": visible}
+    return record.waiting.among(visible).data()
 
 
 @router.get("/sweeps/{id}", response_model=models.Status)

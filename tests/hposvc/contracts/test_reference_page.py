@@ -23,7 +23,7 @@ from hposvc.state import summary
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
-from hposvc.tracking.promotion import Promotion
+from hposvc.tracking.answers import Promotion
 from hposvc.verbs.doctor import Check
 from hposvc.verbs.garbage import Garbage
 from hposvc.verbs.notify import Sent

@@ -31,9 +31,10 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
+from hposvc.tracking.answers import Promotion
 from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.mlflow_server import QUIET
-from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
+from hposvc.tracking.promotion import Unfit, candidate, promote
 from hposvc.verbs.rm import remove
 from hposvc.views.result import summary
 from trainables.order import Order

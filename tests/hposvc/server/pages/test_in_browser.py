@@ -92,7 +92,7 @@ def test_the_smallest_phone_shows_whole_pages_and_all_links_of_the_bar(sweeps, t
     spec, events = charted_sweeps.sweep("asha", tmp_path)
     api.create(sweeps, spec, "asha")
     sweeps.journal.append("asha", sweeps.journal.last("asha"), events)
-    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["steer"], "1h").token
     for address in serve(sweeps, Config(loopback="token")):
         tab = open_tab(f"{address}/sweeps/asha", size=(360, 740))
         tab.page.locator("#token").fill(secret)
@@ -156,7 +156,7 @@ def test_stop_asks_first_and_escape_takes_it_back(live, open_tab):
 
 def test_a_person_logs_in_and_out(sweeps, open_tab):
     recorded_home.cut_off(sweeps, "s")
-    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["steer"], "1h").token
     for address in serve(sweeps, Config(loopback="token")):
         tab = open_tab(f"{address}/sweeps/s")
         assert not tab.axe()
