@@ -12,7 +12,6 @@ from functools import cached_property
 from inspect import Parameter, signature
 from string import Formatter
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -22,8 +21,7 @@ from typing import (
     TypeVar,
 )
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 S = TypeVar("S")  # the sweeps of a home
 P = ParamSpec("P")
@@ -82,15 +80,18 @@ class ServedFunction(Generic[P, R]):
         return signature(self.function, eval_str=True).return_annotation
 
     @cached_property
-    def answer(self) -> "TypeAdapter[R]":
+    def answer(self) -> TypeAdapter[R]:
         """The writer of the answer as JSON, and its reader."""
-        from pydantic import TypeAdapter
-
         return TypeAdapter(self.answer_type)
 
     def data(self, answer: R) -> Any:
         """Return an answer as JSON data, as the command and the server have it."""
         return self.answer.dump_python(answer, mode="json")
+
+
+def doc(words: str, *examples: str) -> Any:
+    """Return the description of a key of an answer, or of an argument, for `Annotated`."""
+    return Field(description=words, examples=[*examples] or None)
 
 
 def operation(

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -76,7 +77,7 @@ def format_size(count: float) -> str:
 
 
 def finite(data: Any, digits: int | None = None) -> Any:
-    """Return data for JSON, with null for each number that is not finite.
+    """Return data for JSON, answers as mappings, with null for numbers that are not finite.
 
     Args:
         digits: significant digits that are kept of a float; None: all.
@@ -112,4 +113,6 @@ def _with_floats(change: Callable[[float], object], data: Any) -> Any:
             return {key: _with_floats(change, value) for key, value in data.items()}
         case list() | tuple():
             return [_with_floats(change, value) for value in data]
+    if is_dataclass(data):
+        return {each.name: _with_floats(change, getattr(data, each.name)) for each in fields(data)}
     return data

@@ -1,6 +1,6 @@
 """Model and data sizes of a sweep's trials, the points that scaling laws are fitted to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from hposvc.analysis.scaling_law import Fit, ScalePoint, TooFew, fit
 from hposvc.errors import fail
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec
+from hposvc.state.answers import Trial, values_of
 from trainables.length import Length
 from trainables.memory_estimation import meta_model
 from trainables.task import Task
@@ -74,7 +75,7 @@ def law_of(sweep: OpenSweep, names: Names, budget: float | None = None) -> Sweep
     return SweepLaw(record.row.id, law, best)
 
 
-def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -> list[ScalePoint]:
+def points(spec: SweepSpec, trials: Sequence[Trial], names: Names) -> list[ScalePoint]:
     """Return a point for each completed trial with a loss.
 
     Args:
@@ -87,22 +88,27 @@ def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -
     if spec.metric is None or spec.metric.goal == "maximize":
         metrics = "several metrics" if spec.metric is None else f"{spec.metric.name}, maximized"
         raise TooFew(f"the sweep has {metrics}; a scaling law is of one loss that is minimized")
-    completed = [row for row in trials if row["state"] == "COMPLETED" and row["value"] is not None]
-    return [ScalePoint(*_sizes(spec, names, trial), float(trial["value"])) for trial in completed]
+    return [
+        ScalePoint(*_sizes(spec, names, trial), value)
+        for trial in trials
+        if trial.state == "COMPLETED"
+        for value in values_of(trial.value)
+        if value is not None
+    ]
 
 
-def _sizes(spec: SweepSpec, names: Names, trial: Mapping[str, Any]) -> tuple[float, float]:
+def _sizes(spec: SweepSpec, names: Names, trial: Trial) -> tuple[float, float]:
     """Return the number of weights, and of trained elements of the loss (tokens, samples)."""
     weights, samples = (
         None if name is None else _named_size(trial, name)
         for name in (names.weights, names.samples)
     )
     if weights is None or samples is None:
-        task = task_of(spec, trial["params"])
+        task = task_of(spec, trial.params)
         if weights is None:
             weights = meta_model.count_weights(task)
         if samples is None:
-            samples = _trained_elements(spec, task, trial["step"])
+            samples = _trained_elements(spec, task, trial.step)
     return float(weights), float(samples)
 
 
@@ -114,12 +120,12 @@ def _trained_elements(spec: SweepSpec, task: Task, steps: int) -> float:
     return length.samples(length.updates(steps)) * meta_model.losses_per_sample(task)
 
 
-def _named_size(trial: Mapping[str, Any], name: str) -> float:
-    values = {**trial["params"], **trial["metrics"]}
+def _named_size(trial: Trial, name: str) -> float:
+    values = {**trial.params, **trial.metrics}
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise TooFew(
-            f"trial {trial['trial']} says no number above 0 under {name!r}; "
+            f"trial {trial.trial} says no number above 0 under {name!r}; "
             f"it has {', '.join(sorted(values))}"
         )
     return value

@@ -4,7 +4,7 @@ The models are those of `gp`, whatever method searches (searchers/explain). They
 without noise that a trial has at the sweep's last step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class NearestTrial:
     trial: str
     distance: float  # another category, or a parameter that one of them lacks, counts 1
     differs: Mapping[str, tuple[Value, Value]]  # its value, and the one proposed
-    value: float | list[float] | None  # None: it has no value
+    value: float | Sequence[float] | None  # None: it has no value
     state: TrialPhase
 
 

@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.database import Store
+from hposvc.operation import doc
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"
@@ -19,18 +18,14 @@ DRIVER = "a driver"
 class SweepWait:
     """What a sweep waits for before it can run."""
 
-    what: Annotated[
-        str, Field(description="A driver, or the resources of a slot.", examples=["1 GPU"])
-    ]
-    since: Annotated[float, Field(description="Seconds since the epoch.")]
+    what: Annotated[str, doc("A driver, or the resources of a slot.", "1 GPU")]
+    since: Annotated[float, doc("Seconds since the epoch.")]
     ahead: Annotated[
         tuple[str, ...],
-        Field(description="Sweeps that have it, or wait longer; only those that the caller sees."),
+        doc("Sweeps that have it, or wait longer; only those that the caller sees."),
     ] = ()
-    until: Annotated[float | None, Field(description="When it is expected; null: unknown.")] = None
-    reason: Annotated[
-        str, Field(description="Of the wait, if it is not that others come first.")
-    ] = ""
+    until: Annotated[float | None, doc("When it is expected; null: unknown.")] = None
+    reason: Annotated[str, doc("Of the wait, if it is not that others come first.")] = ""
 
     def data(self) -> dict[str, Any]:
         """Return it as JSON data."""

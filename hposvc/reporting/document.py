@@ -32,6 +32,7 @@ from hposvc.reporting.prose import prose
 from hposvc.spec.metrics import Metric
 from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
+from hposvc.state.answers import Best, values_of
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
@@ -152,13 +153,13 @@ class Section:
         return self.state.worked_s
 
     @cached_property
-    def front(self) -> list[dict[str, Any]]:
+    def front(self) -> list[Best]:
         """The best trial, or with several metrics the front."""
         return summary.front(self.id, self.state, self.runs)
 
     @property
     def best_trials(self) -> list[str]:
-        return [best["trial"] for best in self.front]
+        return [best.trial for best in self.front]
 
     @property
     def best_text(self) -> str:
@@ -168,7 +169,7 @@ class Section:
         if not self.front:
             return "none"
         best = self.front[0]
-        return f"{self.metric} {number(best['value'])} ({best['trial']})"
+        return f"{self.metric} {number(values_of(best.value)[0])} ({best.trial})"
 
     @property
     def nothing(self) -> str:
@@ -249,22 +250,20 @@ class Section:
         rows = summary.trials(self.state, self.runs)
 
         def of(key: str) -> list[Any]:
-            return [row[key] for row in rows]
+            return [getattr(row, key) for row in rows]
 
-        values = [row["value"] for row in rows]
-        if self.state.spec.several:
-            results = [
-                Column(metric.name, [None if value is None else value[n] for value in values])
-                for n, metric in enumerate(self.metrics)
-            ]
-        else:
-            results = [Column(self.metric, values)]
+        metrics = self.metrics
+        values = [values_of(row.value) or [None] * len(metrics) for row in rows]
+        results = [
+            Column(metric.name, [*column])
+            for metric, column in zip(metrics, zip(*values, strict=True), strict=bool(rows))
+        ]
         # Nothing for a parameter that the trial has not; null for one that is null.
         params = [
-            [_cell(row["params"][name]) if name in row["params"] else None for row in rows]
+            [_cell(row.params[name]) if name in row.params else None for row in rows]
             for name in self.names
         ]
-        causes = [row["detail"] or row["reason"] for row in rows]
+        causes = [row.detail or row.reason for row in rows]
         return [
             Column("trial", of("trial"), number=False),
             Column("state", [state.lower() for state in of("state")], number=False),

@@ -195,7 +195,7 @@ class _SweepCounter:
         service = self.service
         rows = service.sweeps.journal.sweeps()
         listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
-        states = {row["sweep"]: row["state"] for row in listed}
+        states = {row.sweep: row.state for row in listed}
         shown = {*driven, *self._recent(rows, driven)}
         store = service.sweeps.journal.store
         owners = submissions.owners(store, shown)

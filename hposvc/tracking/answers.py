@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
+from hposvc.operation import doc
+
 # tell: sending the entry again repairs it. renew: a new run is needed, since MLflow deletes no
 # points. kept: the trial itself logged the param, and MLflow never changes one, so it stays.
 Remedy = Literal["tell", "renew", "kept"]
@@ -16,13 +18,11 @@ Choice = Literal["moved", "stays"]  # of an alias
 class Difference:
     """A difference between MLflow and the journal."""
 
-    run: Annotated[str, Field(description="The trial; empty: the sweep's own run.")]
+    run: Annotated[str, doc("The trial; empty: the sweep's own run.")]
     what: Annotated[str, Field(examples=["points of loss"])]
     found: str
     expected: str
-    remedy: Annotated[
-        Remedy, Field(description="kept: the trial itself logged it, and it stays.")
-    ] = "tell"
+    remedy: Annotated[Remedy, doc("kept: the trial itself logged it, and it stays.")] = "tell"
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,9 @@ class MlflowComparison:
     """A sweep's runs in MLflow, compared with the journal."""
 
     sweep: str
-    stance: Annotated[
-        Stance, Field(description="driven: a driver is at work, so nothing was repaired.")
-    ]
-    runs: Annotated[
-        int, Field(description="How many were compared, the sweep's own among them.")
-    ] = 0
-    points: Annotated[int, Field(description="How many points of metrics were compared.")] = 0
+    stance: Annotated[Stance, doc("driven: a driver is at work, so nothing was repaired.")]
+    runs: Annotated[int, doc("How many were compared, the sweep's own among them.")] = 0
+    points: Annotated[int, doc("How many points of metrics were compared.")] = 0
     differences: tuple[Difference, ...] = ()
 
     @computed_field(description="Whether nothing needs repair.")  # type: ignore[prop-decorator]
@@ -55,9 +51,7 @@ class Promotion:
     model: str
     version: str
     alias: str
-    before: Annotated[
-        str | None, Field(description="The version that had the alias; null: none had it.")
-    ]
+    before: Annotated[str | None, doc("The version that had the alias; null: none had it.")]
     verdict: Choice
     reason: str
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from hposvc.errors import StoreError
 from hposvc.events import Event, Finished
@@ -173,7 +174,7 @@ class Recorder:
         return [sink_type(sink).title for sink in self.sinks if self._count_unsent(sink)]
 
     @property
-    def undelivered(self) -> list[dict[str, object]]:
+    def undelivered(self) -> list[dict[str, Any]]:
         """The notifications that no attempt has delivered yet, as JSON data."""
         if not self.spec.notify:
             return []

@@ -45,7 +45,7 @@ def complete_trial(
         trials = api.load(sweeps, context.params["sweep"]).trials() if sweeps else []
     except (NotFound, SpecError, StoreError):
         return []
-    items = [CompletionItem(row["trial"], help=row["state"].lower()) for row in trials]
+    items = [CompletionItem(row.trial, help=row.state.lower()) for row in trials]
     return [item for item in items if item.value.startswith(begun)]
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import click
-from pydantic import Field
 from rich.console import Group, RenderableType
 
 from hposvc.api import Sweeps
@@ -14,7 +13,7 @@ from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.lease import Lease, driver_state
-from hposvc.operation import operation
+from hposvc.operation import doc, operation
 from hposvc.text import format_bytes
 from hposvc.verbs import garbage
 from hposvc.verbs.completion import complete_sweep
@@ -60,19 +59,18 @@ class Freed:
     """Files that were deleted, or would be."""
 
     files: list[Garbage] = field(default_factory=list)
-    failures: Annotated[
-        list[str], Field(description="What stays although it is garbage, and why.")
-    ] = field(default_factory=list)
+    failures: Annotated[list[str], doc("What stays although it is garbage, and why.")] = field(
+        default_factory=list
+    )
     vacuum_later: Annotated[
-        bool, Field(description="The journal's file keeps its size, because a sweep runs.")
+        bool, doc("The journal's file keeps its size, because a sweep runs.")
     ] = False
 
 
-DryRun = Annotated[bool, Field(description="Delete and compress nothing.")]
-Compact = Annotated[bool, Field(description="Compress the journal of ended sweeps, too.")]
+DryRun = Annotated[bool, doc("Delete and compress nothing.")]
+Compact = Annotated[bool, doc("Compress the journal of ended sweeps, too.")]
 Logs = Annotated[
-    bool,
-    Field(description="Delete logs of ended sweeps, but those of the best and of failed trials."),
+    bool, doc("Delete logs of ended sweeps, but those of the best and of failed trials.")
 ]
 
 

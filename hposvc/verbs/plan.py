@@ -96,7 +96,7 @@ def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
 
     if isinstance(place, ServedSweeps):
         newest = ls(place)[:RECENT]
-        rows: Iterable[SweepRow] = (place.find(listed["sweep"]) for listed in newest)
+        rows: Iterable[SweepRow] = (place.find(listed.sweep) for listed in newest)
     else:
         rows = place.journal.sweeps()
     yield from (row.id for row in rows if same_code(row.spec, spec))

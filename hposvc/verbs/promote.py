@@ -3,12 +3,11 @@
 from typing import Annotated
 
 import click
-from pydantic import Field
 
 from hposvc.api import Sweeps
 from hposvc.errors import Busy, fail
 from hposvc.open_sweep import OpenSweep
-from hposvc.operation import operation
+from hposvc.operation import doc, operation
 from hposvc.spec import registry
 from hposvc.spec.sections import Register, read_gate
 from hposvc.tracking.answers import Promotion
@@ -40,13 +39,9 @@ def promote_command(shared: Shared, sweep: str, model: str, alias: str, gate: fl
 def promote(
     sweeps: Sweeps,
     sweep: str,
-    model: Annotated[str, Field(description="Register it as this model.")],
-    alias: Annotated[
-        str, Field(description="Move this alias to the version if it is better.")
-    ] = "champion",
-    gate: Annotated[
-        float, Field(description="Require this improvement, in the metric's unit.")
-    ] = 0.0,
+    model: Annotated[str, doc("Register it as this model.")],
+    alias: Annotated[str, doc("Move this alias to the version if it is better.")] = "champion",
+    gate: Annotated[float, doc("Require this improvement, in the metric's unit.")] = 0.0,
 ) -> Promotion:
     """Register the best trial's checkpoint in MLflow.
 

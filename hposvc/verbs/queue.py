@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
-from pydantic import Field
 from rich.table import Table
 
 from hposvc.api import Sweeps
@@ -13,7 +12,7 @@ from hposvc.errors import SpecError
 from hposvc.journal import claims
 from hposvc.journal.database import Store
 from hposvc.journal.waiting import SweepWait, driver_waits, slot_wait
-from hposvc.operation import operation
+from hposvc.operation import doc, operation
 from hposvc.queue.claim import Claim
 from hposvc.queue.rules import Rules
 from hposvc.spec.sections import Price
@@ -42,30 +41,22 @@ class QueueRow:
     """A sweep that holds slots of a cluster, or waits for some. null: it has no driver yet."""
 
     sweep: str
-    cluster: Annotated[str | None, Field(description="The id of the cluster's head.")] = None
+    cluster: Annotated[str | None, doc("The id of the cluster's head.")] = None
     queue: str | None = None
     user: str | None = None
     priority: int | None = None
     weight: float | None = None
-    wanted: Annotated[
-        int | None, Field(description="Slots that it can use, with those that it holds.")
-    ] = None
-    held: Annotated[int | None, Field(description="Slots that it holds.")] = None
-    slots: Annotated[int | None, Field(description="Slots that it may hold now.")] = None
-    due: Annotated[
-        float | None, Field(description="Its part of the cluster by its weight, in GPUs.")
-    ] = None
-    money: Annotated[
-        float | None, Field(description="Cost so far, by `price`; null: no price is known.")
-    ] = None
+    wanted: Annotated[int | None, doc("Slots that it can use, with those that it holds.")] = None
+    held: Annotated[int | None, doc("Slots that it holds.")] = None
+    slots: Annotated[int | None, doc("Slots that it may hold now.")] = None
+    due: Annotated[float | None, doc("Its part of the cluster by its weight, in GPUs.")] = None
+    money: Annotated[float | None, doc("Cost so far, by `price`; null: no price is known.")] = None
     currency: str | None = None
-    ahead_s: Annotated[
-        float | None, Field(description="GPU-seconds that it had beyond what was due to it.")
-    ] = None
-    since: Annotated[
-        float, Field(description="Seconds since the epoch: when it came to the cluster.")
-    ]
-    waiting: Annotated[SweepWait | None, Field(description="null: it has a slot.")]
+    ahead_s: Annotated[float | None, doc("GPU-seconds that it had beyond what was due to it.")] = (
+        None
+    )
+    since: Annotated[float, doc("Seconds since the epoch: when it came to the cluster.")]
+    waiting: Annotated[SweepWait | None, doc("null: it has a slot.")]
 
 
 @dataclass(frozen=True)

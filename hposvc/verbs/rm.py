@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import click
-from pydantic import Field
 
 from hposvc.api import Sweeps
 from hposvc.errors import Busy
 from hposvc.journal import supervision
-from hposvc.operation import operation
+from hposvc.operation import doc, operation
 from hposvc.verbs import deletion
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, plain, show
@@ -21,9 +20,7 @@ class Removed:
     """A deleted sweep."""
 
     removed: str
-    left: Annotated[
-        str | None, Field(description="Folders that stay as they hold other files, too; or null.")
-    ]
+    left: Annotated[str | None, doc("Folders that stay as they hold other files, too; or null.")]
 
 
 @verb

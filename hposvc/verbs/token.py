@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import click
-from pydantic import Field
 from rich.table import Table
 
 from hposvc.api import Sweeps
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
 from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens, TokenState
-from hposvc.operation import operation
+from hposvc.operation import doc, operation
 from hposvc.spec.types import read_seconds
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, share
@@ -133,10 +132,8 @@ def table(rows: Sequence[TokenRow]) -> Table:
 def create_token(
     sweeps: Sweeps,
     owner: str,
-    scopes: Annotated[list[str], Field(description="read, submit, steer, admin or agent:SWEEP")],
-    expires: Annotated[
-        str, Field(description="after how long it ends, like 30d; or never")
-    ] = "90d",
+    scopes: Annotated[list[str], doc("read, submit, steer, admin or agent:SWEEP")],
+    expires: Annotated[str, doc("after how long it ends, like 30d; or never")] = "90d",
 ) -> CreatedToken:
     """Create a token; the answer is the only one that has its secret.
 

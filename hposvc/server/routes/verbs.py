@@ -48,8 +48,7 @@ def _add(router: APIRouter, operation: ServedFunction[Any, Any]) -> None:
         sees = partial(service.sees, caller)
         sweeps = replace(service.sweeps, by=caller.name, visible=sees)
         if is_read:
-            answered = sweeps.carry_out(operation, given)
-            return tagged(request, operation.answer.dump_json(answered))
+            return tagged(request, sweeps.carry_out(operation, given))
         return _change(service, caller, sweeps, operation, given)
 
     lines = (getdoc(operation.function) or "").splitlines()

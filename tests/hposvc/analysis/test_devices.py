@@ -95,7 +95,7 @@ def test_a_trial_that_moves_is_charged_to_both_models():
     spent = desk.state.trials["t0001"].devices(desk.time)
     assert spent == {H200: 40.0, A100: 120.0}  # two ranks
     row = summary.trials(desk.state, {})[0]
-    assert (row["device"], row["node"]) == (f"{H200}, {A100}", "node-2")
+    assert (row.device, row.node) == (f"{H200}, {A100}", "node-2")
     paces = {row.device: row.pace for row in devices.trials_on_devices([desk.state])}
     assert paces == {H200: 20.0, A100: 60.0}
 

@@ -2,12 +2,14 @@
 
 import csv
 import io
+from dataclasses import fields, replace
 
 import pytest
 
 from hposvc import spec as specs
 from hposvc.analysis.selection import choose, to_csv
 from hposvc.errors import SpecError
+from hposvc.state.answers import Trial
 
 SPEC = specs.load(
     {
@@ -21,15 +23,9 @@ SPEC = specs.load(
 
 def row(trial, state, value, lr, opt):
     params = {"lr": lr, "opt": opt}
-    own = {
-        "trial": trial,
-        "state": state,
-        "reason": "",
-        "step": 1,
-        "duration_s": 2.0,
-        "attempts": 1,
-    }
-    return {**own, "value": value, "params": params}
+    own = {"params": params, "step": 1, "duration_s": 2.0, "attempts": 1, "reason": ""}
+    others = dict.fromkeys(each.name for each in fields(Trial))
+    return Trial(**{**others, **own, "trial": trial, "state": state, "value": value})
 
 
 ROWS = [
@@ -41,7 +37,7 @@ ROWS = [
 
 
 def ids(rows):
-    return [row["trial"][-1] for row in rows]
+    return [row.trial[-1] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +77,7 @@ def test_csv_has_every_parameter_and_the_metric():
 
 
 def test_a_cell_of_csv_is_no_formula():
-    hostile = {**ROWS[0], "detail": "=cmd|' /C calc'!A0", "reason": "-1+1", "state": "@SUM(A1)"}
+    hostile = replace(ROWS[0], detail="=cmd|' /C calc'!A0", reason="-1+1", state="@SUM(A1)")
     (row,) = csv.DictReader(io.StringIO(to_csv([hostile], SPEC)))
     shown = {name: row[name] for name in ("detail", "reason", "state") if name in row}
     assert shown

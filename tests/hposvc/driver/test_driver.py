@@ -167,7 +167,7 @@ def test_a_sweep_goes_on_from_an_older_copy_of_its_journal(tmp_path, home, caplo
     assert copying.replaced >= 9
     assert f"the journal lost events {copying.copied + 1} to" in caplog.text
     assert record.state.state == "COMPLETED"
-    assert [trial["step"] for trial in record.trials()] == [4] * 4
+    assert [trial.step for trial in record.trials()] == [4] * 4
     numbers = [number for number, _ in sweeps.journal.read("one")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert list(sweeps.journal.gaps()) == []

@@ -39,8 +39,8 @@ def file_of(sweeps, tmp_path_factory):
 def test_a_report_names_the_best_trial_and_how_to_get_it_again(sweeps, file_of):
     text = file_of("plain").read_text()
     best = api.load(sweeps, "plain").front()[0]
-    assert f"{best['value']:.5g}" in text
-    assert f"hposvc repro plain {best['trial']}" in text
+    assert f"{best.value:.5g}" in text
+    assert f"hposvc repro plain {best.trial}" in text
     assert "parameters:" in text  # of the spec
 
 
@@ -51,7 +51,7 @@ def test_a_report_asks_for_nothing_outside_its_file(file_of):
 
 def test_no_text_of_a_trial_ends_an_element(sweeps, file_of):
     failed = api.load(sweeps, "failed").trials()[0]
-    assert odd_sweeps.NASTY in failed["detail"]
+    assert odd_sweeps.NASTY in failed.detail
     assert "<script>alert" not in file_of("failed").read_text()
     assert "<script>alert" not in packed({"text": odd_sweeps.NASTY})
 
@@ -85,7 +85,7 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(file_of, open_tab):
 def test_without_scripts_pictures_and_the_best_trials_are_there(file_of, open_tab, sweeps):
     page = open_tab(file_of("plain"), scripts=False).page
     assert page.locator("figure[data-chart=best] svg").first.is_visible()
-    best = api.load(sweeps, "plain").front()[0]["trial"]
+    best = api.load(sweeps, "plain").front()[0].trial
     assert page.locator("figure[data-chart=trials] tbody tr").first.inner_text().startswith(best)
 
 
@@ -94,7 +94,7 @@ def test_the_table_sorts_filters_and_marks_the_best(file_of, open_tab, sweeps):
     figure = page.locator("figure[data-chart=trials]")
     figure.scroll_into_view_if_needed()
     rows = figure.locator(".moving tbody tr")
-    best = api.load(sweeps, "plain").front()[0]["trial"]
+    best = api.load(sweeps, "plain").front()[0].trial
     assert rows.first.inner_text().startswith(best)
     figure.get_by_role("button", name="trial", exact=True).click()
     assert rows.first.inner_text().startswith("t0001")
@@ -131,7 +131,7 @@ def test_curves_are_walked_by_keys_from_the_best_on(file_of, open_tab, sweeps):
     figure.scroll_into_view_if_needed()
     figure.get_by_role("application").focus()
     page.keyboard.press("ArrowDown")
-    best = api.load(sweeps, "conditional").front()[0]["trial"]
+    best = api.load(sweeps, "conditional").front()[0].trial
     assert figure.locator("[aria-live]").inner_text().startswith(best)
     page.keyboard.press("Enter")
     assert best in figure.locator(".pinned").inner_text()

@@ -55,6 +55,6 @@ def test_mlflow_has_replicates_in_their_trial_s_run_and_the_interval_in_the_pare
             replicates = state.replicates.finalists.get(name)
             assert mine == ([] if replicates is None else replicates[number - 1].curve)
     found = {p.name: p.value for p in told[PARENT].points if p.name.startswith("final/")}
-    estimate = summary.best("s", state, {})["estimate"]
-    assert found == {f"final/{name}": estimate[name] for name in ("mean", "low", "high")}
+    estimate = summary.best("s", state, {}).estimate
+    assert found == {f"final/{name}": getattr(estimate, name) for name in ("mean", "low", "high")}
     assert told[state.best].tags["hposvc.best"] == "true"

@@ -175,7 +175,7 @@ def test_replicates_that_fail_are_told_and_the_others_go_on(lab):
     [first, _] = estimates(state)
     assert first.missing == ("user", "diverged")
     assert "1 user, 1 diverged" in text_of(view.result(state))
-    assert summary.best("s", state, {})["estimate"]["runs"] == 2
+    assert summary.best("s", state, {}).estimate.runs == 2
 
 
 @settings(max_examples=15, deadline=None)
@@ -247,8 +247,8 @@ def test_finalists_are_trained_with_other_values_and_these_are_shown(lab):
         params = state.trials[replicate.shown_as].params
         assert replicate.params == {**params, "width": 512}
     [best] = summary.front("s", state, {})
-    assert best["params"]["width"] == 64
-    assert best["estimate"]["set"] == {"width": 512}
+    assert best.params["width"] == 64
+    assert best.estimate.set == {"width": 512}
     assert "mean loss with width 512" in text_of(view.result(state))
     assert f"Mean of {FINALISTS['seeds']} trainings with width 512" in describe(state)
     [found] = [finding for finding in verdict("s", state) if finding.topic == "best"]

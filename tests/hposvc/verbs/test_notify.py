@@ -47,9 +47,9 @@ def test_what_was_not_delivered_is_said_with_its_reason_and_sent_again(sweeps, t
             "webhook 127.0.0.1 was not told of done: HTTP 404: no such hook (1 attempts, given up)",
             "when that is mended: hposvc notify s",
         ]
-        (undelivered,) = record.status()["undelivered"]
-        assert (undelivered["channel"], undelivered["what"]) == ("webhook 127.0.0.1", "done")
-        assert "secret-path" not in json.dumps(record.status())
+        (undelivered,) = record.status().undelivered
+        assert (undelivered.channel, undelivered.what) == ("webhook 127.0.0.1", "done")
+        assert "secret-path" not in f"{record.status()}"
         room.statuses[:] = [200]
         (result,) = send_again(sweeps, "s", HERE)
         assert (result.channel, result.what, result.sent) == ("webhook 127.0.0.1", "done", True)

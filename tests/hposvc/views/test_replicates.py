@@ -1,6 +1,7 @@
 """The table of the finalists."""
 
 import re
+from dataclasses import asdict
 
 from printed import text_of
 from replicated import FINALISTS, Seeded
@@ -15,10 +16,10 @@ def test_the_best_is_stated_with_its_interval(lab):
     spec = make_spec(finalists=FINALISTS)
     state = lab.run(spec, backend=Seeded)
     found = summary.best("s", state, {})
-    trial, [first, second, _] = state.trials[found["trial"]], estimates(state)
-    assert found["value"] == trial.value  # its own, as ever
-    assert found["estimate"] == first.data()
-    assert found["estimate"]["values"] == state.replicates.values(trial.id)
+    trial, [first, second, _] = state.trials[found.trial], estimates(state)
+    assert found.value == trial.value  # its own, as ever
+    assert asdict(found.estimate) == first.data()
+    assert found.estimate.values == state.replicates.values(trial.id)
     text = text_of(view.result(state))
     assert re.search(rf"{first.trial} +{first.mean:.5g} ± {first.half:.2g} +4 ", text)
     assert f"{first.trial} and {second.trial} can't be told apart" in text
