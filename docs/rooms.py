@@ -56,6 +56,7 @@ LAYERS: tuple[dict[str, str], ...] = (
         "events": "what can happen in a sweep; the journal's version",
         "errors": "what can be wrong, said to users",
         "text": "numbers and durations for people, data as JSON",
+        "retries": "what fails for a moment is tried again",
     },
     {
         "searchers": "which configuration is tried next",

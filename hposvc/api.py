@@ -321,7 +321,6 @@ def _record(
         driver,
         recorder.behind,
         registered,
-        undelivered=recorder.undelivered,
         waiting=None if state.finished else find_waiting(sweeps.journal.store, row.id),
         proposed=[asked.changes for _, asked in requests if asked.verb == "propose"],
     )

@@ -32,8 +32,6 @@ class Record:
     behind: int  # events not yet sent to every sink
     registered: str = ""  # the registered model version, in words; empty: none yet
     tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
-    # Notifications that could not be delivered so far, as JSON data.
-    undelivered: Sequence[Mapping[str, Any]] = ()
     waiting: SweepWait | None = None  # for a driver, or for its first slot
     report_begun: bool = False  # a process writes the report of the sweep, which has just ended
     proposed: Sequence[Params] = ()  # configurations that no driver has taken yet
@@ -46,7 +44,6 @@ class Record:
     def status(self) -> dict[str, Any]:
         """Return the sweep's status in a few figures."""
         figures = summary.status(self.row.id, self.state, self.runs, self.driver)
-        undelivered = list(self.undelivered)
         if self.waiting is not None and not self.state.driven:
             figures["queued_s"] = round(max(0.0, time.time() - self.waiting.since), 3)
         figures["proposals"]["queued"] += len(self.proposed)
@@ -54,7 +51,6 @@ class Record:
             **figures,
             "waiting": None if self.waiting is None else self.waiting.data(),
             "registered": self.registered or None,
-            "undelivered": undelivered,
         }
 
     def trials(self) -> list[dict[str, Any]]:

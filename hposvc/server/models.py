@@ -131,18 +131,6 @@ class Proposals(Answer):
     queued: int = Field(description="Configurations that wait for their trials.")
 
 
-class Undelivered(Answer):
-    """A notification that could not be delivered so far."""
-
-    seq: int = Field(description="The number of its event.")
-    channel: str = Field(examples=["webhook example.org"])
-    what: str = Field(examples=["done"])
-    state: Literal["waiting", "failed"] = Field(description="failed: it is not tried any more.")
-    attempts: int
-    due: float = Field(description="Seconds since the epoch: of the next attempt, or the last.")
-    reason: str = Field(description="Why the last attempt failed.")
-
-
 class Waiting(Answer):
     """What a sweep waits for before it can run."""
 
@@ -201,7 +189,6 @@ class Status(Answer):
         description="The trials taken from each earlier sweep, by its id."
     )
     registered: str | None = Field(description="What became of the best trial in MLflow.")
-    undelivered: list[Undelivered] = Field(description="Notifications that nobody took so far.")
     name: str
     project: str
     owner: str | None = Field(description="Who submitted it; null: not through a server.")
@@ -232,7 +219,6 @@ class Record(Answer):
     behind: int = Field(description="Events that some sink was not sent yet.")
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
-    undelivered: list[Undelivered]
     waiting: Waiting | None
     proposed: list[dict[str, Any]] = Field(description="Proposals that no driver has taken yet.")
     seq: int = Field(description="The number of the last event.")

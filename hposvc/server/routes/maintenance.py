@@ -1,24 +1,18 @@
-"""Compare MLflow with the journal, repair it, delete files, and send notifications again."""
+"""Compare MLflow with the journal, repair it, and delete files."""
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from hposvc import spec as specs
-from hposvc.errors import fail
 from hposvc.server import models
 from hposvc.server.access import Admin, Principal, Reader, Steerer
-from hposvc.server.child_drivers import variables_of
 from hposvc.server.routes.operations import OperationBody
 from hposvc.server.routes.steer import Body
-from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId
 from hposvc.server.service import Service, Serving
-from hposvc.verbs import doctor, gc, notify
+from hposvc.verbs import doctor, gc
 
 router = APIRouter(tags=["maintenance"])
 
@@ -31,14 +25,6 @@ class CollectBody(Body):
     logs: bool = Field(
         default=False,
         description="Delete logs of ended sweeps, but those of the best and of failed trials.",
-    )
-
-
-class NotifyBody(Body):
-    """Request to send a sweep's notifications."""
-
-    secrets: dict[str, Secret] = Field(
-        default={}, description="Values of secrets that the spec names, and the server lacks."
     )
 
 
@@ -74,26 +60,6 @@ def collect_garbage(
 ) -> OperationBody:
     """Delete what no sweep needs, of all sweeps and of none."""
     return _collect(service, caller, None, body or CollectBody())
-
-
-@router.post("/sweeps/{id}/notify", status_code=202)
-def send_notifications(
-    caller: Steerer, service: Serving, sweep: SweepId, body: NotifyBody | None = None
-) -> OperationBody:
-    """Send the notifications of a sweep that were not delivered, also those given up."""
-    row = service.find(caller, sweep)
-    spec = specs.thaw(row.spec)
-    given = reveal((body or NotifyBody()).secrets)
-    if unknown := given.keys() - spec.environment.secrets.keys():
-        raise fail(f"has {', '.join(sorted(unknown))}, which the spec does not name", "secrets")
-    rules = service.config.notify.environment
-
-    def work() -> Mapping[str, Any]:
-        known = variables_of(row.id, spec, service.sweeps.home, os.environ)
-        results = notify.send_again(service.sweeps, row.id, {**given, **known, **rules})
-        return {"results": [asdict(result) for result in results]}
-
-    return OperationBody.of(service.operations.run(caller, "notify", row.id, work))
 
 
 def _collect(
