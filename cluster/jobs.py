@@ -8,8 +8,7 @@ import hashlib
 import json
 import os
 import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,7 +17,6 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 ANSWER_S = 30.0
-PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
 UPLOAD_S = 600.0
 MOST_BYTES = 100 * 2**20  # that a dashboard accepts in one request
 # Ray's prefix of package names; it refuses others.
@@ -214,22 +212,6 @@ class Jobs:
         return JobsError(
             f"{self.url} answers, but is no Ray dashboard; give the head's, http://HEAD:8265"
         )
-
-
-def with_retries(ask: Callable[[], Result]) -> Result:
-    """Return the result of `ask`, retrying for a dashboard that may be down for a moment.
-
-    Raises:
-        JobsError: the dashboard still does not answer after PATIENCE_S.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return ask()
-        except JobsError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_S)
 
 
 def find_token(environment: Mapping[str, str] = os.environ) -> str | None:

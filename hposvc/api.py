@@ -28,7 +28,7 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.waiting import SweepWait, find_waiting
-from hposvc.open_sweep import OpenSweep, Record, Undelivered, trials_logged
+from hposvc.open_sweep import OpenSweep, Record, trials_logged
 from hposvc.operation import P, R, ServedFunction
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
@@ -337,7 +337,6 @@ def _record(
         driver,
         recorder.behind,
         registered,
-        undelivered=[Undelivered(**each) for each in recorder.undelivered],
         waiting=None if state.finished else find_waiting(sweeps.journal.store, row.id),
         proposed=[asked.changes for _, asked in requests if asked.verb == "propose"],
     )

@@ -3,9 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Protocol, TypeVar
-
-from pydantic import Field
+from typing import Annotated, Any, Protocol, TypeVar
 
 from hposvc import spec as specs
 from hposvc.errors import NotFound
@@ -25,26 +23,12 @@ LOG_BYTES = 2**20  # of a log that are read at a time
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
 
 
-@dataclass(frozen=True)
-class Undelivered:
-    """A notification that could not be delivered so far."""
-
-    seq: Annotated[int, doc("The number of its event.")]
-    channel: Annotated[str, Field(examples=["webhook example.org"])]
-    what: Annotated[str, Field(examples=["done"])]
-    state: Annotated[Literal["waiting", "failed"], doc("failed: it is not tried any more.")]
-    attempts: int
-    due: Annotated[float, doc("Seconds since the epoch: of the next attempt, or the last.")]
-    reason: Annotated[str, doc("Why the last attempt failed.")]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Status(Progress):
     """A sweep in a few figures."""
 
     waiting: Annotated[SweepWait | None, doc("null: for nothing.")]
     registered: Annotated[str | None, doc("What became of the best trial in MLflow.")]
-    undelivered: Annotated[list[Undelivered], doc("Notifications that nobody took so far.")]
 
 
 @dataclass(frozen=True)
@@ -58,7 +42,6 @@ class Record:
     behind: int  # events not yet sent to every sink
     registered: str = ""  # the registered model version, in words; empty: none yet
     tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
-    undelivered: Sequence[Undelivered] = ()
     waiting: SweepWait | None = None  # for a driver, or for its first slot
     report_begun: bool = False  # a process writes the report of the sweep, which has just ended
     proposed: Sequence[Params] = ()  # configurations that no driver has taken yet
@@ -83,7 +66,6 @@ class Record:
             **figures,
             waiting=self.waiting,
             registered=self.registered or None,
-            undelivered=[*self.undelivered],
         )
 
     def trials(self) -> list[Trial]:

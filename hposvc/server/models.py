@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hposvc.events import DriverState
 from hposvc.journal.waiting import SweepWait
-from hposvc.open_sweep import Status, Undelivered
+from hposvc.open_sweep import Status
 from hposvc.operation import doc
 from hposvc.state.answers import SWEEP, TRIAL, BestTrials, ListedSweep, Trial
 
@@ -71,7 +71,6 @@ class Record(Answer):
     behind: int = Field(description="Events that some sink was not sent yet.")
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
-    undelivered: list[Undelivered]
     waiting: SweepWait | None
     proposed: list[dict[str, Any]] = Field(description="Proposals that no driver has taken yet.")
     seq: int = Field(description="The number of the last event.")

@@ -49,7 +49,6 @@ WHEN: Mapping[Verb, str] = {
     "pause": "pauses when its trials next report; hposvc resume goes on",
     "drain": "begins no new trials; those that run go on to their ends",
 }
-FATES = {"failed": "given up", "waiting": "more to come"}  # by the state of a delivery
 
 
 def summary(record: Record, home: Home) -> list[RenderableType]:
@@ -209,19 +208,6 @@ def describe_backlog(record: Record) -> str:
     names = " or ".join(sink_type(sink).title for sink in sinks)
     unsent = f"{names} was not sent {record.behind} events (logs/recorder.log says why)"
     return f"{unsent}; when it answers: hposvc resume {sweep}"
-
-
-def describe_undelivered(record: Record) -> str:
-    """Say which notifications were not delivered, why, and what to do; empty: all were."""
-    lines = [
-        f"{delivery.channel} was not told of {delivery.what}: {delivery.reason} "
-        f"({delivery.attempts} attempts, {FATES[delivery.state]})"
-        for delivery in record.undelivered[:SHOWN]
-    ]
-    if len(record.undelivered) > SHOWN:
-        lines.append(f"… and {len(record.undelivered) - SHOWN} more notifications")
-    again = f"when that is mended: hposvc notify {record.row.id}"
-    return "\n".join([*lines, again]) if lines else ""
 
 
 def failures(sweep: str, failed: Sequence[TrialState]) -> RenderableType:

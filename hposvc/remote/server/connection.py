@@ -169,5 +169,15 @@ def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> Rec
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
-    others = facts["undelivered"], SweepWait.of(facts["waiting"]), facts["proposed"]
-    return Record(row, state, runs, driver, behind, registered, tracking_uri, *others)
+    waiting, proposed = SweepWait.of(facts["waiting"]), facts["proposed"]
+    return Record(
+        row,
+        state,
+        runs,
+        driver,
+        behind,
+        registered,
+        tracking_uri,
+        waiting=waiting,
+        proposed=proposed,
+    )

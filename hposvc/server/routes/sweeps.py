@@ -150,7 +150,6 @@ def get_record(
             "behind": record.behind,
             "registered": record.registered,
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
-            "undelivered": list(record.undelivered),
             "waiting": visible_waiting(service, caller, record),
             "proposed": record.proposed,
             "seq": folded.seq,

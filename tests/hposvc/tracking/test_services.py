@@ -8,10 +8,9 @@ import pytest
 from receivers import receiver
 
 from hposvc.tracking import services
-from hposvc.tracking.addresses import ALLOWED
 from hposvc.tracking.messages import Message
 from hposvc.tracking.services import FIXED, SERVICES, send
-from hposvc.tracking.webhook import NotSent
+from hposvc.tracking.webhook import HOSTS, NotSent
 
 MESSAGE = Message("s.1.2.0", "done", "s-1", "s", "p", 0.0, "COMPLETED – 3 trials", "COMPLETED")
 
@@ -53,7 +52,7 @@ def test_a_service_that_does_not_answer_costs_the_limit_and_no_more(monkeypatch)
     monkeypatch.setattr(services, "LIMIT_S", 0.5)
     with receiver(release=threading.Event()) as room:
         begun = time.monotonic()
-        error = refusal(f"{address(room)}?rto=600&retry=9", {})
+        error = refusal(f"{address(room)}?rto=600", {})
         assert time.monotonic() - begun < 10.0
         room.release.set()
     assert error.again
@@ -83,14 +82,14 @@ def test_what_apprise_does_not_know_is_no_address(url):
     ],
 )
 def test_an_operator_says_which_services_and_hosts_there_are(url, services, hosts, reason):
-    error = refusal(url, {SERVICES: ",".join(services), ALLOWED: hosts})
+    error = refusal(url, {SERVICES: ",".join(services), HOSTS: hosts})
     assert reason in f"{error}"
     assert not error.again
 
 
 def test_an_operator_may_allow_a_service_on_a_host():
     with receiver() as room:
-        allowed = {SERVICES: "json", ALLOWED: "127.0.0.1"}
+        allowed = {SERVICES: "json", HOSTS: "127.0.0.1"}
         assert send(address(room), MESSAGE, allowed) == "taken by json"
 
 
