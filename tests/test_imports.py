@@ -82,7 +82,10 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("worker", "nesting"),
     ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
-    ("errors", "length", "report_hints", "listener", "stop_signals", "vmap_options", "drawing"),
+    (
+        *("errors", "length", "report_hints", "listener", "stop_signals"),
+        *("strategies", "vmap_options", "drawing"),
+    ),
 )
 
 

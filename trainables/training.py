@@ -5,11 +5,17 @@ exclude each other; the page `training-reference` says when to use which.
 """
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd", "deepspeed"]
+from trainables.strategies import STRATEGIES, StrategyType
+
+if TYPE_CHECKING:
+    Strategy = str
+else:
+    Strategy = Literal[*STRATEGIES]  # a spec's schema lists them
 ProcessGroup = Literal["managed", "user"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -23,8 +29,8 @@ Schedule = Literal[
 LrScaling = Literal["none", "linear", "sqrt"]
 ClipBy = Literal["norm", "value", "adaptive"]
 
-WORDS: dict[str, tuple[str, ...]] = {
-    "strategy": get_args(Strategy),
+WORDS: Mapping[str, Collection[str]] = {
+    "strategy": STRATEGIES.keys(),
     "process_group": get_args(ProcessGroup),
     "precision": get_args(Precision),
     "gradient_compression": get_args(Compression),
@@ -117,6 +123,15 @@ class Training:
         for field in fields(self):
             if problem := _problem(field.name, getattr(self, field.name)):
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}; {problem}")
+
+    @property
+    def traits(self) -> StrategyType:
+        """Return what holds for the strategy on several ranks."""
+        return STRATEGIES[self.strategy]
+
+    def dp_size(self, ranks: int) -> int:
+        """Return the number of shares into which so many ranks split each batch."""
+        return ranks // self.tensor_parallel if self.traits.data_parallel else 1
 
     def trials_at_once(self, parallel: int | None = None, most: int | None = None) -> int:
         """Return how many trials train at once in one process, as `trials_per_process` says.

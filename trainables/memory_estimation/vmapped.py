@@ -20,7 +20,7 @@ from trainables.memory_estimation.kernels import device_kernels
 from trainables.memory_estimation.memory_tracker import MemoryBreakdown, MemoryTracker
 from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.monitoring.clock import Clock
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
 from trainables.trainer import forward_backward as passes
 from trainables.training import Training
 from trainables.training_state import precision

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.errors import out_of_memory
 from trainables.parallel.averaging import average
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
 
 if TYPE_CHECKING:

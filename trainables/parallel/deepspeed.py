@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from trainables.optim.clipping import By, Clipped, by_norm, total_norm
 from trainables.parallel.agreement import END, Agreement
 from trainables.parallel.partitions import Partitions, copy_without_state, on_rank_0
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.pretrained import frozen_base_names
 from trainables.training import Training
 from trainables.training_state import precision as formats

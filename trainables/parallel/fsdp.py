@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from trainables.blocks import blocks
 from trainables.modules import reshard
 from trainables.parallel.agreement import END, Agreement
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.parallel.unit_usage import UnitUsage
 from trainables.training import Precision
@@ -50,14 +50,6 @@ class Fsdp(Group):
     def usage(self) -> UnitUsage:
         """Return what this rank uses of the model."""
         return UnitUsage(Agreement.of("fsdp", self.worker.device))
-
-    @property
-    def dp_rank(self) -> int:
-        return self.worker.rank // self.worker.training.tensor_parallel
-
-    @property
-    def dp_size(self) -> int:
-        return self.worker.world_size // self.worker.training.tensor_parallel
 
     def place(self, model: nn.Module) -> nn.Module:
         training = self.worker.training

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainables.errors import out_of_memory
 from trainables.optim.chained import weights_of
 from trainables.parallel.averaging import average
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
 
 if TYPE_CHECKING:

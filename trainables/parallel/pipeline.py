@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainables.data import Source
 from trainables.parallel.microbatches import MicroBatches, seeded
 from trainables.parallel.stages import RankStages, StageModule, shard_layers
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.randomness import derive
 from trainables.training_state.tallies import add_up, empty, tally_of
 
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Pipeline(Group):
     """Pipeline parallelism: one model over all ranks, each with some of its layers; a Strategy."""
-
-    @property
-    def dp_rank(self) -> int:
-        return 0
-
-    @property
-    def dp_size(self) -> int:
-        return 1
 
     @property
     def splits_batches(self) -> bool:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -33,7 +34,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from trainables.errors import out_of_memory
 from trainables.optim.norms import local_part
 from trainables.parallel.plan import How, between, check
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
 
 if TYPE_CHECKING:
     from trainables.trainer.forward_backward import ForwardBackward
@@ -49,20 +50,15 @@ STYLES: dict[How, type[ColwiseParallel] | type[RowwiseParallel]] = {
 class TensorParallel(Strategy):
     """Tensor parallelism of one model over all ranks, whose reductions agree; a Strategy."""
 
-    @property
-    def dp_rank(self) -> int:
-        return 0
-
-    @property
-    def dp_size(self) -> int:
-        return 1
-
-    def shard(self, model: nn.Module) -> nn.Module:
+    @cached_property
+    def mesh(self) -> DeviceMesh:
         worker = self.worker
-        mesh = init_device_mesh(
+        return init_device_mesh(
             worker.device.type, (worker.world_size,), mesh_dim_names=("tensor",)
         )
-        return split_layers(model, self.plan(model), mesh)
+
+    def shard(self, model: nn.Module) -> nn.Module:
+        return split_layers(model, self.plan(model), self.mesh)
 
     def backward(
         self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool

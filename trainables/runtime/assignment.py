@@ -143,7 +143,7 @@ class SlotConfig:
     @property
     def distributed(self) -> bool:
         """Whether to use torch's process groups, even with a single rank."""
-        return self.world_size > 1 or self.training.strategy != "single"
+        return self.world_size > 1 or self.training.traits.several_ranks
 
     def enter(self) -> None:
         """Change into `works_in`, unless this node has no such folder."""

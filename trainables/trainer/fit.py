@@ -23,8 +23,9 @@ from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.optim.transfer import scale_optimizer, scale_weights
 from trainables.parallel import scoring
-from trainables.parallel.strategies import Strategy, choose
+from trainables.parallel.strategy import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
+from trainables.strategies import STRATEGIES, OptimizerKind, default_strategy
 from trainables.trainer import settings
 from trainables.trainer.activation_checkpointing import checkpoint_blocks
 from trainables.trainer.forward_backward import ForwardBackward
@@ -42,24 +43,23 @@ from trainables.worker import Worker
 if TYPE_CHECKING:
     from trainables.task import Task
 
-# The values of options that kinds of optimizers work with, by what such an optimizer does.
-SUITED: Mapping[str, Mapping[str, tuple[object, ...]]] = {
-    "is made of several": {
-        "strategy": ("single", "ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd")
-    },
-    "takes turns": {
-        "strategy": ("single", "ddp", "zero1"),
-        "static_graph": (False,),  # each turn has a graph
-        "log_layers_every": (0,),  # it measures one step of all layers
-        "nan": ("stop",),  # the others judge by one loss
-    },
-    "has weights for evaluation": {  # under zero1 a rank has those of its share only
-        "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
-        "ema": (None,),  # one average is enough
-    },
-    "iterates over matrices in bfloat16, which rounds differently over their parts": {
-        "strategy": ("single", "ddp", "zero1", "pipeline", "local_sgd")
-    },
+# What each kind of optimizer does, and the values of options that it works with; the strategies
+# that cannot step it are in trainables/strategies.py.
+OPTIMIZER_KINDS: Mapping[OptimizerKind, tuple[str, Mapping[str, tuple[object, ...]]]] = {
+    "several": ("is made of several", {}),
+    "turns": (
+        "takes turns",
+        {
+            "static_graph": (False,),  # each turn has a graph
+            "log_layers_every": (0,),  # it measures one step of all layers
+            "nan": ("stop",),  # the others judge by one loss
+        },
+    ),
+    "evaluation_weights": ("has weights for evaluation", {"ema": (None,)}),  # one average is enough
+    "muon": (
+        "iterates over matrices in bfloat16, which rounds differently over their parts",
+        {},
+    ),
 }
 
 
@@ -78,7 +78,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
     """
     training = worker.training
     combinations.check(training, worker.world_size, worker.nan)
-    scoring.check(task, "strategy: pipeline" if training.strategy == "pipeline" else "")
+    scoring.check(task, f"strategy: {training.strategy}" if training.traits.stages else "")
     with settings.applied(training, worker.device), _compiler_reset(training):
         strategy = choose(worker, task.plan_tensor)
         seed_all(derive(worker.seed, "model"))
@@ -145,23 +145,30 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
     Raises:
         ValueError: there are such options; the message has all of them.
     """
-    alone = {"strategy": "single"} if worker.world_size == 1 else {}
+    alone = {"strategy": default_strategy(1)} if worker.world_size == 1 else {}
     options = {**vars(worker.training), **alone, "nan": worker.nan}
-    kinds = (
-        isinstance(optimizer, Chained),
-        turns_of(optimizer),
-        with_modes(optimizer),
-        _is_muon(optimizer),
-    )
+    kinds: dict[OptimizerKind, object] = {
+        "several": isinstance(optimizer, Chained),
+        "turns": turns_of(optimizer),
+        "evaluation_weights": with_modes(optimizer),
+        "muon": _is_muon(optimizer),
+    }
     problems = [
         f"{'failure' if name == 'nan' else 'training'}.{name} is {as_text(options[name])}, but the "
         f"task's optimizer ({name_of(optimizer)}) {why}; choose {' or '.join(map(as_text, values))}"
-        for is_kind, (why, allowed) in zip(kinds, SUITED.items(), strict=True)
-        for name, values in allowed.items()
+        for kind, is_kind in kinds.items()
+        for why, allowed in [OPTIMIZER_KINDS[kind]]
+        for name, values in {"strategy": _strategies_for(kind), **allowed}.items()
         if is_kind and options[name] not in values
     ]
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def _strategies_for(kind: OptimizerKind) -> tuple[str, ...]:
+    return tuple(
+        name for name, strategy in STRATEGIES.items() if kind not in strategy.unsuited_optimizers
+    )
 
 
 def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
@@ -224,8 +231,8 @@ def adapt_model(model: nn.Module, training: Training) -> nn.Module:
     if training.activation_checkpointing:
         checkpoint_blocks(model, training.activation_checkpointing, training.compile != "none")
     if training.compile != "none":
-        # Ranks that shard a model gather weights between its blocks.
-        parts = list(blocks(model).values()) if training.strategy == "fsdp" else []
+        # Weights are gathered between the blocks.
+        parts = list(blocks(model).values()) if training.traits.gathers_blocks else []
         for part in parts or [model]:
             _compile(part, training.compile)
     return model

@@ -16,7 +16,7 @@ from trainables.optim.evaluation_mode import evaluation_weights
 from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.rank_poll import RankPoll
-from trainables.parallel.strategies import Strategy, largest_share, split_batch
+from trainables.parallel.strategy import Strategy, largest_share, split_batch
 from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.trainer.forward_backward import ForwardBackward

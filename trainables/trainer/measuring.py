@@ -14,7 +14,7 @@ from trainables.metrics import NoNumber, checked
 from trainables.modules import evaluating
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.scoring import defines
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
 from trainables.randomness import derive, preserved, seed_all
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state import precision as formats
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from trainables.task import Task
 
 SAMPLES = 2  # enough to show what grows with samples; more might not fit if batches are split
-WHOLE = ("ddp", "zero1", "local_sgd")  # strategies in which each rank has the complete model
 RUNTIME = ("train/", "val/", "perf/", "gpu/", "grad_norm/", "update_ratio/")  # reserved prefixes
 
 
@@ -72,7 +71,7 @@ def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Mod
     validation, training = passes.data.validation, strategy.worker.training
     at_B = torch.arange(min(SAMPLES, len(validation)), device=validation.home)
     sample = validation.batch(at_B)
-    if strategy.worker.world_size == 1 or training.strategy in WHOLE:
+    if strategy.traits.whole_model:
         return passes.unwrapped_model, sample
     model = formats.convert(passes.task.build_model(), torch.device("cpu"), training.precision)
     return model, tuple(column.cpu() for column in sample)

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
 from trainables.optim.chained import parts_of, turns_of, weights_of
-from trainables.parallel.strategies import Strategy, largest_share, split_batch
+from trainables.parallel.strategy import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState

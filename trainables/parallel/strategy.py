@@ -5,19 +5,21 @@ over all data-parallel ranks of their sums. A data-parallel rank is one rank, or
 share one model.
 """
 
-import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from trainables.optim.clipping import By, Clipped, clip, total_norm
 from trainables.parallel.plan import Plan, pairs
 from trainables.parallel.scoring import Predictions, defines
+from trainables.strategies import STRATEGIES, StrategyType, default_strategy
 from trainables.training_state import precision as formats
 from trainables.training_state.tallies import add_up
 from trainables.worker import Worker
@@ -25,17 +27,6 @@ from trainables.worker import Worker
 if TYPE_CHECKING:
     from trainables.trainer.forward_backward import ForwardBackward
     from trainables.training_state.loop_state import TrainingState
-
-
-STRATEGIES = {  # class of each strategy for several ranks; only the trial's own is imported
-    "ddp": "trainables.parallel.ddp:Ddp",
-    "fsdp": "trainables.parallel.fsdp:Fsdp",
-    "zero1": "trainables.parallel.zero1:Zero1",
-    "local_sgd": "trainables.parallel.local_sgd:LocalSgd",
-    "tensor": "trainables.parallel.tensor:TensorParallel",
-    "pipeline": "trainables.parallel.pipeline:Pipeline",
-    "deepspeed": "trainables.parallel.deepspeed:DeepSpeed",
-}
 
 
 @dataclass(frozen=True)
@@ -46,14 +37,25 @@ class Strategy:
     plan: Plan = pairs  # the layers that the ranks of a tensor group split
 
     @property
+    def traits(self) -> StrategyType:
+        """Return what holds for these ranks; one rank trains alone, whatever its options name."""
+        alone = self.worker.world_size == 1
+        return STRATEGIES[default_strategy(1)] if alone else self.worker.training.traits
+
+    @property
     def dp_rank(self) -> int:
         """Return the index of this rank's share of each batch, from 0."""
-        return self.worker.rank
+        return self.worker.rank * self.dp_size // self.worker.world_size
 
     @property
     def dp_size(self) -> int:
         """Return the number of shares into which each batch is split."""
-        return self.worker.world_size
+        return self.worker.training.dp_size(self.worker.world_size)
+
+    @property
+    def mesh(self) -> DeviceMesh | None:
+        """Return the mesh of ranks, made on first use; None: it has one dimension without use."""
+        return None
 
     @property
     def splits_batches(self) -> bool:
@@ -221,8 +223,7 @@ def choose(worker: Worker, plan: Plan = pairs) -> Strategy:
         return Strategy(worker)
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
-    module, _, name = STRATEGIES[worker.training.strategy].partition(":")
-    strategy: Strategy = getattr(importlib.import_module(module), name)(worker, plan)
+    strategy: Strategy = resolve_name(worker.training.traits.strategy_class)(worker, plan)
     return strategy
 
 
