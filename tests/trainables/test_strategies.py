@@ -47,10 +47,8 @@ from trainables.parallel.strategy import Group
 class Mirror(Group):
     """A copy of the model on every rank, whose gradients are averaged in one message."""
 
-    def backward(self, passes, *arguments, **named):
-        tally = super().backward(passes, *arguments, **named)
-        average([w.grad for w in passes.unwrapped_model.parameters() if w.grad is not None])
-        return tally
+    def end_update(self, model, careful, failure):
+        average([weight.grad for weight in model.parameters() if weight.grad is not None])
 '''
 OUTSIDE = """
 import mirror  # before all else, as a row of the file would be

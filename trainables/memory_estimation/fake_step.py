@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -38,16 +37,14 @@ from trainables.optim.averaging import Ema
 from trainables.optim.chained import turns_of
 from trainables.parallel.averaging import message_bytes
 from trainables.parallel.strategy import Strategy, choose
+from trainables.task import Task
 from trainables.trainer.fit import build_optimizer
 from trainables.training import Training
 from trainables.worker import Worker
 
-if TYPE_CHECKING:
-    from trainables.task import Task
-
 
 def run_fake_step(
-    task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool
+    task: Task, training: Training, ranks: int, batch: Batch, gpu: bool
 ) -> MemoryBreakdown:
     """Return the memory of an update of a rank on a micro-batch.
 
@@ -64,7 +61,7 @@ def run_fake_step(
 
 
 def _run_with_blocks(
-    task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool, depth: int | None
+    task: Task, training: Training, ranks: int, batch: Batch, gpu: bool, depth: int | None
 ) -> MemoryBreakdown:
     """Run one update of a rank on a micro-batch: forward, backward, exchange, optimizer step.
 
@@ -109,7 +106,7 @@ def fake_rank(training: Training, ranks: int) -> Worker:
 class FakeStep:
     """A model and an optimizer without data, ready for a fake training step."""
 
-    task: "Task"
+    task: Task
     strategy: Strategy
     model: nn.Module
     optimizer: Optimizer
@@ -235,7 +232,7 @@ class FakeStep:
             torch.empty(self.message, dtype=torch.uint8)
 
 
-def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) -> Optimizer:
+def optimizer_of(task: Task, model: nn.Module, training: Training, gpu: bool) -> Optimizer:
     """Return the optimizer as torch runs it on the device: `foreach` is the default on GPUs."""
     optimizer = build_optimizer(task, model, training)
     if turns_of(optimizer):

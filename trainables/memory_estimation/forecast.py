@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
 from trainables import combinations
 from trainables.data import Data
@@ -13,10 +12,8 @@ from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryBr
 from trainables.memory_estimation.meta_model import example_batch, stored_bytes
 from trainables.memory_estimation.vmapped import run_fake_vmapped_step
 from trainables.strategies import STRATEGIES, default_strategy
+from trainables.task import Task
 from trainables.training import Training
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 WORKSPACE = 32 * 2**20  # bytes of torch's memory that cuBLAS takes on an H100; elsewhere 8 MiB
 CONTEXT = 600 * 10**6  # bytes of a GPU that CUDA takes per process, beside torch's; roughly
@@ -103,7 +100,7 @@ def describe_strategy(training: Training) -> str:
 
 
 def make_forecast(
-    task: "Task", data: Data, variant: Variant, gpu: bool, steps: Steps | None = None
+    task: Task, data: Data, variant: Variant, gpu: bool, steps: Steps | None = None
 ) -> Forecast:
     """Forecast the memory of the fullest rank.
 

@@ -3,10 +3,10 @@
 Parameters outside the plan are complete on each rank, as replicated DTensors: optimizers and
 reductions take DTensors or plain tensors, and not both at once (torch 2.13).
 
-Between a column-wise layer and its row-wise one a rank computes with a Share, a tensor type whose
-other shares are on other ranks. Where a Share is combined with a complete tensor (the weight of a
-norm over heads, say), the latter's gradient is the sum of all ranks' gradients, which its backward
-pass adds up: the operator f of Shoeybi et al., Megatron-LM (2019), section 3.
+Between a column-wise layer and its row-wise one a rank computes with a Share, a tensor type
+whose other shards are on other ranks. Where a Share is combined with a complete tensor (the
+weight of a norm over heads, say), the latter's gradient is the sum of all ranks' gradients, which
+its backward pass adds up: the operator f of Shoeybi et al., Megatron-LM (2019), section 3.
 """
 
 import traceback
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -35,10 +35,7 @@ from trainables.errors import out_of_memory
 from trainables.optim.norms import local_part
 from trainables.parallel.plan import How, between, check
 from trainables.parallel.strategy import Strategy
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
+from trainables.training_state.loop_state import TrainingState
 
 STYLES: dict[How, type[ColwiseParallel] | type[RowwiseParallel]] = {
     "colwise": ColwiseParallel,
@@ -60,15 +57,11 @@ class TensorParallel(Strategy):
     def shard(self, model: nn.Module) -> nn.Module:
         return split_layers(model, self.plan(model), self.mesh)
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        tally = super().backward(passes, parts, scale, careful)
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
         if careful:
-            check_gradients(passes.unwrapped_model, self.worker.device)
-        return tally
+            check_gradients(model, self.worker.device)
 
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         sync_replicated(state, self.worker.device)
 
     def all_reduce_max(self, values: Tensor) -> Tensor:
@@ -307,7 +300,7 @@ def _selected_names(held: Iterable[str], chosen: Tensor) -> str:
 
 
 @torch.no_grad()
-def sync_replicated(state: "TrainingState", device: torch.device) -> None:
+def sync_replicated(state: TrainingState, device: torch.device) -> None:
     """Give all ranks the first rank's values of replicated weights and optimizer state.
 
     All ranks compute these values, equally except for kernels that sum in any order, as on GPUs.

@@ -279,7 +279,8 @@ def _train(
 ) -> Outcome:
     """Return the outcome of an order that did not fail."""
     if config.variants is not None:
-        config, order = config.variants.enter(config, order)
+        trainable, order = config.variants.enter(config.trainable, order)
+        config = replace(config, trainable=trainable)
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:

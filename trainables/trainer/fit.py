@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,16 +22,17 @@ from trainables.optim.chained import Chained, as_one, name_of, parts_of, turns_o
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.optim.transfer import scale_optimizer, scale_weights
-from trainables.parallel import scoring
 from trainables.parallel.strategy import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
 from trainables.strategies import STRATEGIES, OptimizerKind, default_strategy
-from trainables.trainer import settings
+from trainables.task import Task
+from trainables.trainer import scoring, settings
 from trainables.trainer.activation_checkpointing import checkpoint_blocks
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.loop import Trainer
 from trainables.trainer.measuring import measure_costs
 from trainables.trainer.optimizer_step import OptimizerStep
+from trainables.trainer.pipeline_passes import PipelinePasses
 from trainables.training import Training
 from trainables.training_state import precision as formats
 from trainables.training_state.divergence import LossSpikeDetector
@@ -39,9 +40,6 @@ from trainables.training_state.loop_state import LoopState, TrainingState
 from trainables.training_state.micro_batch_halving import MicroBatching
 from trainables.vmap_options import as_text
 from trainables.worker import Worker
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 # What each kind of optimizer does, and the values of options that it works with; the strategies
 # that cannot step it are in trainables/strategies.py.
@@ -63,14 +61,14 @@ OPTIMIZER_KINDS: Mapping[OptimizerKind, tuple[str, Mapping[str, tuple[object, ..
 }
 
 
-def fit(task: "Task", worker: Worker) -> None:
+def fit(task: Task, worker: Worker) -> None:
     """Train the steps of an order; StopTrial passes through."""
     with preserved(), prepare(task, worker) as trainer:
         trainer.run()
 
 
 @contextmanager
-def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
+def prepare(task: Task, worker: Worker) -> Iterator[Trainer]:
     """Build the model and optimizer of an order, or restore them from the order's checkpoint.
 
     Raises:
@@ -112,7 +110,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
             strategy.close()
 
 
-def build_state(task: "Task", strategy: Strategy) -> TrainingState:
+def build_state(task: Task, strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
     whole = task.build_model()
@@ -178,17 +176,15 @@ def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def build_passes(
-    task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
+    task: Task, strategy: Strategy, state: TrainingState, data: Data, clock: Clock
 ) -> ForwardBackward:
     """Build the forward and backward passes of a model that has its weights."""
-    return ForwardBackward(
+    return (PipelinePasses if strategy.splits_batches else ForwardBackward)(
         task=task,
+        strategy=strategy,
         model=strategy.wrap(state.model),
         unwrapped_model=state.model,
         data=_open_data(data, task.batch, strategy),
-        autocast=strategy.autocast,
-        after_forward=strategy.after_forward,
-        eager=strategy.eager,
         scaler=state.scaler,
         clock=clock,
     )
@@ -265,7 +261,7 @@ def _check_not_empty(data: Data) -> Data:
     return data
 
 
-def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch.optim.Optimizer:
+def build_optimizer(task: Task, model: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Build the task's own optimizer, or the one that the options name; scale learning rates."""
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":

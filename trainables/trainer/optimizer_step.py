@@ -127,7 +127,7 @@ class OptimizerStep:
             _drop(self.weights)
             try:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
-                return self.strategy.backward(turn.passes, parts, scale, self.number < CAREFUL)
+                return turn.passes.backward(parts, scale, self.number < CAREFUL)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
