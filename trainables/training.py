@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin
 
 from trainables.strategies import STRATEGIES, StrategyType
 
@@ -29,19 +29,6 @@ Schedule = Literal[
 LrScaling = Literal["none", "linear", "sqrt"]
 ClipBy = Literal["norm", "value", "adaptive"]
 
-WORDS: Mapping[str, Collection[str]] = {
-    "strategy": STRATEGIES.keys(),
-    "process_group": get_args(ProcessGroup),
-    "precision": get_args(Precision),
-    "gradient_compression": get_args(Compression),
-    "pipeline_schedule": get_args(PipelineSchedule),
-    "attention": get_args(Attention),
-    "compile": get_args(Compiler),
-    "optimizer": get_args(Optimizer),
-    "schedule": get_args(Schedule),
-    "lr_scaling": get_args(LrScaling),
-    "clip_by": get_args(ClipBy),
-}
 LEAST = {  # minima of integer options
     "trials_per_process": 1,
     "shard_ranks": 0,
@@ -147,6 +134,17 @@ class Training:
             return max(self.trials_per_process, 1)
         parallel_trials = AT_ONCE if parallel is None else parallel
         return parallel_trials if most is None else min(parallel_trials, most)
+
+
+# The words of each option that takes one; those of `strategy` grow with the mapping.
+WORDS: Mapping[str, Collection[str]] = {
+    **{
+        field.name: get_args(field.type)
+        for field in fields(Training)
+        if get_origin(field.type) is Literal
+    },
+    "strategy": STRATEGIES.keys(),
+}
 
 
 def _problem(name: str, value: object) -> str:
