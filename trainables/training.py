@@ -5,11 +5,17 @@ exclude each other; the page `training-reference` says when to use which.
 """
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin
 
-Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd", "deepspeed"]
+from trainables.strategies import STRATEGIES, StrategyType
+
+if TYPE_CHECKING:
+    Strategy = str
+else:
+    Strategy = Literal[*STRATEGIES]  # a spec's schema lists them
 ProcessGroup = Literal["managed", "user"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -23,19 +29,6 @@ Schedule = Literal[
 LrScaling = Literal["none", "linear", "sqrt"]
 ClipBy = Literal["norm", "value", "adaptive"]
 
-WORDS: dict[str, tuple[str, ...]] = {
-    "strategy": get_args(Strategy),
-    "process_group": get_args(ProcessGroup),
-    "precision": get_args(Precision),
-    "gradient_compression": get_args(Compression),
-    "pipeline_schedule": get_args(PipelineSchedule),
-    "attention": get_args(Attention),
-    "compile": get_args(Compiler),
-    "optimizer": get_args(Optimizer),
-    "schedule": get_args(Schedule),
-    "lr_scaling": get_args(LrScaling),
-    "clip_by": get_args(ClipBy),
-}
 LEAST = {  # minima of integer options
     "trials_per_process": 1,
     "shard_ranks": 0,
@@ -118,6 +111,15 @@ class Training:
             if problem := _problem(field.name, getattr(self, field.name)):
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}; {problem}")
 
+    @property
+    def traits(self) -> StrategyType:
+        """Return what holds for the strategy on several ranks."""
+        return STRATEGIES[self.strategy]
+
+    def dp_size(self, ranks: int) -> int:
+        """Return the number of shares into which so many ranks split each batch."""
+        return ranks // self.tensor_parallel if self.traits.data_parallel else 1
+
     def trials_at_once(self, parallel: int | None = None, most: int | None = None) -> int:
         """Return how many trials train at once in one process, as `trials_per_process` says.
 
@@ -132,6 +134,17 @@ class Training:
             return max(self.trials_per_process, 1)
         parallel_trials = AT_ONCE if parallel is None else parallel
         return parallel_trials if most is None else min(parallel_trials, most)
+
+
+# The words of each option that takes one; those of `strategy` grow with the mapping.
+WORDS: Mapping[str, Collection[str]] = {
+    **{
+        field.name: get_args(field.type)
+        for field in fields(Training)
+        if get_origin(field.type) is Literal
+    },
+    "strategy": STRATEGIES.keys(),
+}
 
 
 def _problem(name: str, value: object) -> str:

@@ -17,7 +17,7 @@ from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
 from hposvc.spec import paths, registry, variants
-from hposvc.spec.cross_checks import COMPLETENESS, Check, default_strategy
+from hposvc.spec.cross_checks import COMPLETENESS, Check
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
@@ -27,6 +27,7 @@ from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PluginType
 from hposvc.spec.sweep_spec import SweepSpec
 from hposvc.spec.user_code import import_and_check
 from hposvc.spec.warm_start import to_mapping
+from trainables.strategies import default_strategy
 
 __all__ = ["SweepSpec", "check", "check_for_server", "dump", "expand", "flat", "given", "load"]
 __all__ += ["restore", "thaw"]

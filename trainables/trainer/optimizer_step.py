@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
 from trainables.optim.chained import parts_of, turns_of, weights_of
-from trainables.parallel.strategies import Strategy, largest_share, split_batch
+from trainables.parallel.strategy import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
@@ -127,7 +127,7 @@ class OptimizerStep:
             _drop(self.weights)
             try:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
-                return self.strategy.backward(turn.passes, parts, scale, self.number < CAREFUL)
+                return turn.passes.backward(parts, scale, self.number < CAREFUL)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
