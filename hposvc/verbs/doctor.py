@@ -338,20 +338,21 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
         remedy: for a cluster that does not answer.
     """
     from cluster import health
+    from cluster.own_ray import Unreachable
 
-    answer = health.ask(address or "local", home.path / "ray", home.path if deep else None)
     name = address or "one of this machine's own"
-    if answer.works:
-        yield Check("ray", "ok", f"{name}: {answer.text}")
-    else:
-        yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
-    for node in answer.nodes:
+    try:
+        text, nodes = health.ask(address or "local", home.path / "ray", home.path if deep else None)
+    except Unreachable as error:
+        yield Check("ray", "fail", f"{name}: {error}", remedy)
+        return
+    yield Check("ray", "ok", f"{name}: {text}")
+    for node in nodes:
         label = f"node {node.name}"
-        if not node.troubles:
+        if not node.issues:
             yield Check(label, "ok", node.text)
-        for trouble in node.troubles:
-            level: Level = "fail" if trouble.fatal else "warn"
-            yield Check(label, level, trouble.text, trouble.remedy)
+        for issue in node.issues:
+            yield Check(label, "fail" if issue.fatal else "warn", issue.text, issue.remedy)
 
 
 def compare_mlflow(place: Place, sweep: str, fix: bool = False) -> MlflowComparison:
