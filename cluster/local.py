@@ -1,4 +1,4 @@
-"""A test cluster on this machine: a head and worker nodes, each a `ray start --block`. Linux only.
+"""A test cluster on this machine: a head and worker nodes, each by `ray start`. Linux only.
 
 Every node has a loopback address of its own (127.0.0.2, 127.0.0.3, ...), so that nodes have
 distinct addresses as on real clusters, and its own folder for Ray's files. All processes of a
@@ -15,13 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-
-import psutil
 
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError
@@ -48,10 +45,6 @@ class ClusterError(Exception):
     exit_code = 5  # of the command line: out of reach
 
 
-class _NodeEndedError(ClusterError):
-    """A node ended by itself while the cluster came up."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """The nodes of a cluster and their resources."""
@@ -68,7 +61,7 @@ class Node:
 
     name: str  # head, node-1, ...
     host: str
-    pid: int
+    pid: int  # of its raylet
 
 
 @dataclass(frozen=True)
@@ -137,9 +130,6 @@ def up(home: Path, shape: Shape) -> tuple[LocalCluster, bool]:
         if running is not None:
             return running, False
         _remove_leftovers(home)
-        for _ in range(STARTS - 1):
-            with suppress(_NodeEndedError):
-                return _come_up(home, shape), True
         return _come_up(home, shape), True
 
 
@@ -159,20 +149,13 @@ def down(home: Path) -> LocalCluster | None:
         return cluster
 
 
-def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str, str]]:
-    """Return the head's options of `ray start`, and its environment variables."""
-    client, dashboard_metrics, autoscaler_metrics = free_ports(3, besides=dashboard_port)
-    options = {
+def head_options(dashboard_port: str, client_port: str, cpus: float) -> Options:
+    """Return the head's options of `ray start`."""
+    return {
         **{"head": None, "port": "0", "num-gpus": "0", "num-cpus": f"{cpus:g}"},
         **{"include-dashboard": "true", "dashboard-host": "127.0.0.1"},
-        **{"dashboard-port": dashboard_port, "ray-client-server-port": client},
+        **{"dashboard-port": dashboard_port, "ray-client-server-port": client_port},
     }
-    # Two metrics ports have no option, and another Ray may use their defaults.
-    environment = {
-        "DASHBOARD_METRIC_PORT": dashboard_metrics,
-        "AUTOSCALER_METRIC_PORT": autoscaler_metrics,
-    }
-    return options, environment
 
 
 def worker_options(
@@ -189,17 +172,15 @@ def worker_options(
     return {"address": head, "num-cpus": f"{cpus:g}", "num-gpus": str(gpus)}, environment
 
 
-def free_ports(number: int, besides: str = "") -> list[str]:
-    """Return different free ports, none of which is `besides`."""
-    ports: list[str] = []
+def free_ports(number: int) -> list[str]:
+    """Return different free ports."""
+    ports: set[str] = set()
     while len(ports) < number:
         port = random.choice(PORTS)
-        if str(port) in (*ports, besides):
-            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port))
-            ports.append(str(port))
-    return ports
+            ports.add(str(port))
+    return [*ports]
 
 
 def clean_environment() -> dict[str, str]:
@@ -213,15 +194,6 @@ def clean_environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PATH": os.pathsep.join(programs),
     }
-
-
-def last_error(folder: Path) -> str:
-    """Return the last error in the nodes' logs as a suffix for messages; empty: there is none."""
-    for log in sorted(folder.glob("*.log")):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        if lines and "Error" in lines[-1]:
-            return f"; {log.stem}: {lines[-1]}"
-    return ""
 
 
 def _check_platform() -> None:
@@ -238,15 +210,10 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def _read(file: Path) -> str:
-    """Return the text of a file; empty: there is none yet."""
-    return file.read_text().strip() if file.exists() else ""
-
-
 def _read_state(home: Path) -> LocalCluster | None:
-    if not (text := _read(home / STATE)):
+    if not (file := home / STATE).exists():
         return None
-    data = json.loads(text)
+    data = json.loads(file.read_text())
     return LocalCluster(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
 
 
@@ -257,116 +224,91 @@ def _write_state(home: Path, cluster: LocalCluster) -> None:
 
 
 def _come_up(home: Path, shape: Shape) -> LocalCluster:
-    """Start the head, then the workers, and wait for all; where that fails, nothing is left."""
+    """Start the head, then the workers; where that fails, nothing is left.
+
+    One at a time: agents of several nodes that start together would be late together.
+    """
     token = home / "ray" / TOKEN  # shared with the machine's own Ray
     token.parent.mkdir(exist_ok=True)
     make_token(token)
     folder = Path(tempfile.mkdtemp(prefix="hposvc-cluster-"))  # short: socket paths are limited
     name = folder.name.removeprefix("hposvc-cluster-")
-    (port,) = free_ports(1)
+    port, client_port = free_ports(2)
     cluster = LocalCluster(name, str(folder), str(token), f"http://127.0.0.1:{port}")
-    address = folder / "head" / "ray_current_cluster"  # the head writes it once it is up
+    _write_state(home, cluster)  # for `down`, if this process is killed
     try:
-        cluster = _start_node(home, cluster, *head_options(port, shape.head_cpus))
-        _wait(cluster, lambda: "" if _read(address) else "the head is not up")
-        cluster = replace(cluster, address=_read(address))
+        cluster = _start_node(cluster, head_options(port, client_port, shape.head_cpus), {})
+        address = (folder / "head" / "ray_current_cluster").read_text().strip()
+        cluster = replace(cluster, address=address)
         for number in range(shape.nodes):
-            options = worker_options(cluster.address, number, shape.cpus, shape.gpus)
-            cluster = _add_worker(home, cluster, *options)
+            options = worker_options(address, number, shape.cpus, shape.gpus)
+            cluster = _start_node(cluster, *options)
+        _await_jobs(cluster.ask())
+        _write_state(home, cluster)
     except BaseException as error:
-        hint = last_error(folder)
         _end(home, cluster)
-        if isinstance(error, (JobsError, OSError, _NodeEndedError)):
-            kind = _NodeEndedError if isinstance(error, _NodeEndedError) else ClusterError
-            raise kind(f"the cluster did not come up: {error}{hint}") from error
+        if isinstance(error, (ClusterError, JobsError, OSError)):
+            raise ClusterError(f"the cluster did not come up: {error}") from error
         raise
     return cluster
 
 
-def _add_worker(
-    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
-) -> LocalCluster:
-    """Start a worker, and another one if it ends; return the cluster with it once it is up.
-
-    One at a time: agents of several nodes that start together would be late together.
-    """
-    for start in range(1, STARTS + 1):
-        joined = _start_node(home, cluster, options, environment)
-        try:
-            _wait(joined, partial(_missing_nodes, joined))
-        except _NodeEndedError:
-            if start == STARTS:
-                raise
-        else:
-            break
-    return joined
-
-
 def _start_node(
-    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
+    cluster: LocalCluster, options: Options, environment: Mapping[str, str]
 ) -> LocalCluster:
-    """Start a node, and record it, so that `down` finds it; return the cluster with the node."""
+    """Start a node, and again if it ends; return the cluster with the node once it is up."""
     number, folder = len(cluster.nodes), Path(cluster.folder)
     name = f"node-{number}" if number else "head"
     host = f"127.0.0.{number + 2}"  # Ray turns 127.0.0.1 into the machine's outer address
-    all_options: dict[str, str | None] = {
-        **{"block": None, "node-name": name, "node-ip-address": host, "disable-usage-stats": None},
+    all_options: Options = {
+        **{"node-name": name, "node-ip-address": host, "disable-usage-stats": None},
         **{"temp-dir": str(folder / name), "object-store-memory": str(STORE_BYTES)},
         # 0: any free port; the defaults suit one node per machine
         **{"min-worker-port": "0", "max-worker-port": "0", "dashboard-agent-listen-port": "0"},
         **options,
     }
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
-    command += [
-        f"--{key}" if value is None else f"--{key}={value}" for key, value in all_options.items()
-    ]
+    words = [f"--{key}" + ("" if it is None else f"={it}") for key, it in all_options.items()]
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": cluster.token}
     # Processes that change their title would otherwise overwrite their environment and the mark.
     mark = {MARK: cluster.id, "SPT_NOENV": "1"}
-    with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            start_new_session=True,  # Ctrl-C must reach the caller only
-            env={**clean_environment(), **token, **mark, **environment},
-        )
-    cluster = replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
-    _write_state(home, cluster)
-    return cluster
+    log = folder / f"{name}.log"
+    for _ in range(STARTS):
+        with log.open("w") as output:
+            try:
+                subprocess.run(
+                    [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=folder,
+                    start_new_session=True,  # Ctrl-C must reach the caller only
+                    env={**clean_environment(), **token, **mark, **environment},
+                    timeout=START_S,
+                )
+            except subprocess.TimeoutExpired:
+                raise ClusterError(f"after {START_S:g} s {name} is not up") from None
+        members = family(cluster.mark)
+        for process in members:
+            seen = process.info["cmdline"] or ()
+            if process.info["name"] == "raylet" and f"--node_ip_address={host}" in seen:
+                return replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
+        if not number and members:
+            end(cluster.mark, 0.0, PATIENCE_S)  # the rest of the head
+    last = log.read_text(errors="replace").strip().splitlines()[-1:]
+    raise ClusterError("; ".join([f"{name} has ended", *last]))
 
 
-def _wait(cluster: LocalCluster, find_problem: Callable[[], str]) -> None:
-    """Wait until there is no problem any more."""
+def _await_jobs(dashboard: Dashboard) -> None:
+    """Wait until jobs can be submitted, a moment after the head is up."""
     deadline = time.monotonic() + START_S
-    while problem := find_problem():
-        for node in cluster.nodes:
-            if _has_ended(node.pid):
-                raise _NodeEndedError(f"{node.name} has ended")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {START_S:g} s {problem}")
+    while True:
+        try:
+            dashboard.jobs()
+            return
+        except JobsError:
+            if time.monotonic() > deadline:
+                raise
         time.sleep(POLL_S)
-
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process that this one started has ended."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _missing_nodes(cluster: LocalCluster) -> str:
-    """Say what is missing until all nodes are up and jobs can be submitted; empty: nothing."""
-    dashboard, wanted = cluster.ask(), len(cluster.nodes)
-    try:
-        alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
-        dashboard.jobs()  # raises until jobs can be submitted
-    except JobsError as error:
-        return str(error)
-    return "" if alive == wanted else f"there are {alive} nodes of {wanted}"
 
 
 def _end(home: Path, cluster: LocalCluster) -> None:
