@@ -16,7 +16,7 @@ import ray
 from cluster.inspection import ANSWER_S, examine_all
 from cluster.node_health import Issue, NodeHealth
 from cluster.own_ray import Unreachable
-from cluster.tokens import TOKEN
+from cluster.tokens import TOKEN, token_variables
 
 TASK_S = 90.0  # for a task; a cold start takes 5 to 30 seconds
 
@@ -42,7 +42,7 @@ def ask(
     timeout_s += ANSWER_S * (len(words) - 1)
     token = folder / TOKEN
     # Ray 2.60 reads the path of the token from the environment when it is imported.
-    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    variables = token_variables(token) if token.exists() else {}
     python_path = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
@@ -50,11 +50,7 @@ def ask(
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            env={
-                "PYTHONPATH": python_path,
-                **(variables if token.exists() else {}),
-                **os.environ,
-            },
+            env={"PYTHONPATH": python_path, **variables, **os.environ},
         )
     except subprocess.TimeoutExpired:
         raise Unreachable(f"no answer within {timeout_s:g} s") from None

@@ -14,16 +14,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cluster.dashboard import Dashboard
-from cluster.jobs import JobsError
+from cluster.jobs import JobsError, with_retries
 from cluster.processes import end, family
-from cluster.tokens import TOKEN, make_token
+from cluster.tokens import TOKEN, make_token, token_variables
 
 STATE, LOCK = "cluster.json", "cluster.lock"
 MARK = "HPOSVC_CLUSTER"  # an environment variable that marks a cluster's processes
@@ -31,7 +30,6 @@ START_S = 180.0  # for a node to be up; it takes 5 to 10 on an idle machine
 STARTS = 3  # of a node: Ray's ends if its agents need more than 15 s, as on a busy machine
 GRACE_S = 6.0  # for nodes to end by themselves; they need 2 to 5
 PATIENCE_S = 20.0  # for the others to be gone after SIGKILL
-POLL_S = 0.2
 STORE_BYTES = 100 * 2**20  # of shared memory per node: trials pass messages, not data
 # Below the system's ephemeral ports, which other parts of Ray take at random, and above Ray's own.
 PORTS = range(20_000, 30_000)
@@ -77,11 +75,7 @@ class LocalCluster:
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which a driver, or Ray's own commands, reach the cluster."""
-        return {
-            "RAY_ADDRESS": self.address,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": self.token,
-        }
+        return {"RAY_ADDRESS": self.address, **token_variables(Path(self.token))}
 
     def describe(self) -> dict[str, object]:
         """Describe the cluster for people and programs."""
@@ -129,7 +123,7 @@ def up(home: Path, shape: Shape) -> tuple[LocalCluster, bool]:
         running = find(home)
         if running is not None:
             return running, False
-        _remove_leftovers(home)
+        _end(home, _read_state(home))  # of one that ended by itself, for example at a reboot
         return _come_up(home, shape), True
 
 
@@ -143,9 +137,7 @@ def down(home: Path) -> LocalCluster | None:
         return None  # without creating the home
     with _locked(home):
         cluster = find(home)
-        if cluster is not None:
-            _end(home, cluster)
-        _remove_leftovers(home)
+        _end(home, _read_state(home))
         return cluster
 
 
@@ -243,7 +235,7 @@ def _come_up(home: Path, shape: Shape) -> LocalCluster:
         for number in range(shape.nodes):
             options = worker_options(address, number, shape.cpus, shape.gpus)
             cluster = _start_node(cluster, *options)
-        _await_jobs(cluster.ask())
+        with_retries(cluster.ask().jobs)  # jobs can be submitted
         _write_state(home, cluster)
     except BaseException as error:
         _end(home, cluster)
@@ -268,7 +260,7 @@ def _start_node(
         **options,
     }
     words = [f"--{key}" + ("" if it is None else f"={it}") for key, it in all_options.items()]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": cluster.token}
+    token = token_variables(Path(cluster.token))
     # Processes that change their title would otherwise overwrite their environment and the mark.
     mark = {MARK: cluster.id, "SPT_NOENV": "1"}
     log = folder / f"{name}.log"
@@ -298,34 +290,12 @@ def _start_node(
     raise ClusterError("; ".join([f"{name} has ended", *last]))
 
 
-def _await_jobs(dashboard: Dashboard) -> None:
-    """Wait until jobs can be submitted, a moment after the head is up."""
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            dashboard.jobs()
-            return
-        except JobsError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(POLL_S)
-
-
-def _end(home: Path, cluster: LocalCluster) -> None:
-    remaining = end(cluster.mark, GRACE_S, PATIENCE_S)
-    if remaining:
+def _end(home: Path, cluster: LocalCluster | None) -> None:
+    """End the processes of a cluster that are alive, and remove its files."""
+    if cluster is None:
+        return
+    if remaining := end(cluster.mark, GRACE_S, PATIENCE_S):
         pids = ", ".join(str(process.pid) for process in remaining)
         raise ClusterError(f"these processes of the cluster do not end: {pids}")
-    _delete_files(home, cluster)
-
-
-def _remove_leftovers(home: Path) -> None:
-    """Remove files left by a cluster that ended by itself, for example at a reboot."""
-    cluster = _read_state(home)
-    if cluster is not None:
-        _delete_files(home, cluster)
-
-
-def _delete_files(home: Path, cluster: LocalCluster) -> None:
     shutil.rmtree(cluster.folder, ignore_errors=True)
     (home / STATE).unlink(missing_ok=True)

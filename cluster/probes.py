@@ -189,10 +189,13 @@ def _try_torch(
     if not (lines := output.splitlines()):
         text = f"torch did not load: {error or 'it ended without a result'}"
         return "no torch", [], [(text, "install torch there", strict)]
+    count: int = gpus
+    speeds, wrong = list[dict[str, Any]](), list[str]()
     try:
-        count, speeds, wrong = [gpus, [], []] if error else json.loads(lines[-1])
+        if not error:
+            count, speeds, wrong = json.loads(lines[-1])
     except ValueError:
-        count, speeds, wrong, error = gpus, [], [], "it ended without a result"
+        error = "it ended without a result"
     failures = [f"the test of its GPUs: {error}"] if error else wrong
     remedy = "see `dmesg` there for Xid; drain and reset, or replace, the GPU"
     problems = [(text, remedy, True) for text in failures]

@@ -318,7 +318,7 @@ def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
     folder = home.path / "ray"
     address = given_address or own_address(folder)
     if not given_address and (others := find_others(folder)):
-        text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
+        text = f"another Ray runs here, at {' and '.join(others)}; each takes all CPUs for its own"
         yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
     if address is None and not deep:
         yield Check("ray", "ok", "none of this home runs; a sweep starts one (--deep tries it)")

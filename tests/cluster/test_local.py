@@ -28,10 +28,10 @@ def folders(tmp_path, monkeypatch):
 
 @pytest.mark.ray
 def test_a_cluster_that_does_not_come_up_leaves_nothing(tmp_path, monkeypatch):
-    def late(dashboard):
+    def late(ask):
         raise JobsError("the dashboard is late")
 
-    monkeypatch.setattr(local, "_await_jobs", late)
+    monkeypatch.setattr(local, "with_retries", late)
     folders, ended = [], []
     mkdtemp = local.tempfile.mkdtemp
     monkeypatch.setattr(
