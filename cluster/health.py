@@ -3,22 +3,22 @@
 A child can be abandoned after a timeout; a `ray.init` hanging in the caller's own process can't.
 """
 
-import json
 import logging
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import ray
+from pydantic import TypeAdapter
 
 from cluster.inspection import ANSWER_S, examine_all
-from cluster.node_health import Issue, NodeHealth
+from cluster.node_health import NodeHealth
 from cluster.own_ray import Unreachable
 from cluster.tokens import TOKEN, token_variables
 
 TASK_S = 90.0  # for a task; a cold start takes 5 to 30 seconds
+REPLY = TypeAdapter(tuple[str, list[NodeHealth]])  # of the child, as `ask` returns it
 
 
 def ask(
@@ -57,12 +57,7 @@ def ask(
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise Unreachable(lines[-1] if lines else f"the child ended with {done.returncode}")
-    reply = json.loads(done.stdout.strip().splitlines()[-1])
-    nodes = [
-        NodeHealth(**{**node, "issues": tuple(Issue(**issue) for issue in node["issues"])})
-        for node in reply["nodes"]
-    ]
-    return reply["text"], nodes
+    return REPLY.validate_json(done.stdout.strip().splitlines()[-1])
 
 
 if __name__ == "__main__":
@@ -78,5 +73,5 @@ if __name__ == "__main__":
     amounts = ", ".join(f"{total.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
     text = f"{len(alive)} node{'s' if len(alive) > 1 else ''}, {amounts}"
     health = examine_all(alive, sys.argv[2]) if sys.argv[2:] else []
-    print(json.dumps({"text": text, "nodes": [asdict(node) for node in health]}))  # noqa: T201 - the parent reads the output
+    print(REPLY.dump_json((text, health)).decode())  # noqa: T201 - the parent reads the output
     ray.shutdown()

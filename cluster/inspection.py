@@ -26,7 +26,7 @@ from cluster.probes import Digests
 
 ANSWER_S = 120.0  # as for shared storage; after that a trial will show what is wrong
 NAMESPACE = b"hposvc"
-PREFIX = b"inspection/"  # of keys in the cluster's store; Ray's id of a node follows
+PREFIX = b"probe/"  # of keys in the cluster's store; Ray's id of a node follows
 
 
 class PendingProbe(NamedTuple):
@@ -98,21 +98,20 @@ def examine_all(nodes: Sequence[Node], storage: str) -> list[NodeHealth]:
         storage: the folder for checkpoints.
     """
     here = probes.digest(probes.PACKAGES)
-    probed = {node["NodeID"]: start_probe(node, here, storage=storage) for node in nodes}
-    by_answer = {pending.answer: name for name, pending in probed.items()}
+    probed = [start_probe(node, here, storage=storage) for node in nodes]
+    waiting = {pending.answer: pending for pending in probed}
     answers: dict[str, Probe | str] = {}
-    ready, waiting = list[Any](), list(by_answer)
     deadline = time.monotonic() + ANSWER_S
-    while waiting and time.monotonic() < deadline:
-        ready, waiting = ray.wait(waiting, timeout=1.0)
+    while waiting:
+        ready, late = ray.wait([*waiting], timeout=1.0)
         # At once, since the time of an answer bounds the node's clock.
-        answers |= {by_answer[answer]: collect(probed[by_answer[answer]]) for answer in ready}
-    answers |= {by_answer[answer]: collect(probed[by_answer[answer]]) for answer in waiting}
+        for answer in ready if time.monotonic() < deadline else ready + late:
+            pending = waiting.pop(answer)
+            answers[pending.node["NodeID"]] = collect(pending)
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
     slow_parts = speed_issues(found)
     return [
-        judge(pending.node, answers[name], slow_parts.get(name, ()))
-        for name, pending in probed.items()
+        judge(node, answers[node["NodeID"]], slow_parts.get(node["NodeID"], ())) for node in nodes
     ]
 
 

@@ -6,7 +6,6 @@ cluster have a variable with its id in their environment: `down` ends these and 
 """
 
 import fcntl
-import json
 import os
 import random
 import shutil
@@ -18,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError, with_retries
@@ -94,6 +95,9 @@ class LocalCluster:
     def mark(self) -> str:
         """The entry NAME=VALUE in the environment of the cluster's processes."""
         return f"{MARK}={self.id}"
+
+
+RECORD = TypeAdapter(LocalCluster)
 
 
 def share_of_cores(nodes: int) -> float:
@@ -203,15 +207,13 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _read_state(home: Path) -> LocalCluster | None:
-    if not (file := home / STATE).exists():
-        return None
-    data = json.loads(file.read_text())
-    return LocalCluster(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
+    file = home / STATE
+    return RECORD.validate_json(file.read_bytes()) if file.exists() else None
 
 
 def _write_state(home: Path, cluster: LocalCluster) -> None:
     draft = home / f"{STATE}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(cluster), indent=2))
+    draft.write_bytes(RECORD.dump_json(cluster, indent=2))
     draft.rename(home / STATE)
 
 
