@@ -317,7 +317,7 @@ def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
     folder = home.path / "ray"
     address = given_address or own_address(folder)
     if not given_address and (others := find_others(folder)):
-        text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
+        text = f"another Ray runs here, at {' and '.join(others)}; each takes all CPUs for its own"
         yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
     if address is None and not deep:
         yield Check("ray", "ok", "none of this home runs; a sweep starts one (--deep tries it)")
@@ -337,20 +337,21 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
         remedy: for a cluster that does not answer.
     """
     from cluster import health
+    from cluster.own_ray import Unreachable
 
-    answer = health.ask(address or "local", home.path / "ray", home.path if deep else None)
     name = address or "one of this machine's own"
-    if answer.works:
-        yield Check("ray", "ok", f"{name}: {answer.text}")
-    else:
-        yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
-    for node in answer.nodes:
+    try:
+        text, nodes = health.ask(address or "local", home.path / "ray", home.path if deep else None)
+    except Unreachable as error:
+        yield Check("ray", "fail", f"{name}: {error}", remedy)
+        return
+    yield Check("ray", "ok", f"{name}: {text}")
+    for node in nodes:
         label = f"node {node.name}"
-        if not node.troubles:
+        if not node.issues:
             yield Check(label, "ok", node.text)
-        for trouble in node.troubles:
-            level: Level = "fail" if trouble.fatal else "warn"
-            yield Check(label, level, trouble.text, trouble.remedy)
+        for issue in node.issues:
+            yield Check(label, "fail" if issue.fatal else "warn", issue.text, issue.remedy)
 
 
 @operation("GET", "sweeps/{sweep}/doctor", "read", work_s=COMPARE_S)
