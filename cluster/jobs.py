@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,10 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from cluster.retries import retry
+
 ANSWER_S = 30.0
+PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
 UPLOAD_S = 600.0
 MOST_BYTES = 100 * 2**20  # that a dashboard accepts in one request
 # Ray's prefix of package names; it refuses others.
@@ -212,6 +215,19 @@ class Jobs:
         return JobsError(
             f"{self.url} answers, but is no Ray dashboard; give the head's, http://HEAD:8265"
         )
+
+
+def with_retries(ask: Callable[[], Result]) -> Result:
+    """Return the answer of a dashboard, which may be down for a moment.
+
+    Raises:
+        JobsError: the dashboard still does not answer after PATIENCE_S.
+    """
+
+    def is_passing(error: Exception, waited_s: float) -> bool:
+        return isinstance(error, JobsError) and waited_s < PATIENCE_S
+
+    return retry(ask, is_passing, (RETRY_S,))
 
 
 def find_token(environment: Mapping[str, str] = os.environ) -> str | None:

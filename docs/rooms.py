@@ -57,7 +57,6 @@ LAYERS: tuple[dict[str, str], ...] = (
         "errors": "what can be wrong, said to users",
         "text": "numbers and durations for people, data as JSON",
         "operation": "what a server carries out for its callers, from one function",
-        "retries": "what fails for a moment is tried again",
     },
     {
         "searchers": "which configuration is tried next",

@@ -54,9 +54,9 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
+from cluster.retries import retry
 from hposvc.errors import DamagedJournal, StoreError, Unanswered, Unwritable
 from hposvc.journal.compression import KIND as PACKED
-from hposvc.retries import retry
 from trainables.errors import DISK_FULL_ERRNOS, DISK_FULL_TEXT
 
 BUSY_S = 30.0  # how long a writer waits for another writer

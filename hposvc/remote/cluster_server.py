@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from cluster import local
-from cluster.jobs import Job, Jobs
+from cluster.jobs import Job, Jobs, with_retries
+from cluster.retries import retry
 from hposvc.errors import OutOfReach
 from hposvc.journal.home import Home
 from hposvc.journal.tokens import PREFIX
@@ -39,9 +40,8 @@ from hposvc.remote.job_payload import (
     folder_of,
     variables_of,
 )
-from hposvc.remote.jobs import dial, job_error, with_retries
+from hposvc.remote.jobs import dial, job_error
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.retries import retry
 
 SCHEME = "ray+"  # of the URL of a cluster's server, before that of the dashboard
 LABEL = "hposvc.server"  # metadata key of the server's job

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cluster.retries import retry
 from hposvc.errors import (
     Busy,
     Denied,
@@ -26,7 +27,6 @@ from hposvc.errors import (
     fail,
 )
 from hposvc.events import NOTHING
-from hposvc.retries import retry
 
 if TYPE_CHECKING:
     import httpx

@@ -7,23 +7,18 @@ called NAME~2, and so on; each job has NAME in its metadata.
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TypeVar
 
 from cluster import local
-from cluster.jobs import Job, Jobs, JobsError
+from cluster.jobs import Job, Jobs, with_retries
 from hposvc.errors import NotFound, OutOfReach, Problem, SpecError, fail
 from hposvc.journal.home import Home
 from hposvc.remote.archive import pack_own_packages
-from hposvc.retries import retry
 
 PYTHON = "$(command -v python || command -v python3)"  # Debian has no `python`
 USAGE, UNKNOWN = 2, 4  # exit codes: the spec is refused, the sweep does not exist
-PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
 LOG_LINES = 8  # last lines of a job's log that an error shows
-
-Answer = TypeVar("Answer")
 
 
 def dial(home: Home, address: str | None) -> Jobs:
@@ -43,19 +38,6 @@ def dial(home: Home, address: str | None) -> Jobs:
         message = "is missing; give http://HEAD:8265, or start one by `hposvc cluster up --local 2`"
         raise fail(message, "--address")
     return Jobs.at(address)
-
-
-def with_retries(ask: Callable[[], Answer]) -> Answer:
-    """Return the answer of a dashboard, which may be down for a moment.
-
-    Raises:
-        JobsError: the dashboard still does not answer after PATIENCE_S.
-    """
-
-    def is_passing(error: Exception, waited_s: float) -> bool:
-        return isinstance(error, JobsError) and waited_s < PATIENCE_S
-
-    return retry(ask, is_passing, (RETRY_S,))
 
 
 def latest(jobs: Jobs, label: str, name: str) -> Job | None:

@@ -18,11 +18,11 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from cluster.retries import retry
 from hposvc.events import Event
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.follow import Follow
 from hposvc.journal.journal import Journal
-from hposvc.retries import retry
 from hposvc.spec.notify import Channel, variable_of
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import services

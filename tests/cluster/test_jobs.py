@@ -12,7 +12,8 @@ import pytest
 from remote_cluster import Remote
 from waiting import until
 
-from cluster.jobs import MOST_BYTES, Jobs, JobsError, PackageTooLarge, find_token
+from cluster import jobs as jobs_module
+from cluster.jobs import MOST_BYTES, Jobs, JobsError, PackageTooLarge, find_token, with_retries
 
 TOKEN = {"RAY_AUTH_TOKEN": "mine"}
 OURS = Path(__file__).parents[2]
@@ -149,3 +150,20 @@ def test_a_job_runs_once_under_its_id_and_takes_its_payload_once(remote: Remote)
     assert "for the job alone" not in remote.get("/api/jobs/")
     assert [listed.id for listed in jobs.find_all("label", "x")] == ["one-job"]
     assert jobs.log("never-there") == ""
+
+
+def test_a_dashboard_may_be_away_for_a_moment_and_no_longer(monkeypatch):
+    monkeypatch.setattr(jobs_module, "RETRY_S", 0.0)
+    answers = iter([None, None, "there"])
+
+    def ask() -> str:
+        answer = next(answers)
+        if answer is None:
+            raise JobsError("away")
+        return answer
+
+    assert with_retries(ask) == "there"
+    monkeypatch.setattr(jobs_module, "PATIENCE_S", 0.0)
+    answers = iter([None, None])
+    with pytest.raises(JobsError, match="away"):
+        with_retries(ask)

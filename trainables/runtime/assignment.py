@@ -287,11 +287,11 @@ def _train(
         if config.command is not None:
             config.command.train(worker, order.params, context.rank_env, context.peers)
             return _ended(worker)
-        trainable = load.resolve(config.trainable)
-        if config.nan != "stop" and not load.follows_failure_nan(trainable):
+        code = load.resolve(config.trainable)
+        if config.nan != "stop" and not load.follows_failure_nan(code):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
-        _call(load.bind(trainable, order.params), worker)
+        _call(load.bind(code, order.params), worker)
     except Preempted as preemption:
         return Outcome(order.id, "preempt", preemption.reason)
     except StopTrial:

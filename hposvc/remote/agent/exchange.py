@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from cluster.retries import retry
 from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.events import Failed
 from hposvc.journal.agents import AgentOrder
 from hposvc.remote.http import Http
-from hposvc.retries import retry
 from hposvc.text import spelled
 from trainables.link import CheckpointSaved, DataDeclared, Report, Suggestion, Unanswered
 from trainables.order import Order

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cluster.retries import retry
 from hposvc import retries
-from hposvc.retries import retry
 
 
 @pytest.fixture
