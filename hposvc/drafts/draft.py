@@ -5,10 +5,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 from hposvc import spec as specs
+from hposvc.drafts import examples
 from hposvc.drafts.imported.conversion import flow
 from hposvc.drafts.printed import HELD_OUT, NUMBER
 from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
@@ -21,6 +21,7 @@ from hposvc.drafts.source import (
     read_script,
 )
 from hposvc.errors import fail
+from hposvc.spec import json_schema
 from hposvc.spec.parsing.document import read_text
 from searchers.names import nearest
 
@@ -233,8 +234,13 @@ def write(draft: Draft, path: Path | None) -> str:
 
 
 def schema() -> str:
-    """Return the JSON Schema of a spec."""
-    return (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
+    """Return the JSON Schema of a spec, with the words of the page `spec`.
+
+    Raises:
+        SpecError: the package was installed without its pages.
+    """
+    page = (examples.pages() / "reference" / "spec.md").read_text(encoding="utf-8")
+    return json.dumps(json_schema.build(json_schema.meanings(page)), indent=1) + "\n"
 
 
 def propose(target: str, program: SourceProgram) -> Draft:

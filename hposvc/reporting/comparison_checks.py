@@ -15,6 +15,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
+from hposvc.spec.sweep_spec import DESCRIPTIVE_KEYS
 from hposvc.text import duration, listed
 from searchers.names import nearest
 
@@ -24,10 +25,7 @@ HARDWARE = "costs are of unlike hardware"
 NAMED = 3  # sweeps that a message names
 USUAL = ("search.method", "scheduler.type")
 # Keys that make repeats of a sweep, name it, or do not change what it finds.
-OWN = (
-    *("seed", "name", "description", "tags", "folder", "project", "version", "notify", "storage"),
-    *("tracking", "register", "price"),
-)
+OWN = DESCRIPTIVE_KEYS | {"seed", "version", "storage", "register"}
 
 
 @dataclass(frozen=True)

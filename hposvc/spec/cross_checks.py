@@ -10,7 +10,6 @@ import numpy as np
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
-from hposvc.spec.bounds import option_problem
 from hposvc.spec.command import command_problems
 from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
@@ -154,9 +153,6 @@ def _changed_parameter_problems(
 
 def _changed_option_problems(spec: "SweepSpec", changed: Params) -> Iterator[Problem]:
     options = {name: value for name, value in changed.items() if name.startswith(TRAINING)}
-    for name, value in options.items():
-        if too_large := option_problem(name.removeprefix(TRAINING), value):
-            yield replace(too_large, path=("finalists", "set", name))
     try:
         training = training_of(spec.training, options)
     except ValueError as error:
@@ -433,9 +429,6 @@ def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -
             fill(Training, {option: value})
         except SpecError as error:
             yield replace(error.problems[0], path=path)
-            return
-        if too_large := option_problem(option, value):
-            yield replace(too_large, path=path)
             return
 
 

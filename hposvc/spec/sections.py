@@ -19,8 +19,11 @@ from hposvc.spec.sinks import SINKS
 from hposvc.spec.stopping import Share
 from hposvc.spec.types import (
     CLOSED,
+    Amount,
+    AtOnce,
     Bytes,
     Count,
+    Extendable,
     Interval,
     Labels,
     Name,
@@ -32,6 +35,7 @@ from hposvc.spec.types import (
     Word,
     read_interval,
 )
+from searchers.bounds import AT_ONCE, COUNT, AtMost
 from searchers.names import nearest
 from trainables.length import COUNTED
 from trainables.storage import stores
@@ -44,13 +48,16 @@ MOST_HALVINGS = 40
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 RESERVED_ALIAS = re.compile(r"latest|v[0-9]+", re.ASCII | re.IGNORECASE)  # MLflow's own
 GATE_KEYS = ("improvement",)
+MAX_TRIALS = AtMost(COUNT, "leave it out for as many as a budget allows")
+RESOURCE = AtMost(AT_ONCE, least=1e-4)  # Ray counts resources in ten thousandths
+CustomResource = Annotated[float, Field(gt=0), AtMost(1e12, least=1e-4)]
 
 
 @dataclass(frozen=True)
 class Fidelity:
     """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
-    max: Steps
+    max: Extendable[Steps]
     min: Steps = 1  # the first rung
     unit: Word = "step"  # what a step is: a Task takes epoch, epoch/10, update, sample or token
     every: Steps | None = None  # steps from one report of a Task to the next
@@ -72,9 +79,10 @@ class Fidelity:
 class Trials:
     """The number of trials, in all and at once."""
 
-    max: Positive | None = None  # None: until the budget is spent
-    parallel: Parallel = "auto"
-    proposed: Share = 0.3  # of the trials begun, for what `hposvc propose` queues
+    # None: until the budget is spent
+    max: Extendable[Annotated[int, Field(ge=1), MAX_TRIALS] | None] = None
+    parallel: Extendable[Parallel] = "auto"
+    proposed: Extendable[Share] = 0.3  # of the trials begun, for what `hposvc propose` queues
     __pydantic_config__ = CLOSED
 
 
@@ -82,8 +90,8 @@ class Trials:
 class Span:
     """A range of workers for elastic trials: `min`, doubled while resources are free, to `max`."""
 
-    min: Positive
-    max: Positive
+    min: AtOnce
+    max: AtOnce
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -111,6 +119,7 @@ Workers = Annotated[
     int | Span,
     PlainValidator(read_workers),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, _SPAN]}),
+    AtMost(AT_ONCE),
 ]
 
 
@@ -122,11 +131,12 @@ class Resources:
     """
 
     workers: Workers = 1
-    cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
-    gpus_per_worker: Annotated[float, Field(ge=0)] = 0.0  # below 1: one worker on a share of a GPU
+    cpus_per_worker: Annotated[float, Field(gt=0), RESOURCE] = 1.0
+    # Below 1: one worker on a share of a GPU.
+    gpus_per_worker: Annotated[float, Field(ge=0), RESOURCE] = 0.0
     memory_per_worker: Bytes | None = None  # bytes; read from a text like 4GiB
     accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
-    custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # per worker
+    custom: Mapping[str, CustomResource] = field(default_factory=dict)  # per worker
     labels: Labels = field(default_factory=dict)  # required of the nodes of its workers
     placement: Literal["pack", "strict_pack", "spread"] = "pack"
     __pydantic_config__ = CLOSED
@@ -217,9 +227,11 @@ class Queue:
     """The sweep's place among the sweeps that share its cluster: hposvc docs queue."""
 
     name: Name = "default"
-    priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
-    weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0  # 0: only what the others leave
-    max_parallel: Positive | None = None  # slots at once; None: as many as `trials.parallel` says
+    priority: Extendable[Annotated[int, Field(ge=-MOST, le=MOST)]] = 0
+    # 0: only what the others leave.
+    weight: Extendable[Annotated[float, Field(ge=0, le=MOST)]] = 1.0
+    # Slots at once; None: as many as `trials.parallel` says.
+    max_parallel: Extendable[AtOnce | None] = None
     preemptible: bool = True  # False: it keeps its slots until it needs them no more
     __pydantic_config__ = CLOSED
 
@@ -237,9 +249,9 @@ class Failure:
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
-    stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
+    stall: Annotated[Seconds, Field(ge=1)] = 600.0  # seconds without a sign of life
     # Seconds that a trial may run, summed over its orders; then it fails. None: no limit.
-    timeout: Annotated[Seconds, Field(ge=1, le=1e9)] | None = None
+    timeout: Annotated[Seconds, Field(ge=1)] | None = None
     # A rank or node that is slower than its peers (trainables/monitoring/slow_ranks.py says how it
     # is detected). drain: its trial goes on elsewhere, and nothing new starts on that node.
     straggler: Literal["report", "drain"] = "report"
@@ -283,7 +295,8 @@ class Checkpoints:
     every: Interval = 1  # units of fidelity, or a period; `interval` is its parsed form
     keep_last: Positive = 1
     keep_best: Count = 1
-    quota: Bytes | None = None  # bytes of all checkpoints of a sweep; read from a text like 20GiB
+    # Bytes of all checkpoints of a sweep; read from a text like 20GiB.
+    quota: Extendable[Bytes | None] = None
     __pydantic_config__ = CLOSED
 
     @property
@@ -352,7 +365,6 @@ _IMPROVEMENT = {
     **{"type": "object", "properties": {"improvement": _AMOUNT}},
     **{"required": ["improvement"], "additionalProperties": False},
 }
-Amount = Annotated[float, Field(ge=0)]
 Gate = Annotated[
     float, PlainValidator(read_gate), WithJsonSchema({"anyOf": [_AMOUNT, _IMPROVEMENT]})
 ]

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, shown
+from hposvc.spec.types import Count
 from searchers.names import nearest
 
 KEYS = ("from", "top")
@@ -20,7 +21,7 @@ class WarmStart:
 
     # Ids, `from` in the document; none: `auto`, they are found when the sweep is made.
     sweeps: tuple[str, ...]
-    top: int = 0  # how many of their best configurations are tried first
+    top: Count = 0  # how many of their best configurations are tried first
     place: str = field(default="", compare=False)  # of `from` in the document; empty: recorded
 
     @property
@@ -69,7 +70,7 @@ _MAPPING = {
     "type": "object",
     "properties": {
         "from": {"anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}]},
-        "top": {"type": "integer", "minimum": 0, "default": 0},
+        "top": {**TypeAdapter(Count).json_schema(), "default": 0},
     },
     **{"required": ["from"], "additionalProperties": False},
 }

@@ -18,14 +18,12 @@ from hposvc.errors import StoreError
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
+from hposvc.spec.sweep_spec import DESCRIPTIVE_KEYS
 from hposvc.state.sweep import SweepState
 
 FOLDER = "plans"  # in the home
 # Keys of a spec that change nothing about its hours; with `budget.cost`, the price does.
-COSMETIC = {
-    *("name", "project", "description", "tags", "notify", "tracking", "folder"),
-    *("warm_start", "price"),
-}
+COSMETIC = DESCRIPTIVE_KEYS | {"warm_start"}
 FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 
 
