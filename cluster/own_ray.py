@@ -144,7 +144,7 @@ def _spawn_keeper(folder: Path) -> None:
 
 def read_address(folder: Path) -> dict[str, str]:
     """Return what the last keeper wrote: address, pid and mark; empty: its Ray is not up."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return dict(json.loads((folder / ADDRESS).read_text()))
     return {}
 
