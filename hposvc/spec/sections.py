@@ -7,15 +7,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import fail, shown
-from hposvc.spec.engines import ENGINES, EngineType
+from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.registry import REFERENCES, is_reference
-from hposvc.spec.sinks import SINKS
 from hposvc.spec.stopping import Share
 from hposvc.spec.types import (
     CLOSED,
@@ -172,50 +169,76 @@ class Resources:
         return replace(self, workers=ranks)
 
 
-def _check_engine(name: str) -> str:
-    if name not in ENGINES:
-        *others, last = ENGINES
-        raise ValueError(f"is {shown(name)}; choose {', '.join(others)} or {last}")
-    return name
+WARM_START_KEYS = ("from", "top")
+AUTO = "auto"
+IDS = f"give {AUTO}, the id of a sweep, or a list"
 
 
 @dataclass(frozen=True)
-class Engine:
-    """The engine: the backend that carries out orders."""
+class WarmStart:
+    """Earlier sweeps whose trials are prior data."""
 
-    type: Annotated[str, AfterValidator(_check_engine), WithJsonSchema({"enum": list(ENGINES)})] = (
-        "ray"
-    )
-    curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
-    # For agents: seconds without a sign of life after which a trial is taken away. None: a minute.
-    lease: Annotated[Seconds, Field(ge=1, le=1e6)] | None = None
-    __pydantic_config__ = CLOSED
-
-    def __post_init__(self) -> None:
-        if self.lease is not None and not self.traits.foreign:
-            message = f"is for type agents, and type is {self.type}"
-            raise fail(message, "lease", fix="remove it", at_key=True)
-        simulated = self.traits.simulated
-        if simulated and self.curve is None:
-            raise fail("is missing", "curve", fix="give module:function", at_key=True)
-        if not simulated and self.curve is not None:
-            message = f"is for type simulate, and type is {self.type}"
-            raise fail(message, "curve", fix="remove it", at_key=True)
-        curve = self.curve
-        if curve is None or is_reference(curve):
-            return
-        remedy = "write module:function or path/to/file.py:function"
-        raise fail(f"is {shown(self.curve)}", "curve", fix=remedy)
+    # Ids, `from` in the document; none: `auto`, they are found when the sweep is made.
+    sweeps: tuple[str, ...]
+    top: Count = 0  # how many of their best configurations are tried first
+    place: str = field(default="", compare=False)  # of `from` in the document; empty: recorded
 
     @property
-    def lease_s(self) -> float:
-        """Return the seconds of an agent's lease."""
-        return 60.0 if self.lease is None else self.lease
+    def is_auto(self) -> bool:
+        """Whether the sweeps are still to be found."""
+        return not self.sweeps
 
-    @property
-    def traits(self) -> EngineType:
-        """Return what the engine can do."""
-        return ENGINES[self.type]
+
+def read_warm_start(value: object) -> WarmStart:
+    """Return the warm start in the word `auto`, or in a mapping of `from` and `top`."""
+    if value == AUTO:
+        return WarmStart(())
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"is {shown(value)}; give {AUTO}, or a mapping of {', '.join(WARM_START_KEYS)}"
+        )
+    problems = [
+        Problem((key,), "no such key", nearest(key, WARM_START_KEYS), at_key=True)
+        for key in value
+        if key not in WARM_START_KEYS
+    ]
+    if "from" not in value:
+        problems.append(
+            Problem(("from",), "is missing", f"give {AUTO}, or the id of a sweep", at_key=True)
+        )
+    source, top = value.get("from", ()), value.get("top", 0)
+    sweeps = [source] if isinstance(source, str) else source
+    if not isinstance(sweeps, list | tuple) or not all(isinstance(sweep, str) for sweep in sweeps):
+        problems.append(Problem(("from",), f"is {shown(source)}", IDS))
+    elif "from" in value and not (sweeps and all(sweeps)):
+        problems.append(Problem(("from",), "is empty", IDS))
+    elif len(set(sweeps)) < len(sweeps):
+        problems.append(Problem(("from",), "names a sweep twice", "remove one"))
+    if not isinstance(top, int) or isinstance(top, bool) or top < 0:
+        problems.append(Problem(("top",), f"is {shown(top)}", "give a whole number from 0 up"))
+    if problems:
+        raise SpecError(problems)
+    return WarmStart(() if source == AUTO else tuple(sweeps), top)
+
+
+def warm_start_mapping(warm: WarmStart) -> dict[str, Any]:
+    """Return the mapping that `read_warm_start` reads."""
+    return {"from": AUTO if warm.is_auto else list(warm.sweeps), "top": warm.top}
+
+
+_ID = {"type": "string", "minLength": 1}
+_MAPPING = {
+    "type": "object",
+    "properties": {
+        "from": {"anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}]},
+        "top": {**TypeAdapter(Count).json_schema(), "default": 0},
+    },
+    **{"required": ["from"], "additionalProperties": False},
+}
+_WARM_START_FORMS = {"anyOf": [{"const": AUTO}, _MAPPING]}
+WarmStartSection = Annotated[
+    WarmStart, PlainValidator(read_warm_start), WithJsonSchema(_WARM_START_FORMS)
+]
 
 
 LEAST_WEIGHT = 0.001  # but for 0
@@ -303,34 +326,6 @@ class Checkpoints:
     def interval(self) -> Every:
         """The interval of checkpoints, beside those at the end of an order and at decisions."""
         return read_interval(self.every)
-
-
-@dataclass(frozen=True)
-class Tracking:
-    """Where the runs of a sweep are sent, and the MLflow server and experiment."""
-
-    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS, and references to classes of users
-    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
-    experiment: Word | None = None  # None: the project
-    system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
-    __pydantic_config__ = CLOSED
-
-    def __post_init__(self) -> None:
-        for number, name in enumerate(self.send_to):
-            if name not in SINKS and not is_reference(name):
-                other = "" if ":" not in name and ".py" not in name else f"; write {REFERENCES}"
-                raise fail("no such sink", "send_to", number, fix=f"{nearest(name, SINKS)}{other}")
-            if name in self.send_to[:number]:
-                raise fail(f"names {name} twice", "send_to", number, fix="remove one")
-        for key in ("uri", "experiment"):
-            if getattr(self, key) is not None and "mlflow" not in self.send_to:
-                raise fail("is for MLflow, which is not in send_to", key, fix="add mlflow there")
-        if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
-            fix = "write sqlite:///PATH or http://HOST"
-            raise fail("names a folder, which MLflow 3 refuses", "uri", fix=fix)
-        if self.uri is not None and self.uri.startswith("http") and {"?", "#"} & set(self.uri):
-            fix = "give http://HOST"
-            raise fail("has ? or #, which would swallow the paths of MLflow's API", "uri", fix=fix)
 
 
 def _check_storage(value: str) -> str:

@@ -14,13 +14,13 @@ from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, registry
 from hposvc.spec.command import Collect, CommandItems, Launch
+from hposvc.spec.engines import Engine
 from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
 from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
 from hposvc.spec.sections import (
     Checkpoints,
-    Engine,
     Failure,
     Fidelity,
     Price,
@@ -28,9 +28,10 @@ from hposvc.spec.sections import (
     Register,
     Resources,
     Storage,
-    Tracking,
     Trials,
+    WarmStartSection,
 )
+from hposvc.spec.sinks import Tracking
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from hposvc.spec.types import (
     CLOSED,
@@ -46,7 +47,6 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.variants import Variants
-from hposvc.spec.warm_start import WarmStartSection
 from searchers.bounds import AtMost, annotations, bounds_in
 from searchers.searcher import Searcher
 from searchers.space import Space

@@ -61,17 +61,17 @@ def names_of(cls):
 
 
 def flat(data, path=""):
-    """Yield the dotted keys of a frozen spec."""
+    """Yield the dotted keys of a frozen spec, with their values."""
     for key, value in data.items():
         dotted = f"{path}{key}"
         if isinstance(value, dict) and dotted not in LEAVES:
             yield from flat(value, f"{dotted}.")
         else:
-            yield dotted
+            yield dotted, value
 
 
 def test_the_page_has_every_key_and_no_other():
-    accepted = {*flat(dump(thaw(FULL)))} | {"scheduler.plateau.delta"}
+    accepted = dict(flat(dump(thaw(FULL)))).keys() | {"scheduler.plateau.delta"}
     assert KEYS.keys() == accepted
 
 
@@ -90,6 +90,14 @@ def test_a_default_of_the_page_is_that_of_the_code(key):
         assert thaw(data).plateau == thaw(FULL).plateau
     else:
         assert thaw(data) == thaw(FULL)
+
+
+def test_a_key_without_a_default_on_the_page_has_none_in_the_code():
+    data = dict(flat(dump(thaw({key: FULL[key] for key in ("parameters", "metric")}))))
+    without = [key for key, (_, default) in KEYS.items() if not default and key in data]
+    without.remove("training")  # its page has its defaults
+    assert len(without) > 30
+    assert [(key, data[key]) for key in without if data[key] not in (None, "", [], {})] == []
 
 
 def test_a_required_key_of_the_page_is_required():
