@@ -52,7 +52,7 @@ WRONG = ("spec_error", "bad_request", "id_taken", "too_large", "path_outside")
 TOKEN, TOKEN_FILE = "HPOSVC_TOKEN", "HPOSVC_TOKEN_FILE"
 
 
-class _Refused(Exception):
+class _ErrorAnswer(Exception):
     """A server has answered, with an error."""
 
     def __init__(self, response: "httpx.Response") -> None:
@@ -164,20 +164,20 @@ class Http:
             response = self._client.request(method, place, timeout=limits, **content)
             self._answered = True
             if not response.is_success:
-                raise _Refused(response)
+                raise _ErrorAnswer(response)
             return response
 
         def is_passing(error: Exception, waited_s: float) -> bool:
             if waited_s > (RESTART_S if self._answered else PATIENCE_S):
                 return False
-            if isinstance(error, _Refused):
+            if isinstance(error, _ErrorAnswer):
                 return error.after_s is not None
             return isinstance(error, self._unsent if not repeatable else self._transport_errors)
 
         try:
             return retry(ask, is_passing, PAUSES_S)
-        except _Refused as refusal:
-            raise self._error(refusal.response) from None
+        except _ErrorAnswer as failed:
+            raise self._error(failed.response) from None
         except self._transport_errors as error:
             raise OutOfReach(self._describe_silence(error)) from error
 
