@@ -7,6 +7,7 @@ so nothing of that log is passed on but the status of the service's answer.
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 from urllib.parse import unquote
 
 from hposvc.spec.notify import scheme_of
@@ -34,8 +35,7 @@ def send(url: str, message: Message, variables: Mapping[str, str]) -> str:
     scheme = scheme_of(url)
     if SERVICES in variables:
         _check_service(scheme, url, variables[SERVICES].split(","))
-    log = logging.getLogger("apprise")
-    log.handlers, log.propagate = [logging.NullHandler()], False
+    _keep_log_back()
     asset = AppriseAsset(http_redirects=False, storage_mode="memory")
     service = Apprise.instantiate(url, asset=asset)
     if service is None:
@@ -53,6 +53,12 @@ def send(url: str, message: Message, variables: Mapping[str, str]) -> str:
     if not statuses:
         raise NotSent(f"{scheme} did not take it", again=True)
     raise NotSent(f"{scheme}: HTTP {statuses[-1]}", may_pass(statuses[-1]))
+
+
+@cache  # once: apprise's own handlers come and go while other threads send
+def _keep_log_back() -> None:
+    log = logging.getLogger("apprise")
+    log.handlers, log.propagate = [logging.NullHandler()], False
 
 
 def _check_service(scheme: str, url: str, services: list[str]) -> None:
