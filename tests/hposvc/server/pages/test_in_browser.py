@@ -111,10 +111,19 @@ def test_the_smallest_phone_shows_whole_pages_and_all_links_of_the_bar(sweeps, t
             assert not tab.page.locator(".bar nav").evaluate(cut), path
 
 
+def test_charts_of_a_page_fill_their_cards(address, open_tab):
+    tab = open_tab(f"{address}/sweeps/ended/charts", size=(1600, 900))
+    pictures = tab.page.locator("figure.chart svg[role]:visible").all()
+    rooms = tab.page.locator("figure.chart .still").all()
+    width = "each => each.clientWidth"
+    assert len(pictures) == len(rooms) > 2
+    assert len({each.evaluate(width) for each in (*pictures, *rooms)}) == 1
+
+
 def test_a_page_follows_its_sweep(live, open_tab):
     sweeps, address = live
     tab = open_tab(f"{address}/sweeps/s")
-    tab.page.locator("#chart-best .moving").scroll_into_view_if_needed()
+    tab.page.locator("#chart-best[data-ready]").scroll_into_view_if_needed()
     seq = sweeps.journal.last("s")
     sweeps.journal.append("s", seq, [Reported(99.0, 1, "t0001", 5, {"loss": 0.0625})])
     tab.page.locator("#overview .best-value", has_text="0.0625").wait_for()
