@@ -12,6 +12,10 @@
   const KINDS = {};
   const NEAR = 24; // pixels of the screen from which the pointer finds a mark
   const LEAST = 0.8; // of a picture's size; a smaller place scrolls
+  const HINTS = [
+    ["[data-axis]", "Drag along an axis to select, or move its handles with the arrow keys"],
+    ["[data-trial]", "Point at a curve for its trial, click to pin it"],
+  ];
   const TONES = ["c2", "c3", "c4", "c6", "c5"]; // of pinned marks
 
   /* ---- small things ---- */
@@ -421,14 +425,13 @@
     const names = views.map(([name]) => name);
     const name = names.includes(figure.dataset.view) ? figure.dataset.view : names[0];
     if (views.length) tools.append(choice("Show", names, name, show));
-    tools.append(selected, element("span", { class: "spring" }));
     if (name === names[0]) attach();
     else show(name);
-    if (marks.marks.length) {
-      tools.append(element("span", { class: "hint" }, "Point at a mark for its words, click to pin it"));
-      scroll.before(tools);
-      answering.set(figure, attach);
-    }
+    if (selected.firstChild) tools.append(selected);
+    const hint = HINTS.find(([mark]) => marks.svg.querySelector(mark));
+    if (hint) tools.append(element("span", { class: "hint" }, hint[1]));
+    scroll.before(tools);
+    answering.set(figure, attach);
   }
 
   /** Build a figure that is no picture, in place of what shows it without scripts. */
@@ -451,9 +454,13 @@
   }
 
   function mountAll(root = document) {
-    for (const figure of root.querySelectorAll("figure[data-chart]:not(.waiting)")) near.observe(figure);
+    for (const figure of root.querySelectorAll("figure[data-chart]")) {
+      if (!asked.has(figure)) near.observe(figure);
+      asked.add(figure); // it may be brought by an event, and be on the page of another
+    }
   }
 
+  const asked = new WeakSet();
   // A picture is read when it comes near the screen.
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
