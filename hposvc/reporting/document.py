@@ -4,9 +4,6 @@ The HTML is one file that needs no network: style, scripts, pictures and data ar
 many trials are compressed; the page unpacks them where it shows them.
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +20,7 @@ from hposvc.analysis.verdict import verdict
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
-from hposvc.reporting.chart import DIGITS, Chart
+from hposvc.reporting.chart import Chart, packed
 from hposvc.reporting.charts import charts, draw, draw_for_screens
 from hposvc.reporting.comparison import Compared, side_by_side
 from hposvc.reporting.comparison_checks import ComparedSweep
@@ -34,11 +31,10 @@ from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.answers import Best, values_of
 from hposvc.state.sweep import SweepState
-from hposvc.text import duration, finite, number, value_text
+from hposvc.text import duration, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
 
 STILL = 20  # trials in the table that needs no JavaScript
-PLAIN = 4096  # characters of JSON that are not worth compressing
 REAL_TIME = 1e8  # seconds; smaller times are those of a simulated clock
 
 SHOWN_ELSEWHERE = ("best", "wrong", "reproduce")  # topics that the report has places for
@@ -232,14 +228,13 @@ class Section:
 
     @property
     def drawn(self) -> list[dict[str, Any]]:
-        """The charts with their pictures, and the data of those that can be moved."""
+        """The charts with their pictures."""
         return [
             {
                 "kind": chart.kind,
                 "title": chart.title,
                 "message": chart.message,
                 "svg": Markup(draw_for_screens(chart)),
-                "packed": packed(chart.data) if chart.kind in MOVING else "",
             }
             for chart in self.charts
         ]
@@ -340,9 +335,6 @@ class Section:
         }
 
 
-MOVING = ("best", "curves", "parallel")  # kinds of charts that charts.js can move
-
-
 def html(sections: Sequence[Section]) -> str:
     """Return a report as one HTML file."""
     environment = Environment(
@@ -391,18 +383,6 @@ def asset(name: str) -> Markup:
     """Return the text of a file in reporting/assets."""
     text = resources.files("hposvc.reporting").joinpath("assets", name).read_text("utf-8")
     return Markup(text)
-
-
-def packed(data: Any) -> Markup:
-    """Return a script element with JSON, compressed if it is long."""
-    text = json.dumps(finite(data, DIGITS), separators=(",", ":"))
-    if len(text) < PLAIN:
-        # No text of a user may end the element.
-        return Markup('<script type="application/json">{}</script>').format(
-            Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
-        )
-    body = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-    return Markup('<script type="application/json" data-encoding="gzip">{}</script>').format(body)
 
 
 def cell(value: Any) -> str:
