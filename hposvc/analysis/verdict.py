@@ -13,16 +13,6 @@ from typing import Any
 import numpy as np
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import (
-    cost_of,
-    cost_range_of,
-    count,
-    duration,
-    figure,
-    figures,
-    percent,
-    share,
-)
 from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
 from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
@@ -36,9 +26,21 @@ from hposvc.state.prospects import FEWEST, Prospect
 from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import finite, listed
+from hposvc.text import (
+    cost_of,
+    cost_range_of,
+    count,
+    duration,
+    finite,
+    listed,
+    number,
+    numbers,
+    percent,
+    share,
+    value_text,
+)
 from searchers.ranges import Float, Int
-from searchers.values import Value, as_text
+from searchers.values import Value
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
@@ -125,18 +127,18 @@ def _best(judged: Judgement) -> Finding:
         return _found("best", sentence + (f"; {nearest}." if nearest else "."), "bad")
     searched = [name for name in state.spec.space.searched if name in best.reported_params]
     values = {name: best.reported_params[name] for name in searched}
-    words = listed([f"{name} {_text(value)}" for name, value in values.items()], 6)
+    words = listed([f"{name} {value_text(value, 4)}" for name, value in values.items()], 6)
     config = f" with {words}" if words else ""
-    sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
+    sentence = f"The best is {best.id}{config}: {best.metric.name} {number(best.value)}."
     estimate = of_best(state)
     if estimate is not None and estimate.changed:
         sentence += f" It was chosen by {count(len(estimate.values), 'training')}"
-        sentence += f"{estimate.of_what}: {best.metric.name} {estimate.mean:.5g} on average."
+        sentence += f"{estimate.of_what}: {best.metric.name} {number(estimate.mean)} on average."
     elif estimate is not None:
         lowest = min(state.trials.values(), key=lambda trial: trial.loss)
         if lowest.loss < best.loss and lowest.value is not None:
-            sentence += f" The means of finalists decide ({estimate.mean:.5g} on average), not "
-            sentence += f"single values, such as {lowest.id}'s {lowest.value:.5g}."
+            sentence += f" The means of finalists decide ({number(estimate.mean)} on average), not "
+            sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 
@@ -161,8 +163,8 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
     elif expected is None:
         runs = "Equal runs" if noise.measured else "The last steps of a curve"
         sentence = (
-            f"{runs} differ by about {figure(noise.deviation)}, and too few trials came to their "
-            "ends to say how lucky the best one was."
+            f"{runs} differ by about {number(noise.deviation, 4)}, and too few trials came to "
+            "their ends to say how lucky the best one was."
         )
     else:
         sentence = _trained_again(judged, best, noise, expected)
@@ -183,12 +185,12 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
 def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: Expected) -> str:
     """Say what the best trial would give again, and how probably it beats the next."""
     low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
-    least, middle, most = figures(low, best.metric.loss(expected.mean), high)
+    least, middle, most = numbers(low, best.metric.loss(expected.mean), high)
     sentence = f"Trained again, it should give {middle} on average ({percent(LEVEL)} sure: "
     sentence += f"{least} to {most})"
     if expected.mean - best.loss > LUCKY * noise.deviation:
         sentence += ", for it was probably lucky"
-    sentence += f"; single trainings differ by about {figure(noise.deviation)}"
+    sentence += f"; single trainings differ by about {number(noise.deviation, 4)}"
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
@@ -222,7 +224,7 @@ def _choice_of_models(
         [run for runs in judged.runs.values() for run in runs]
     ):
         return "", {}  # the models' scale is not that of these values, which are positive
-    here, there = figures(predicted[choice], predicted[first])
+    here, there = numbers(predicted[choice], predicted[first])
     words = f" The models of gp would rather choose {choice}: of it they expect {here} on average, "
     words += f"of {first} {there}."
     data = {"trial": choice, "expected": predicted[choice], "of_best": predicted[first]}
@@ -254,7 +256,9 @@ def _gain(judged: Judgement) -> Finding:
         if over_median is None:
             return _found("gain", f"No gain is given, because {why}.")
         sentence = "Over the median of the trials that came to their ends it gains about "
-        sentence += f"{figure(over_median.mean)}. It can't be compared with the first trial: {why}."
+        sentence += (
+            f"{number(over_median.mean, 4)}. It can't be compared with the first trial: {why}."
+        )
         return _found("gain", sentence, over_median=_lead_data(over_median))
     chance, tested = judged.better_than(default.id), judged.gain
     seen = judged.runs[default.id][0] - best.loss
@@ -266,16 +270,16 @@ def _gain(judged: Judgement) -> Finding:
     if judged.first(best.id) == default.id:
         sentence = f"It gained nothing: {name} is itself the best."
     else:
-        sentence = f"Over {name} it gains {figure(seen)} as seen"
+        sentence = f"Over {name} it gains {number(seen, 4)} as seen"
         if over_default is not None:
-            least, middle, most = figures(over_default.low, over_default.mean, over_default.high)
+            least, middle, most = numbers(over_default.low, over_default.mean, over_default.high)
             sure = f"({percent(LEVEL)} sure: {least} to {most})"
             guess = "(a guess from curves)"
             sentence += f", and about {middle} if both were trained again "
             sentence += sure if judged.measured else guess
         if over_median is not None:
             sentence += "; over the median of those that came to their ends it is about "
-            sentence += figure(over_median.mean)
+            sentence += number(over_median.mean, 4)
         sentence += f"; {_noise_or_not(judged, chance)}."
         if tested is not None and not _is_exact(judged):
             level = "good" if tested.claimed else "warning"
@@ -429,7 +433,7 @@ def _ruled_out(state: SweepState, answers: Sequence[Explained]) -> Finding:
         words = f"{name} {', '.join(map(str, values))}"
     worst = float(np.nanmax(np.where(out_G, loss_G, -np.inf))) - float(loss_G[low])
     sentence = f"By the model, {words} can be ruled out: it expects {metric.name} to be up to "
-    sentence += f"{figure(worst)} worse there"
+    sentence += f"{number(worst, 4)} worse there"
     sentence += "; of `limits` it knows nothing." if state.spec.limits else "."
     return _found("ruled out", sentence, parameter=name, values=values)
 
@@ -440,9 +444,9 @@ def _ranges(name: str, grid: Sequence[Value], out_G: np.ndarray) -> tuple[str, n
     below, above = kept.min(), kept.max()
     words = []
     if below > 0:
-        words.append(f"{name} up to {_text(grid[below - 1])}")
+        words.append(f"{name} up to {value_text(grid[below - 1], 4)}")
     if above < len(grid) - 1:
-        words.append(f"{name} from {_text(grid[above + 1])}")
+        words.append(f"{name} from {value_text(grid[above + 1], 4)}")
     if not words:
         return f"some values of {name} between those that are not", out_G
     return " and ".join(words), (place_G < below) | (place_G > above)
@@ -559,7 +563,7 @@ def _more_trials(judged: Judgement) -> str:
 
 def _gained(plan: Prospect, metric: str) -> str:
     """Say what a forecast expects."""
-    low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
+    low, mean, high = numbers(plan.low, plan.gain, plan.high)
     sure, chance = f"{percent(PROSPECT_LEVEL)} sure", f"any gain at all: {share(plan.chance)}"
     between = f"{sure}: {low} to {high}; {chance}"
     return f"{plan.trials} more trials are expected to gain about {mean} in {metric} ({between})"
@@ -582,10 +586,6 @@ def _reproduce(sweep: str, judged: Judgement) -> Finding:
     commands = [f"hposvc repro {sweep} {trial}", f"hposvc audit {sweep} {trial}"]
     sentence = f"`{commands[0]}` trains {trial} again as it was, and `{commands[1]}` explains"
     return _found("reproduce", f"{sentence} every decision about it.", commands=commands)
-
-
-def _text(value: Value) -> str:
-    return figure(value) if isinstance(value, float) else as_text(value)
 
 
 def _noise_data(noise: Noise | None) -> Mapping[str, Any] | None:

@@ -8,12 +8,12 @@ from itertools import pairwise
 from statistics import median
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import count, figure, share
 from hposvc.analysis.failure_words import MEANINGS
 from hposvc.analysis.finding import Finding
 from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import count, number, share
 from searchers.ranges import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
@@ -62,7 +62,7 @@ def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Ite
         if name not in minor:
             yield _warn(
                 f"{name} is at the end of its range",
-                f"The best {name}, {figure(value)}, is at the {which} end of its range: "
+                f"The best {name}, {number(value, 4)}, is at the {which} end of its range: "
                 f"{word} values were not tried and may be better.",
                 parameter=name,
                 end=end,
@@ -112,7 +112,7 @@ def _over_fitted(best: TrialState, usual: float) -> Iterator[Finding]:
         yield _warn(
             "The best trial over-fits",
             f"After step {step} the training loss of {best.id} still fell, but {best.metric.name} "
-            f"got worse by {figure(lost)}: it over-fits, so train it for fewer steps.",
+            f"got worse by {number(lost, 4)}: it over-fits, so train it for fewer steps.",
             trial=best.id,
             step=step,
             lost=lost,

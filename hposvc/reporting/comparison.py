@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import amount, share
 from hposvc.analysis.comparison import (
     FRACTIONS,
     LEVEL,
@@ -37,7 +36,7 @@ from hposvc.reporting.comparison_checks import (
     usual_groups,
 )
 from hposvc.spec.metrics import Metric
-from hposvc.text import NONE, duration, finite, number
+from hposvc.text import NONE, amount, duration, finite, number, share
 
 PROBABLY = 0.8  # probability from which a group is called probably better
 

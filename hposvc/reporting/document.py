@@ -17,7 +17,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
 from hposvc.analysis.verdict import verdict
 from hposvc.journal.home import Home
@@ -33,7 +32,7 @@ from hposvc.spec.metrics import Metric
 from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
-from hposvc.text import duration, finite, number, value_text
+from hposvc.text import amount, duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
 
 STILL = 20  # trials in the table that needs no JavaScript

@@ -11,14 +11,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.analysis.amounts import amount
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.sections import Price, amount_text
-from hposvc.text import duration, format_size
+from hposvc.text import amount, duration, format_size
 from hposvc.verbs.ls import ls
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, show

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import CONFIDENCE, Explained
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import INK, MUTED, PAPER, SERIES, WIDTH, Frame, Linear, Picture, fitted
+from hposvc.text import count
 
 LITTLE = 0.05  # shares below it are next to nothing
 BARS = 12  # parameters drawn of a metric

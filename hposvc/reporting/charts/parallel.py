@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import best_and_random, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -23,7 +22,7 @@ from hposvc.reporting.svg import (
     robust,
     text_width,
 )
-from hposvc.text import value_text
+from hposvc.text import count, value_text
 from searchers.space import Choice
 from searchers.values import Value
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_range, cost_text, count
 from hposvc.analysis.early_stopping import CONFIDENCE, savings
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -19,6 +18,7 @@ from hposvc.reporting.svg import (
     Picture,
     text_width,
 )
+from hposvc.text import cost_range, cost_text, count
 
 
 def build(history: History) -> Chart | None:

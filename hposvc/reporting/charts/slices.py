@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -22,6 +21,7 @@ from hposvc.reporting.svg import (
     fitted,
     robust,
 )
+from hposvc.text import count
 from searchers.explain.dependence import Dependence
 
 MOST = 1000  # trials in the data
