@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 
@@ -123,7 +122,7 @@ def _of_sweep(state: SweepState) -> Iterator[Finding]:
     trials = state.trials.values()
     if unlike := devices.describe([state]):
         cost = devices.normalised(devices.trials_on_devices([state]))
-        data = {} if cost is None else asdict(cost)
+        data = {} if cost is None else cost.data()
         yield _warn("Trials ran on unlike devices", unlike, **data)
     waits = [trial.metrics[WAITS] for trial in trials if WAITS in trial.metrics]
     waits = [wait for wait in waits if math.isfinite(wait)]

@@ -222,7 +222,7 @@ class Section:
             return ""
         made = planned.forecast
         within = "within" if planned.held else "outside"
-        return f"forecast {show(made.expected)}, {within} {show(made.low)} to {show(made.high)}"
+        return f"forecast {show(made.value)}, {within} {show(made.low)} to {show(made.high)}"
 
     @cached_property
     def charts(self) -> list[Chart]:

@@ -12,6 +12,7 @@ from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.doubts import nearest_to_limits
+from hposvc.text import number
 from searchers.values import as_cell
 from trainables.storage.stores import is_url
 
@@ -87,7 +88,7 @@ class Result:
             return f"{count}, {len(front)} on the Pareto front"
         best, name = front[0], spec.objectives[0].name
         place = f"({best['trial']}, {spec.unit} {best['step']})"
-        return f"{count}, best {name}={best['value']:.5g} {place}"
+        return f"{count}, best {name}={number(best['value'])} {place}"
 
     @property
     def best(self) -> Best:

@@ -9,7 +9,7 @@ from hposvc.schedulers.scheduler import WithRungs
 from hposvc.spec import SweepSpec
 from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import SCHEDULERS, build
-from hposvc.state.estimates import of_best
+from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import finite, number
@@ -97,8 +97,8 @@ def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[dict[s
     """Return the unbeaten trials: one for one metric; for several, sorted by the first one."""
     trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
     rows = [_best(sweep, state, trial, runs.get(trial.id)) for trial in trials]
-    estimate = of_best(state)  # if there is one, the front is the best finalist alone
-    return rows if estimate is None else [{**row, "estimate": estimate.data()} for row in rows]
+    result = of_best(state)  # if there is one, the front is the best finalist alone
+    return rows if result is None else [{**row, "estimate": result.data()} for row in rows]
 
 
 def bests(state: SweepState) -> list[float]:

@@ -93,7 +93,7 @@ def _message(answer: Explained, data: Mapping[str, Any]) -> str:
     slopes, ends = [], []
     domains = {parameter["name"]: parameter for parameter in data["parameters"]}
     for share, cut in list(zip(answer.importance, answer.slices, strict=False))[:3]:
-        if share.low < LITTLE:
+        if share.total.low < LITTLE:
             continue
         losses = [sign * mean for mean in cut.mean.tolist()]
         values = [pair for pair in zip(losses, cut.grids[0], strict=True) if pair[0] == pair[0]]
