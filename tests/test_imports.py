@@ -42,7 +42,7 @@ DOORS = {
     "lightgbm": ("hposvc/integrations/lightgbm",),
     "omegaconf": ("hposvc/integrations/hydra", "hposvc/tracking/hydra_results"),
     "xgboost": ("hposvc/integrations/xgboost",),
-    "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
+    "scipy": ("searchers/", "hposvc/analysis/", "hposvc/estimate", "hposvc/state/finalists"),
     "resvg_py": ("hposvc/reporting/markdown",),
     "textual": ("hposvc/views/watch/screen",),
     "matplotlib": ("hposvc/verbs/scaling", "hposvc/verbs/laws", "hposvc/verbs/transfer"),

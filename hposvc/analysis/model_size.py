@@ -7,6 +7,7 @@ from typing import Any
 from hposvc.analysis.memory import in_trial_folder, task_of
 from hposvc.analysis.scaling_law import Fit, ScalePoint, TooFew, fit
 from hposvc.errors import fail
+from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec
 from hposvc.state.answers import Trial, values_of
@@ -25,13 +26,21 @@ class Names:
 
 @dataclass(frozen=True)
 class BestUse:
-    """The best use of a budget of compute, with 95% intervals."""
+    """The best use of a budget of compute."""
 
     flops: float
-    weights: float
-    samples: float
-    weights_interval: tuple[float, float]
-    samples_interval: tuple[float, float]
+    weights: Estimate
+    samples: Estimate
+
+    def data(self) -> dict[str, Any]:
+        """Return the use as JSON."""
+        return {
+            "flops": self.flops,
+            "weights": self.weights.value,
+            "samples": self.samples.value,
+            "weights_interval": [self.weights.low, self.weights.high],
+            "samples_interval": [self.samples.low, self.samples.high],
+        }
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,12 @@ class SweepLaw:
         return {
             "sweep": self.sweep,
             "law": asdict(self.fit.law),
-            "intervals": self.fit.intervals,
+            "intervals": {
+                name: [each.low, each.high] for name, each in self.fit.coefficients.items()
+            },
+            "confidence": CONFIDENCE,
             "points": [asdict(point) for point in self.fit.points],
-            "budget": None if self.budget is None else asdict(self.budget),
+            "budget": None if self.budget is None else self.budget.data(),
         }
 
 
@@ -69,7 +81,7 @@ def law_of(sweep: OpenSweep, names: Names, budget: float | None = None) -> Sweep
         law = fit(trial_points)
         best = None
         if budget is not None:
-            best = BestUse(budget, *law.law.optimum(budget), *law.interval(budget))
+            best = BestUse(budget, *law.optimum(budget))
     except ValueError as error:
         raise fail(f"{record.row.id}: {error}") from error
     return SweepLaw(record.row.id, law, best)

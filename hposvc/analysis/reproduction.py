@@ -29,7 +29,7 @@ from hposvc.open_sweep import Record, check_trial
 from hposvc.operation import doc
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.metrics import Metric
-from hposvc.state.estimates import estimates
+from hposvc.state.finalists import finalist_results
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
@@ -126,8 +126,8 @@ def describe(record: Record, trial: str, again: str, spec: SweepSpec) -> Origina
     state = record.state
     segments = lineage.ancestry(state, trial, state.trials[trial].step)
     # Over replicates with other random numbers, of all finalists.
-    trained = [] if state.replicates.changed else estimates(state)
-    deviations = [estimate.deviation for estimate in trained if len(estimate.values) > 1]
+    trained = [] if state.replicates.changed else finalist_results(state)
+    deviations = [result.deviation for result in trained if len(result.values) > 1]
     deviation = math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
     rows = [other.values for other in state.trials.values() if other.values]
     spreads = tuple(max(column) - min(column) for column in zip(*rows, strict=True))

@@ -6,39 +6,38 @@ each finding with its figures.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import (
+from hposvc.analysis.early_stopping import chances_of_stopped, savings
+from hposvc.analysis.finding import Finding, Level
+from hposvc.analysis.judgement import Judgement, Noise, judge, spans_decades
+from hposvc.analysis.parameter_effects import Explained, explained
+from hposvc.analysis.warnings import ends_of_range, warnings
+from hposvc.estimate import CONFIDENCE, Estimate
+from hposvc.state.doubts import nearest_to_limits
+from hposvc.state.finalists import SEEDLESS, of_best
+from hposvc.state.prospects import FEWEST
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from hposvc.text import (
     cost_of,
     cost_range_of,
     count,
     duration,
-    figure,
-    figures,
+    finite,
+    listed,
+    number,
+    numbers,
     percent,
     share,
+    value_text,
 )
-from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
-from hposvc.analysis.finding import Finding, Level
-from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
-from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
-from hposvc.analysis.parameter_effects import Explained, explained
-from hposvc.analysis.quantiles import spans_decades
-from hposvc.analysis.warnings import ends_of_range, warnings
-from hposvc.state.doubts import nearest_to_limits
-from hposvc.state.estimates import SEEDLESS, of_best
-from hposvc.state.prospects import FEWEST, Prospect
-from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
-from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState
-from hposvc.text import finite, listed
 from searchers.ranges import Float, Int
-from searchers.values import Value, as_text
+from searchers.values import Value
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
@@ -125,18 +124,18 @@ def _best(judged: Judgement) -> Finding:
         return _found("best", sentence + (f"; {nearest}." if nearest else "."), "bad")
     searched = [name for name in state.spec.space.searched if name in best.reported_params]
     values = {name: best.reported_params[name] for name in searched}
-    words = listed([f"{name} {_text(value)}" for name, value in values.items()], 6)
+    words = listed([f"{name} {value_text(value, 4)}" for name, value in values.items()], 6)
     config = f" with {words}" if words else ""
-    sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
-    estimate = of_best(state)
-    if estimate is not None and estimate.changed:
-        sentence += f" It was chosen by {count(len(estimate.values), 'training')}"
-        sentence += f"{estimate.of_what}: {best.metric.name} {estimate.mean:.5g} on average."
-    elif estimate is not None:
+    sentence = f"The best is {best.id}{config}: {best.metric.name} {number(best.value)}."
+    result = of_best(state)
+    if result is not None and result.changed:
+        sentence += f" It was chosen by {count(len(result.values), 'training')}"
+        sentence += f"{result.of_what}: {best.metric.name} {number(result.mean)} on average."
+    elif result is not None:
         lowest = min(state.trials.values(), key=lambda trial: trial.loss)
         if lowest.loss < best.loss and lowest.value is not None:
-            sentence += f" The means of finalists decide ({estimate.mean:.5g} on average), not "
-            sentence += f"single values, such as {lowest.id}'s {lowest.value:.5g}."
+            sentence += f" The means of finalists decide ({number(result.mean)} on average), not "
+            sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 
@@ -150,7 +149,7 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
     level: Level = "warning"
     chance, expected = judged.better_than(judged.runner_up), None
     if known is not None and judged.configuration is not None:
-        expected = known.of(judged.configuration)
+        expected = known.of(judged.configuration).map(best.metric.loss)
     if noise is None:
         sentence = (
             "How sure that is can't be told: no configuration was trained twice, so the noise of "
@@ -161,8 +160,8 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
     elif expected is None:
         runs = "Equal runs" if noise.measured else "The last steps of a curve"
         sentence = (
-            f"{runs} differ by about {figure(noise.deviation)}, and too few trials came to their "
-            "ends to say how lucky the best one was."
+            f"{runs} differ by about {number(noise.deviation, 4)}, and too few trials came to "
+            "their ends to say how lucky the best one was."
         )
     else:
         sentence = _trained_again(judged, best, noise, expected)
@@ -172,23 +171,20 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
         "sure",
         sentence + words,
         level,
-        noise=_noise_data(noise),
+        noise=noise and {**noise.estimate.data("deviation"), "source": noise.source},
         runner_up=judged.runner_up,
-        expected=_value_data(best, expected),
+        expected=expected and expected.data(),
         better_than_runner_up=chance,
         **preferred,
     )
 
 
-def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: Expected) -> str:
+def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: Estimate) -> str:
     """Say what the best trial would give again, and how probably it beats the next."""
-    low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
-    least, middle, most = figures(low, best.metric.loss(expected.mean), high)
-    sentence = f"Trained again, it should give {middle} on average ({percent(LEVEL)} sure: "
-    sentence += f"{least} to {most})"
-    if expected.mean - best.loss > LUCKY * noise.deviation:
+    sentence = f"Trained again, it should give {expected.sure_text(' on average')}"
+    if best.metric.loss(expected.value) - best.loss > LUCKY * noise.deviation:
         sentence += ", for it was probably lucky"
-    sentence += f"; single trainings differ by about {figure(noise.deviation)}"
+    sentence += f"; single trainings differ by about {number(noise.deviation, 4)}"
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
@@ -222,7 +218,7 @@ def _choice_of_models(
         [run for runs in judged.runs.values() for run in runs]
     ):
         return "", {}  # the models' scale is not that of these values, which are positive
-    here, there = figures(predicted[choice], predicted[first])
+    here, there = numbers(predicted[choice], predicted[first])
     words = f" The models of gp would rather choose {choice}: of it they expect {here} on average, "
     words += f"of {first} {there}."
     data = {"trial": choice, "expected": predicted[choice], "of_best": predicted[first]}
@@ -253,9 +249,10 @@ def _gain(judged: Judgement) -> Finding:
         why = _why_no_default(judged.state)
         if over_median is None:
             return _found("gain", f"No gain is given, because {why}.")
-        sentence = "Over the median of the trials that came to their ends it gains about "
-        sentence += f"{figure(over_median.mean)}. It can't be compared with the first trial: {why}."
-        return _found("gain", sentence, over_median=_lead_data(over_median))
+        about = number(over_median.value, 4)
+        sentence = f"Over the median of the trials that came to their ends it gains about {about}. "
+        sentence += f"It can't be compared with the first trial: {why}."
+        return _found("gain", sentence, over_median=over_median.data())
     chance, tested = judged.better_than(default.id), judged.gain
     seen = judged.runs[default.id][0] - best.loss
     initial, space = judged.state.spec.initial, judged.state.spec.space
@@ -266,16 +263,14 @@ def _gain(judged: Judgement) -> Finding:
     if judged.first(best.id) == default.id:
         sentence = f"It gained nothing: {name} is itself the best."
     else:
-        sentence = f"Over {name} it gains {figure(seen)} as seen"
+        sentence = f"Over {name} it gains {number(seen, 4)} as seen"
         if over_default is not None:
-            least, middle, most = figures(over_default.low, over_default.mean, over_default.high)
-            sure = f"({percent(LEVEL)} sure: {least} to {most})"
-            guess = "(a guess from curves)"
-            sentence += f", and about {middle} if both were trained again "
-            sentence += sure if judged.measured else guess
+            again = " if both were trained again"
+            about = f"{number(over_default.value, 4)}{again} (a guess from curves)"
+            sentence += f", and about {over_default.sure_text(again) if judged.measured else about}"
         if over_median is not None:
             sentence += "; over the median of those that came to their ends it is about "
-            sentence += figure(over_median.mean)
+            sentence += number(over_median.value, 4)
         sentence += f"; {_noise_or_not(judged, chance)}."
         if tested is not None and not _is_exact(judged):
             level = "good" if tested.claimed else "warning"
@@ -285,8 +280,8 @@ def _gain(judged: Judgement) -> Finding:
         level,
         default=default.id,
         seen=seen,
-        over_default=_lead_data(over_default),
-        over_median=_lead_data(over_median),
+        over_default=over_default and over_default.data(),
+        over_median=over_median and over_median.data(),
         better_than_default=chance,
         luck=None if tested is None else tested.luck,
         more_than_noise=None if tested is None else tested.claimed,
@@ -368,7 +363,7 @@ def _minor(answers: Sequence[Explained]) -> list[str]:
     """Return the parameters that surely hardly matter for any metric."""
     if not answers or not all(answer.learnt for answer in answers):
         return []
-    most = [{each.name: each.high for each in answer.importance} for answer in answers]
+    most = [{each.name: each.total.high for each in answer.importance} for answer in answers]
     return [name for name in most[0] if all(high.get(name, 1.0) < MINOR for high in most)]
 
 
@@ -383,23 +378,21 @@ def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
         return _found("mattered", f"Which parameter mattered can't be told: {why}.")
     sentence = "; ".join(map(_shares, learnt))
     metrics = {
-        answer.metric: {
-            share.name: {"share": share.total, "low": share.low, "high": share.high}
-            for share in answer.importance
-        }
+        answer.metric: {share.name: share.total.data("share") for share in answer.importance}
         for answer in learnt
     }
     sentence = f"{sentence[0].upper()}{sentence[1:]}."
-    return _found("mattered", sentence, metrics=metrics, confidence=SHARES_CONFIDENCE)
+    return _found("mattered", sentence, metrics=metrics, confidence=CONFIDENCE)
 
 
 def _shares(answer: Explained) -> str:
     first, *others = answer.importance
-    seconds = [f"{each.name} {share(each.total)}" for each in others[:2] if each.total >= MINOR]
+    shares = {each.name: each.total.value for each in others[:2]}
+    seconds = [f"{name} {share(total)}" for name, total in shares.items() if total >= MINOR]
     return (
-        f"alone or with others, {first.name} explains {share(first.total)} of the differences "
-        f"in {answer.metric} "
-        f"({percent(SHARES_CONFIDENCE)} sure: {percent(first.low)} to {percent(first.high)})"
+        f"alone or with others, {first.name} explains {share(first.total.value)} of the "
+        f"differences in {answer.metric} "
+        f"({percent(CONFIDENCE)} sure: {percent(first.total.low)} to {percent(first.total.high)})"
         + (f", {' and '.join(seconds)}" if seconds else "")
     )
 
@@ -429,7 +422,7 @@ def _ruled_out(state: SweepState, answers: Sequence[Explained]) -> Finding:
         words = f"{name} {', '.join(map(str, values))}"
     worst = float(np.nanmax(np.where(out_G, loss_G, -np.inf))) - float(loss_G[low])
     sentence = f"By the model, {words} can be ruled out: it expects {metric.name} to be up to "
-    sentence += f"{figure(worst)} worse there"
+    sentence += f"{number(worst, 4)} worse there"
     sentence += "; of `limits` it knows nothing." if state.spec.limits else "."
     return _found("ruled out", sentence, parameter=name, values=values)
 
@@ -440,9 +433,9 @@ def _ranges(name: str, grid: Sequence[Value], out_G: np.ndarray) -> tuple[str, n
     below, above = kept.min(), kept.max()
     words = []
     if below > 0:
-        words.append(f"{name} up to {_text(grid[below - 1])}")
+        words.append(f"{name} up to {value_text(grid[below - 1], 4)}")
     if above < len(grid) - 1:
-        words.append(f"{name} from {_text(grid[above + 1])}")
+        words.append(f"{name} from {value_text(grid[above + 1], 4)}")
     if not words:
         return f"some values of {name} between those that are not", out_G
     return " and ".join(words), (place_G < below) | (place_G > above)
@@ -453,9 +446,9 @@ def _stopped(judged: Judgement) -> Finding:
     if saved is None:
         return _found("stopped", "No trial was stopped early.")
     gpus = judged.state.spec.resources.gpus_per_worker
-    about = f"saved about {cost_of(saved.rank_s, gpus)}"
-    if saved.low_rank_s is not None and saved.high_rank_s is not None:
-        between = cost_range_of(saved.low_rank_s, saved.high_rank_s, gpus)
+    about = f"saved about {cost_of(saved.rank_s.value, gpus)}"
+    if saved.rank_s.known:
+        between = cost_range_of(saved.rank_s.low, saved.rank_s.high, gpus)
         about += f" ({percent(CONFIDENCE)} sure: {between})" if between else ""
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     chances = chances_of_stopped(judged.state)
@@ -471,9 +464,9 @@ def _stopped(judged: Judgement) -> Finding:
         f"{sentence}.",
         "warning" if wrong > 1 else "info",
         trials=saved.stopped,
-        saved_rank_s=saved.rank_s,
-        low_rank_s=saved.low_rank_s,
-        high_rank_s=saved.high_rank_s,
+        saved_rank_s=saved.rank_s.value,
+        low_rank_s=finite(saved.rank_s.low),
+        high_rank_s=finite(saved.rank_s.high),
         wrongly=wrong if chances else None,
         suspect=suspect,
         chance=chance,
@@ -517,7 +510,12 @@ def _next(sweep: str, judged: Judgement, minor: Sequence[str]) -> Finding:
             sentence += f" `hposvc extend {sweep} --trials {plan.trials}` adds them."
     more = None
     if plan is not None:
-        more = {**asdict(plan), "confidence": PROSPECT_LEVEL, "rank_s": _prospect_rank_s(judged)}
+        more = {
+            "trials": plan.trials,
+            **plan.gain.data("gain"),
+            "chance": plan.chance,
+            "rank_s": _prospect_rank_s(judged),
+        }
     return _found("next", sentence, hints=hints, more=more, plateau=plateau)
 
 
@@ -538,7 +536,7 @@ def _plateau(judged: Judgement) -> bool | None:
     plan, noise = judged.prospect, judged.noise
     if plan is None:
         return None
-    return plan.chance < 0.1 or (noise is not None and plan.high < WORTH * noise.deviation)
+    return plan.chance < 0.1 or (noise is not None and plan.gain.high < WORTH * noise.deviation)
 
 
 def _more_trials(judged: Judgement) -> str:
@@ -546,23 +544,17 @@ def _more_trials(judged: Judgement) -> str:
     plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)
     if plan is None:
         return f"What more trials would gain can't be told from fewer than {FEWEST} values."
-    if plan.gain == 0:
+    if plan.gain.value == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
-    sentence = _gained(plan, spec.objectives[0].name)
+    any_gain = f"any gain at all: {share(plan.chance)}"
+    gain = plan.gain.sure_text(f" in {spec.objectives[0].name}", any_gain)
+    sentence = f"{plan.trials} more trials are expected to gain about {gain}"
     if rank_s is not None:
         money = spec.money(rank_s)
         price = "" if money is None else f", or {spec.price.text(money)}"
         sentence += f" for about {cost_of(rank_s, spec.resources.gpus_per_worker)}{price}"
     worth = ", which is not worth it: the sweep is on a plateau" if _plateau(judged) else ""
     return f"{sentence}{worth}."
-
-
-def _gained(plan: Prospect, metric: str) -> str:
-    """Say what a forecast expects."""
-    low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
-    sure, chance = f"{percent(PROSPECT_LEVEL)} sure", f"any gain at all: {share(plan.chance)}"
-    between = f"{sure}: {low} to {high}; {chance}"
-    return f"{plan.trials} more trials are expected to gain about {mean} in {metric} ({between})"
 
 
 def _prospect_rank_s(judged: Judgement) -> float | None:
@@ -582,27 +574,3 @@ def _reproduce(sweep: str, judged: Judgement) -> Finding:
     commands = [f"hposvc repro {sweep} {trial}", f"hposvc audit {sweep} {trial}"]
     sentence = f"`{commands[0]}` trains {trial} again as it was, and `{commands[1]}` explains"
     return _found("reproduce", f"{sentence} every decision about it.", commands=commands)
-
-
-def _text(value: Value) -> str:
-    return figure(value) if isinstance(value, float) else as_text(value)
-
-
-def _noise_data(noise: Noise | None) -> Mapping[str, Any] | None:
-    if noise is None:
-        return None
-    low, high = map(finite, noise.interval)
-    return {"deviation": noise.deviation, "low": low, "high": high, "source": noise.source}
-
-
-def _value_data(best: TrialState, expected: Expected | None) -> Mapping[str, float] | None:
-    """Return an expected loss as a value in the metric's own sign."""
-    if expected is None:
-        return None
-    loss = best.metric.loss
-    low, high = sorted((loss(expected.low), loss(expected.high)))
-    return {"mean": loss(expected.mean), "low": low, "high": high, "confidence": LEVEL}
-
-
-def _lead_data(lead: Expected | None) -> Mapping[str, float] | None:
-    return None if lead is None else {**asdict(lead), "confidence": LEVEL}

@@ -23,6 +23,7 @@ from hposvc.drafts.source import (
 from hposvc.errors import fail
 from hposvc.spec import json_schema
 from hposvc.spec.parsing.document import read_text
+from hposvc.text import number
 from searchers.names import nearest
 
 HIGH = (
@@ -332,6 +333,6 @@ def _scalar(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_scalar, value))}]"
     if isinstance(value, float):
-        text = re.sub(r"e([+-])0", r"e\1", f"{value:.6g}").replace("e+", "e")
+        text = number(value, 6)
         return text if re.search(r"[.e]", text) else f"{text}.0"
     return flow(value)

@@ -359,7 +359,7 @@ class Sharing:
         told = {
             "money": state.money,
             "currency": state.spec.price.currency,
-            "ends_at": None if rest is None else now + rest.expected_s,
+            "ends_at": None if rest is None else now + rest.value,
         }
         claims.write(self.lease, self._cluster, claim, {**share, **told})
         self._written, self._written_at, self._lasting = claim, now, lasting

@@ -9,6 +9,7 @@ from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.database import Store
 from hposvc.operation import doc
+from hposvc.text import listed
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"
@@ -42,8 +43,7 @@ class SweepWait:
 
     def describe(self) -> str:
         """Return in words since when the sweep waits, behind which, and until when."""
-        more = f" and {len(self.ahead) - NAMED} more" if len(self.ahead) > NAMED else ""
-        behind = f", behind {', '.join(self.ahead[:NAMED])}{more}" if self.ahead else ""
+        behind = f", behind {listed(self.ahead, NAMED)}" if self.ahead else ""
         until = "" if self.until is None else f", until about {_clock(self.until, '%H:%M')}"
         why = f": {self.reason}" if self.reason else ""
         return f"waiting for {self.what} since {_clock(self.since)}{behind}{until}{why}"

@@ -14,7 +14,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hposvc.analysis.amounts import amount
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
 from hposvc.analysis.verdict import verdict
 from hposvc.journal.home import Home
@@ -31,7 +30,7 @@ from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.answers import Best, values_of
 from hposvc.state.sweep import SweepState
-from hposvc.text import duration, number, value_text
+from hposvc.text import amount, duration, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
 
 STILL = 20  # trials in the table that needs no JavaScript
@@ -220,7 +219,7 @@ class Section:
             return ""
         made = planned.forecast
         within = "within" if planned.held else "outside"
-        return f"forecast {show(made.expected)}, {within} {show(made.low)} to {show(made.high)}"
+        return f"forecast {show(made.value)}, {within} {show(made.low)} to {show(made.high)}"
 
     @cached_property
     def charts(self) -> list[Chart]:

@@ -12,6 +12,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.answers import Best, Trial, values_of
 from hposvc.state.doubts import nearest_to_limits
+from hposvc.text import number
 from searchers.values import as_cell
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Result:
             return f"{count}, {len(front)} on the Pareto front"
         best, name = front[0], spec.objectives[0].name
         place = f"({best.trial}, {spec.unit} {best.step})"
-        return f"{count}, best {name}={best.value:.5g} {place}"
+        return f"{count}, best {name}={number(values_of(best.value)[0])} {place}"
 
     @property
     def best(self) -> Best:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
-from hposvc.analysis.quantiles import spans_decades
+from hposvc.analysis.judgement import spans_decades
 from hposvc.text import number
 
 INK = "var(--ink,#1b2430)"

@@ -19,7 +19,7 @@ from hposvc.state.answers import (
     Proposals,
     Trial,
 )
-from hposvc.state.estimates import of_best
+from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import finite, number
@@ -104,11 +104,11 @@ def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[Best]:
     """Return the unbeaten trials: one for one metric; for several, sorted by the first one."""
     trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
     rows = [_best(sweep, state, trial, runs.get(trial.id)) for trial in trials]
-    estimate = of_best(state)  # if there is one, the front is the best finalist alone
-    if estimate is None:
+    result = of_best(state)  # if there is one, the front is the best finalist alone
+    if result is None:
         return rows
-    measured = FinalistEstimate(**estimate.data())
-    return [replace(row, estimate=measured) for row in rows]
+    estimate = FinalistEstimate(**result.data())
+    return [replace(row, estimate=estimate) for row in rows]
 
 
 def bests(state: SweepState) -> list[float]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_text, count
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import (
@@ -23,7 +22,7 @@ from hposvc.reporting.svg import (
     time_unit,
     whole,
 )
-from hposvc.text import duration, number
+from hposvc.text import cost_text, count, duration, number
 
 MOST_DOTS = 1500  # trials drawn with words on hover; of more, every place is drawn once
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.audit.trial_audit import PAST_TENSE, SOLO_REASONS
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -30,7 +29,7 @@ from hposvc.reporting.svg import (
     whole,
 )
 from hposvc.state.trial import TrialState
-from hposvc.text import number
+from hposvc.text import count, number
 
 BASELINE = SERIES[2]
 MOST_RUNGS = 12  # a scheduler that compares trials at more steps has no rungs

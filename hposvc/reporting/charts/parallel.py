@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import best_and_random, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -26,7 +25,7 @@ from hposvc.reporting.svg import (
     robust,
     text_width,
 )
-from hposvc.text import value_text
+from hposvc.text import count, value_text
 from searchers.space import Choice
 from searchers.values import Value
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from hposvc.analysis.amounts import cost_text
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import side_by_side
@@ -16,6 +15,7 @@ from hposvc.server.pages.rendering import page
 from hposvc.server.routes.sweeps import best_trials
 from hposvc.server.service import Service, Serving
 from hposvc.spec import SweepSpec, dump, flat
+from hposvc.text import cost_text
 
 router = APIRouter()
 

@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.amounts import count
 from hposvc.analysis.finding import Finding
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.verdict import verdict
@@ -23,6 +22,7 @@ from hposvc.reporting import charts
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.server.folded import naming_unreadable
+from hposvc.text import count
 
 # Of all histories in memory, some 300 MB: a history takes some 1.5 kB for each event of its sweep,
 # because it keeps what the state forgets.

@@ -14,7 +14,7 @@ from hposvc import spec as specs
 from hposvc.analysis.judgement import Gain, Noise
 from hposvc.analysis.verdict import _noise_or_not, sureness, verdict, worth
 from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported, from_json
-from hposvc.state.estimates import SEEDLESS
+from hposvc.state.finalists import SEEDLESS
 from trainables.order import Order
 
 RECORDED = Path(__file__).parents[1] / "contracts" / "recorded"
@@ -250,7 +250,7 @@ def test_the_worth_of_more_trials_has_the_metric_and_what_they_cost(changes, cos
     state = fold(spec, [*events, Finished(50_000.0, "COMPLETED", "trials")])
     (found,) = [each for each in verdict("s", state, ()) if each.topic == "next"]
     assert "20 more trials are expected to gain about" in found.sentence
-    assert " in loss (80 % sure: " in found.sentence
+    assert " in loss (90 % sure: " in found.sentence
     assert cost in found.sentence
     assert found.data["more"]["rank_s"] == pytest.approx(20 * 3600.0)
 

@@ -50,8 +50,8 @@ def test_the_result_has_the_best_and_a_row_a_trial(tmp_path):
 def test_a_plan_says_what_it_will_cost(tmp_path):
     priced = Sweep(**SECTIONS, price={"worker_hour": 2.0, "currency": "EUR"})
     plan = priced.plan(seconds_per_step=60, home=tmp_path / "home")
-    assert plan.forecast.trials.expected == 8
-    assert plan.money.expected == pytest.approx(2 * plan.forecast.rank_hours.expected)
+    assert plan.forecast.trials.value == 8
+    assert plan.money.value == pytest.approx(2 * plan.forecast.rank_hours.value)
     assert plan.data()["currency"] == "EUR"
     assert Sweep(**SECTIONS).plan(seconds_per_step=60, home=tmp_path / "home").money is None
     record = priced.run(home=tmp_path / "home", progress=False).record

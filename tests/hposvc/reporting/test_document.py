@@ -255,7 +255,7 @@ def test_several_sweeps_have_a_comparison_and_a_section_each(file_of, open_tab):
 
 def test_a_report_says_how_good_the_forecast_was(sweeps):
     row = api.load(sweeps, "plain").row
-    wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0}
+    wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0, "confidence": 0.9}
     plan = {**dict.fromkeys(kept.FIGURES), "wall_s": wall_s, "source": {"origin": "pilot"}}
     kept.keep(sweeps.home, specs.restore(row.spec), plan, now=row.created - 1)
     section = Section.read(OpenSweep(sweeps, "plain"), sweeps.home)

@@ -13,7 +13,7 @@ from hposvc.analysis.judgement import judge
 from hposvc.analysis.verdict import verdict
 from hposvc.events import Attached, Ordered, Requested
 from hposvc.state import summary
-from hposvc.state.estimates import estimates
+from hposvc.state.finalists import finalist_results
 from hposvc.state.remaining import remaining
 from hposvc.tracking.description import describe
 from hposvc.views import replicates as view
@@ -47,7 +47,7 @@ def test_the_best_trials_are_trained_again_to_the_end_and_the_best_mean_is_the_b
         assert len(set(values)) == 4
     means = {name: sum(values) / 4 for name, values in results(state).items()}
     assert state.best == min(means, key=means.__getitem__)
-    assert [one.trial for one in estimates(state)] == sorted(means, key=means.__getitem__)
+    assert [one.trial for one in finalist_results(state)] == sorted(means, key=means.__getitem__)
     orders = [e.order for e in lab.events() if isinstance(e, Ordered) and e.order.replicate]
     assert [order.replicate for order in orders] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
 
@@ -172,7 +172,7 @@ def test_replicates_that_fail_are_told_and_the_others_go_on(lab):
     ]
     assert best[1].message.endswith("no luck")
     assert {one.state for one in other} == {"COMPLETED"}
-    [first, _] = estimates(state)
+    [first, _] = finalist_results(state)
     assert first.missing == ("user", "diverged")
     assert "1 user, 1 diverged" in text_of(view.result(state))
     assert summary.best("s", state, {}).estimate.runs == 2
