@@ -107,6 +107,8 @@ def test_the_command_runs_a_sweep_in_an_empty_folder(binaries, tmp_path):
     (tmp_path / "valley.py").write_text(CURVE)
     hposvc = binaries / "hposvc"
     assert "Usage: hposvc" in run(hposvc, "--help", cwd=tmp_path)
+    # The words of its keys are those of an installed page.
+    assert "The reported metric to optimise" in run(hposvc, "schema", cwd=tmp_path)
     for page in (ROOT / "docs").rglob("*.md"):
         shown = run(hposvc, "docs", page.stem, "--path", cwd=tmp_path).strip()
         assert Path(shown).is_relative_to(binaries.parent.resolve())
