@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import cloudpickle
 
@@ -22,34 +22,82 @@ from hposvc.python.handle import Handle, conclude, driving, without_our_frames
 from hposvc.python.server import Server, connect
 from hposvc.remote import cluster_server
 from hposvc.reporting.result import Result
+from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
+from hposvc.spec.sections import Checkpoints, Engine, Failure, Fidelity, Resources, Tracking, Trials
 from hposvc.verbs.run import run
 from trainables.load import PICKLE
+from trainables.training import Training
 
 if TYPE_CHECKING:
     from hposvc.analysis.forecast.plan import Plan
 
+Section: TypeAlias = Mapping[str, object] | None
 log = logging.getLogger("hposvc")
 
 
 class Sweep:
     """A sweep that is not recorded yet.
 
-    The keywords are the keys of a spec (`hposvc docs spec`), with sections as mappings or as
-    dataclasses. None leaves a key out.
+    The arguments are the sections of a spec (`hposvc docs spec`), as mappings or as dataclasses.
+    None leaves a section out.
 
     Args:
         trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). An
             object that cannot be imported by name (one defined in a notebook, a script or another
             function) is pickled.
+        unknown: any other keyword; refused, with the nearest section's name.
     """
 
     def __init__(
-        self, trainable: Callable[..., Any] | str | None = None, **sections: object
+        self,
+        trainable: Callable[..., Any] | str | None = None,
+        *,
+        parameters: Mapping[str, object] | None = None,
+        metric: Section | Metric = None,
+        metrics: Sequence[Mapping[str, object] | Metric] | None = None,
+        fidelity: Section | Fidelity = None,
+        search: Section | str = None,
+        scheduler: Section | str = None,
+        trials: Section | Trials = None,
+        resources: Section | Resources = None,
+        name: str | None = None,
+        project: str | None = None,
+        command: Sequence[str] | None = None,
+        launch: Literal["rank", "node"] | None = None,
+        collect: Section = None,
+        constraints: Sequence[str] | None = None,
+        limits: Sequence[str] | None = None,
+        initial: Sequence[Mapping[str, object]] | None = None,
+        warm_start: Section | str = None,
+        queue: Section = None,
+        engine: Section | Engine | str = None,
+        training: Section | Training = None,
+        budget: Section = None,
+        stop: Section = None,
+        finalists: Section = None,
+        baseline: Section = None,
+        price: Section = None,
+        failure: Section | Failure = None,
+        checkpoints: Section | Checkpoints = None,
+        environment: Section = None,
+        folder: Path | str | None = None,
+        storage: Path | str | None = None,
+        tracking: Section | Tracking = None,
+        register: Section = None,
+        notify: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+        seed: int | None = None,
+        description: str | None = None,
+        tags: Section = None,
+        version: int | None = None,
+        **unknown: object,
     ) -> None:
+        given = {**locals(), **unknown}
+        for name_ in ("self", "trainable", "unknown"):
+            del given[name_]
         self._trainable = trainable
         self._sections = {
-            key: _to_plain(value) for key, value in sections.items() if value is not None
+            key: _to_plain(value) for key, value in given.items() if value is not None
         }
 
     def __repr__(self) -> str:
@@ -170,21 +218,6 @@ class Sweep:
         if self._trainable is None:
             return self._sections
         return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}
-
-
-def _signature() -> inspect.Signature:
-    """Return the signature of `Sweep.__init__` with the keys of a spec, for help and completion."""
-    whole = inspect.signature(Sweep.__init__)
-    own = [whole.parameters[name] for name in ("self", "trainable")]
-    keys = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for field in fields(specs.SweepSpec)
-        if field.name != "trainable"
-    ]
-    return whole.replace(parameters=[*own, *keys])
-
-
-Sweep.__init__.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
