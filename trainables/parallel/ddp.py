@@ -92,23 +92,21 @@ class Ddp(Group):
             return nullcontext()  # no_sync ends in an internal error (torch 2.13)
         return _as_ddp(model).no_sync()
 
-    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
-        tally: Tensor = _as_ddp(model).module.tally
-        return tally if tally.requires_grad else None
-
     def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
-        loss_sum_param = self.loss_sum_param(model)
-        if loss_sum_param is None or loss_sum_param.grad is None:
+        carried = _as_ddp(model).module.tally.grad
+        if carried is None:
             return super().reduce_loss_sum(tally, model)
-        total = loss_sum_param.grad.to(tally.dtype) * self.worker.world_size
+        total: Tensor = carried.to(tally.dtype) * self.worker.world_size
         total[1].round_()  # the mean over three ranks is not exact
         return total
 
     def begin_update(self, model: nn.Module, careful: bool) -> Tensor | None:
-        if not self._exchanges_late(careful):
-            return self.loss_sum_param(model)
-        # DDP would share buffers in the first forward pass, which a rank may fail to reach.
         wrapped = _as_ddp(model)
+        carrier: nn.Parameter = wrapped.module.tally
+        carrier.grad = None
+        if not self._exchanges_late(careful):
+            return carrier if carrier.requires_grad else None
+        # DDP would share buffers in the first forward pass, which a rank may fail to reach.
         self.share_buffers(wrapped)
         wrapped.require_forward_param_sync = False
         return None

@@ -94,13 +94,15 @@ class Strategy:
         """Do the work between a forward pass and its backward pass, or its evaluation."""
 
     def begin_update(self, model: nn.Module, careful: bool) -> Tensor | None:
-        """Prepare for the passes of an update; return the leaf that carries the tally, if any.
+        """Prepare for the passes of an update; return a leaf whose gradient carries the tally.
+
+        None: `reduce_loss_sum` sends the tally.
 
         Args:
             model: as it is wrapped.
             careful: memory may run out; ranks that can agree on that before exchanging should.
         """
-        return self.loss_sum_param(model)
+        return None
 
     def micro_batch(
         self, model: nn.Module, last: bool, careful: bool
@@ -139,10 +141,6 @@ class Strategy:
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over data-parallel ranks; may overwrite `values`."""
         return values
-
-    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
-        """Return a leaf of the wrapped model whose gradient may carry the tally to other ranks."""
-        return None
 
     def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
         """Return the tally of all ranks for one update of the wrapped model."""

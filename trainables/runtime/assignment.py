@@ -279,19 +279,19 @@ def _train(
 ) -> Outcome:
     """Return the outcome of an order that did not fail."""
     if config.variants is not None:
-        trainable, order = config.variants.enter(config.trainable, order)
-        config = replace(config, trainable=trainable)
+        name, order = config.variants.enter(config.trainable, order)
+        config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:
         if config.command is not None:
             config.command.train(worker, order.params, context.rank_env, context.peers)
             return _ended(worker)
-        code = load.resolve(config.trainable)
-        if config.nan != "stop" and not load.follows_failure_nan(code):
+        trainable = load.resolve(config.trainable)
+        if config.nan != "stop" and not load.follows_failure_nan(trainable):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
-        _call(load.bind(code, order.params), worker)
+        _call(load.bind(trainable, order.params), worker)
     except Preempted as preemption:
         return Outcome(order.id, "preempt", preemption.reason)
     except StopTrial:
