@@ -11,7 +11,7 @@ optima by log2(size) has a slope: the shift, in doublings of the rate per doubli
 Near the best a running median of three losses is below the median of all losses, or above its own
 minimum by less than the noise explains; so no single lucky trial decides, and of a flat curve all
 counts. Trials that diverged only bound it. On synthetic curves the shift was within its interval in
-91 to 99 % of cases, on lopsided ones too; single optima err to one side where a curve has a kink.
+85 to 92 % of cases, on lopsided ones too; single optima err to one side where a curve has a kink.
 
 Source: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 2.7, with
 Jeffreys' prior of the variance.

@@ -16,6 +16,7 @@ from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import ScalingSpeed
+from hposvc.estimate import Estimate
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
 from hposvc.spec.registry import SCHEDULERS, resolve
@@ -160,7 +161,8 @@ def test_the_page_has_the_fields_of_json_documents_that_classes_write():
     refused = StrategyForecast(Variant("ddp", Training(strategy="ddp"), 2), None).plain(None)
     assert names_of(Forecast) | refused.keys() == braced(cells["memory"], 1)
     assert names_of(Law) == braced(cells["laws"], 1)
-    assert names_of(BestUse) == braced(cells["laws"], 2)
+    use = BestUse(1e9, weights=Estimate(1.0), samples=Estimate(1.0))
+    assert use.data().keys() == braced(cells["laws"], 2)
     assert names_of(RequestReceipt) | {"verb", "trial"} == braced(cells["stop"])
 
 

@@ -21,7 +21,7 @@ def test_the_best_is_stated_with_its_interval(lab):
     assert asdict(found.estimate) == first.data()
     assert found.estimate.values == state.replicates.values(trial.id)
     text = text_of(view.result(state))
-    assert re.search(rf"{first.trial} +{first.mean:.5g} ± {first.half:.2g} +4 ", text)
+    assert re.search(rf"{first.trial} +{first.mean:.5g} ± {first.estimate.half:.2g} +4 ", text)
     assert f"{first.trial} and {second.trial} can't be told apart" in text
 
 
