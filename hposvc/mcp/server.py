@@ -16,8 +16,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.selection import chosen
-from hposvc.analysis.verdict import verdict
 from hposvc.api import Sweeps
 from hposvc.errors import FixableError, SpecError, SweepOver, fail
 from hposvc.events import NOTHING
@@ -83,7 +83,7 @@ class SweepTools:
         """What a sweep found, in ten sentences: the best, how sure that is, gain, cost, what
         mattered, warnings, what to try next. Read it before you conclude anything."""
         record = OpenSweep(self.place, sweep).record()
-        found = verdict(record.row.id, record.state)[: None if record.state.trials else 1]
+        found = why(record.row.id, record.state)[: None if record.state.trials else 1]
         sentences = [f"{each.title}: {each.sentence}" for each in found]
         return {"sweep": record.row.id, "state": record.phase, "findings": sentences}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
-from hposvc.analysis.verdict import verdict
+from hposvc.analysis.findings import why
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record, Status
@@ -130,7 +130,7 @@ class Handle:
     def why(self) -> list[dict[str, Any]]:
         """Say what the sweep found and how sure that is, as `hposvc why -o json` prints it."""
         record = self._open().record()
-        return [asdict(finding) for finding in verdict(record.row.id, record.state)]
+        return [asdict(finding) for finding in why(record.row.id, record.state)]
 
     @without_our_frames
     def compare(

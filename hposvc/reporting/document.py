@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
-from hposvc.analysis.verdict import verdict
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
@@ -180,7 +180,7 @@ class Section:
     @cached_property
     def findings(self) -> list[dict[str, str]]:
         """Sentences on what to believe of the result."""
-        answers = verdict(self.id, self.state, self.history.explained())
+        answers = why(self.id, self.state, self.history.explained())
         return [
             {"level": finding.level, "title": finding.title, "sentence": finding.sentence}
             for finding in answers

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis import devices
-from hposvc.analysis.verdict import worth
+from hposvc.analysis.findings import worth
 from hposvc.errors import missing
 from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, WANDB, Home

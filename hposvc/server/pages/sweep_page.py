@@ -128,7 +128,7 @@ async def show_findings(
     """Return a page with what a sweep found: how sure its best is, what mattered, what next."""
     row = await run_in_threadpool(service.find, caller, sweep)
     fitted = await service.histories.fit(row)
-    findings = [each for each in fitted.verdict if each.topic not in SHOWN_ABOVE]
+    findings = [each for each in fitted.findings if each.topic not in SHOWN_ABOVE]
     shown = {"sweep": row.id, "row": row, "findings": findings, "fitted": fitted}
     return await run_in_threadpool(partial(page, request, "findings.html", **shown))
 

@@ -5,6 +5,7 @@ import pytest
 from replicated import Seeded
 from simulated_sweeps import Lab, make_spec
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.judgement import (
     Noise,
     expectations,
@@ -15,7 +16,6 @@ from hposvc.analysis.judgement import (
     noise_of_repeats,
     spans_decades,
 )
-from hposvc.analysis.verdict import verdict
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -120,7 +120,7 @@ def test_a_default_that_was_stopped_is_compared_by_its_new_runs(judged):
     assert judged.gain.claimed
     lead = judged.expectations.lead(judged.best.id, "t0001")
     assert lead.low < 1.0 < lead.high  # (log10(0.01) + 3) ** 2, by the curve
-    [gain] = [each for each in verdict("s", judged.state) if each.topic == "gain"]
+    [gain] = [each for each in why("s", judged.state) if each.topic == "gain"]
     assert gain.level == "good"
     assert "more than noise" in gain.sentence
 

@@ -11,10 +11,10 @@ from ruamel.yaml import YAML
 
 import hposvc
 from hposvc import errors
-from hposvc.analysis.candidate import EXIT_CODES
 from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
+from hposvc.analysis.verdict import EXIT_CODES
 from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.estimate import Estimate
 from hposvc.spec import dump, thaw

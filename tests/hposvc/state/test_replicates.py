@@ -9,8 +9,8 @@ from printed import text_of
 from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.judgement import judge
-from hposvc.analysis.verdict import verdict
 from hposvc.events import Attached, Ordered, Requested
 from hposvc.state import summary
 from hposvc.state.finalists import finalist_results
@@ -251,7 +251,7 @@ def test_finalists_are_trained_with_other_values_and_these_are_shown(lab):
     assert best.estimate.set == {"width": 512}
     assert "mean loss with width 512" in text_of(view.result(state))
     assert f"Mean of {FINALISTS['seeds']} trainings with width 512" in describe(state)
-    [found] = [finding for finding in verdict("s", state) if finding.topic == "best"]
+    [found] = [finding for finding in why("s", state) if finding.topic == "best"]
     assert "chosen by 4 trainings with width 512" in found.sentence
 
 
