@@ -11,12 +11,12 @@ from hposvc.events import DriverState, Event
 from hposvc.journal.follow import EventSource, F, Fold, Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.waiting import SweepWait
-from hposvc.operation import doc
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
 from hposvc.state.answers import Best, BestTrials, Progress, Trial
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
+from hposvc.text import doc
 from searchers.space import Params
 
 LOG_BYTES = 2**20  # of a log that are read at a time

@@ -21,7 +21,7 @@ from typing import (
     TypeVar,
 )
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 S = TypeVar("S")  # the sweeps of a home
 P = ParamSpec("P")
@@ -87,11 +87,6 @@ class ServedFunction(Generic[P, R]):
     def data(self, answer: R) -> Any:
         """Return an answer as JSON data, as the command and the server have it."""
         return self.answer.dump_python(answer, mode="json")
-
-
-def doc(words: str, *examples: str) -> Any:
-    """Return the description of a key of an answer, or of an argument, for `Annotated`."""
-    return Field(description=words, examples=[*examples] or None)
 
 
 def operation(

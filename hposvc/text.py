@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 NONE = "–"  # where there is no value
@@ -148,6 +149,13 @@ def amount(cost: float) -> str:
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
 
 
+def doc(words: str, *examples: str) -> Any:
+    """Return the description of a key of an answer, or of an argument, for `Annotated`."""
+    from pydantic import Field  # which the command line need not load to print its help
+
+    return Field(description=words, examples=[*examples] or None)
+
+
 def finite(data: Any, digits: int | None = None) -> Any:
     """Return data for JSON, answers as mappings, with null for numbers that are not finite.
 
@@ -185,6 +193,8 @@ def _with_floats(change: Callable[[float], object], data: Any) -> Any:
             return {key: _with_floats(change, value) for key, value in data.items()}
         case list() | tuple():
             return [_with_floats(change, value) for value in data]
+    if isinstance(data, PurePath):
+        return f"{data}"
     if is_dataclass(data):
         return {each.name: _with_floats(change, getattr(data, each.name)) for each in fields(data)}
     return data

@@ -26,12 +26,12 @@ from hposvc.analysis.lineage import LineageSegment
 from hposvc.errors import NotFound, SpecError
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
-from hposvc.operation import doc
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.metrics import Metric
 from hposvc.state.finalists import finalist_results
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import doc
 
 NOISE = 1e-3  # as a share of a value
 TAG = "hposvc.repro_of"  # of the new sweep: SWEEP/TRIAL

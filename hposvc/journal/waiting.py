@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.database import Store
-from hposvc.operation import doc
-from hposvc.text import listed
+from hposvc.text import doc, listed
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from hposvc.events import DriverState
 from hposvc.journal.waiting import SweepWait
 from hposvc.open_sweep import Status
-from hposvc.operation import doc
 from hposvc.state.answers import SWEEP, TRIAL, BestTrials, ListedSweep, Trial
+from hposvc.text import doc
 
 
 class Answer(BaseModel):

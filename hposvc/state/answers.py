@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from hposvc.events import DriverState
-from hposvc.operation import doc
+from hposvc.text import doc
 
 SWEEP, TRIAL = "digits-cnn-4f1c2a", "t0007"  # examples
 

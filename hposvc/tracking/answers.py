@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
-from hposvc.operation import doc
+from hposvc.text import doc
 
 # tell: sending the entry again repairs it. renew: a new run is needed, since MLflow deletes no
 # points. kept: the trial itself logged the param, and MLflow never changes one, so it stays.

@@ -13,8 +13,8 @@ from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.lease import Lease, driver_state
-from hposvc.operation import doc, operation
-from hposvc.text import format_bytes
+from hposvc.operation import operation
+from hposvc.text import doc, format_bytes
 from hposvc.verbs import garbage
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.garbage import Garbage

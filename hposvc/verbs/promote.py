@@ -7,9 +7,10 @@ import click
 from hposvc.api import Sweeps
 from hposvc.errors import Busy, fail
 from hposvc.open_sweep import OpenSweep
-from hposvc.operation import doc, operation
+from hposvc.operation import operation
 from hposvc.spec import registry
 from hposvc.spec.sections import Register, read_gate
+from hposvc.text import doc
 from hposvc.tracking.answers import Promotion
 from hposvc.tracking.mlflow_server import quiet_mlflow
 from hposvc.verbs.options import Shared, sweep_id, verb

@@ -12,11 +12,11 @@ from hposvc.errors import SpecError
 from hposvc.journal import claims
 from hposvc.journal.database import Store
 from hposvc.journal.waiting import SweepWait, driver_waits, slot_wait
-from hposvc.operation import doc, operation
+from hposvc.operation import operation
 from hposvc.queue.claim import Claim
 from hposvc.queue.rules import Rules
 from hposvc.spec.sections import Price
-from hposvc.text import NONE, duration
+from hposvc.text import NONE, doc, duration
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import make_table, note, show
 

@@ -9,7 +9,8 @@ import click
 from hposvc.api import Sweeps
 from hposvc.errors import Busy
 from hposvc.journal import supervision
-from hposvc.operation import doc, operation
+from hposvc.operation import operation
+from hposvc.text import doc
 from hposvc.verbs import deletion
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, plain, show

@@ -12,9 +12,9 @@ from rich.table import Table
 from hposvc.api import Sweeps
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
 from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens, TokenState
-from hposvc.operation import doc, operation
+from hposvc.operation import operation
 from hposvc.spec.types import read_seconds
-from hposvc.text import NONE, duration
+from hposvc.text import NONE, doc, duration
 from hposvc.verbs.options import Shared, share
 from hposvc.verbs.steering import asker
 from hposvc.views.console import make_table, note, show

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import sys
@@ -64,7 +65,8 @@ def answered(folder, answers, end=""):
 
     Args:
         answers: typed at once.
-        end: typed once the second question is asked; Ctrl-C is sent as the signal that it is.
+        end: typed at the second question, again each second: a terminal loses what comes while a
+            question prepares it. Ctrl-C is sent as the signal that it is.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pid, terminal = pty.fork()
@@ -78,15 +80,15 @@ def answered(folder, answers, end=""):
     printed = b""
     while True:
         try:
-            printed += os.read(terminal, 4096)
+            if select.select([terminal], [], [], 1.0)[0]:
+                printed += os.read(terminal, 4096)
+                continue
         except OSError:  # it has ended
             break
-        if end and b"Metric" in printed:
-            if end == CTRL_C:
-                os.kill(pid, signal.SIGINT)
-            else:
-                os.write(terminal, end.encode())
-            end = ""
+        if end == CTRL_C and b"Metric" in printed:
+            os.kill(pid, signal.SIGINT)
+        elif end and b"Metric" in printed:
+            os.write(terminal, end.encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed.decode()
 
