@@ -26,6 +26,7 @@ FOLDER = "plans"  # in the home
 # Keys of a spec that change nothing about its hours; with `budget.cost`, the price does.
 COSMETIC = DESCRIPTIVE_KEYS | {"warm_start"}
 KEYS = ("expected", "low", "high", "confidence")
+OF_OLD = {"confidence": 0.8}  # of plans that were kept when intervals did not say theirs
 FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 
 
@@ -132,7 +133,7 @@ def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
     if state.spec.last_step is None:
         came_to["steps"] = float(sum(trial.returned for trial in trials))
     figures = {
-        name: PlanFigure(Estimate(*(plan[name][key] for key in KEYS)), came_to[name])
+        name: PlanFigure(Estimate(*((OF_OLD | plan[name])[key] for key in KEYS)), came_to[name])
         for name in FIGURES
         if plan[name] is not None
     }

@@ -10,7 +10,7 @@ from hposvc.journal.journal import SweepRow
 
 PLAN = {
     "trials": {"expected": 12.0, "low": 12.0, "high": 12.0, "confidence": 0.9},
-    "steps": {"expected": 108.0, "low": 100.0, "high": 110.0, "confidence": 0.9},
+    "steps": {"expected": 108.0, "low": 100.0, "high": 110.0},  # as earlier versions kept it
     "gpu_hours": None,
     "cpu_hours": {"expected": 0.03, "low": 0.02, "high": 0.04, "confidence": 0.9},
     "wall_s": {"expected": 10.0, "low": 8.0, "high": 12.0, "confidence": 0.9},
