@@ -2,14 +2,14 @@
 
 import csv
 import io
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
+from trial_rows import row
 
 from hposvc import spec as specs
 from hposvc.analysis.selection import choose, to_csv
 from hposvc.errors import SpecError
-from hposvc.state.answers import Trial
 
 SPEC = specs.load(
     {
@@ -21,18 +21,14 @@ SPEC = specs.load(
 )
 
 
-def row(trial, state, value, lr, opt):
-    params = {"lr": lr, "opt": opt}
-    own = {"params": params, "step": 1, "duration_s": 2.0, "attempts": 1, "reason": ""}
-    others = dict.fromkeys(each.name for each in fields(Trial))
-    return Trial(**{**others, **own, "trial": trial, "state": state, "value": value})
-
-
 ROWS = [
-    row("t0001", "COMPLETED", 0.5, 0.1, "sgd"),
-    row("t0002", "FAILED", None, 0.2, "sgd"),
-    row("t0003", "COMPLETED", 0.9, 0.3, "adamw"),
-    row("t0004", "STOPPED", 0.7, 0.4, "adamw"),
+    row(trial, state, value, params={"lr": lr, "opt": opt})
+    for trial, state, value, lr, opt in (
+        ("t0001", "COMPLETED", 0.5, 0.1, "sgd"),
+        ("t0002", "FAILED", None, 0.2, "sgd"),
+        ("t0003", "COMPLETED", 0.9, 0.3, "adamw"),
+        ("t0004", "STOPPED", 0.7, 0.4, "adamw"),
+    )
 ]
 
 
