@@ -30,7 +30,7 @@ from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.answers import Best, values_of
 from hposvc.state.sweep import SweepState
-from hposvc.text import amount, duration, number, value_text
+from hposvc.text import amount, duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
 
 STILL = 20  # trials in the table that needs no JavaScript
@@ -326,7 +326,7 @@ class Section:
         return {
             "sweep": self.id,
             "state": self.phase,
-            "best": self.front,
+            "best": finite(self.front),
             "findings": self.findings,
             "figures": [asdict(figure) for figure in self.figures],
             "forecast": None if self.forecast is None else self.forecast.data(),

@@ -4,7 +4,7 @@ NaN and infinite numbers are null. Descriptions are those of OpenAPI and of the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,14 +104,18 @@ class Best:
     trial: str
     params: Configuration
     value: Value
-    metrics: Annotated[Metrics, doc("All metrics of the report that gave the value.")]
+    metrics: Annotated[Metrics, doc("All metrics of the report that gave the value.")] = field(
+        repr=False
+    )
     step: Annotated[int, doc("The step of that report.")]
     trained_to_end: Annotated[bool, doc("Whether the trial came to its last step.")]
     checkpoint: Annotated[Path | str | None, doc("A folder or a URL; null: there is none.")]
-    mlflow_run_id: str | None
+    mlflow_run_id: str | None = field(repr=False)
     baseline: Annotated[bool, doc("Whether it is the baseline, which measures the noise.")]
     device: Annotated[str | None, doc("The model of its GPU, or of its CPU; null: unknown.")]
-    estimate: Annotated[FinalistEstimate | None, doc("null: the sweep has no `finalists`.")] = None
+    estimate: Annotated[FinalistEstimate | None, doc("null: the sweep has no `finalists`.")] = (
+        field(default=None, repr=False)
+    )
 
 
 BestTrials = Annotated[

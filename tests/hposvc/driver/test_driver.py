@@ -65,7 +65,7 @@ def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, h
     sweeps = api.Sweeps(home, home.journal())
     record = api.drive(sweeps, api.create(sweeps, spec, "one"))
     failed, completed = record.trials()
-    assert (failed["state"], completed["state"], completed["value"]) == ("FAILED", "COMPLETED", 1.0)
+    assert (failed.state, completed.state, completed.value) == ("FAILED", "COMPLETED", 1.0)
     assert "no access with [secret]" in record.failures()["t0001"]
     assert not {"PASSWORD", "MODE"} & os.environ.keys()
 
