@@ -2,8 +2,8 @@
 
 import pytest
 
+from cluster import retries
 from cluster.retries import retry
-from hposvc import retries
 
 
 @pytest.fixture
