@@ -44,8 +44,9 @@ PYTEST := $(BIN)/pytest -q --durations=100 -n 3 --dist loadfile --no-loadscope-r
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
 
+# make test LANE=searchers: of that package alone; or of trainables, cluster or hposvc.
 tests: $(VENV)/.developing
-	$(PYTEST) tests
+	$(PYTEST) tests$(if $(LANE),/$(LANE))
 
 # Kills, and what the pages and the examples show: half an hour more. Only the files of such tests
 # are read: to collect all others would take a minute.

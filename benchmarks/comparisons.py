@@ -8,7 +8,7 @@ two groups with two sweeps of one task and twenty of another.
 
 Equal: the share of comparisons in which somebody is called better or worse, which should be 5 % at
 most. Shifted: the share in which the better one is found, if it is better by one and by two
-deviations. Coverage: how often the 95 % interval of the lead holds the truth; unknown ones count.
+deviations. Coverage: how often the interval of the lead holds the truth; unknown ones count.
 
 `python benchmarks/comparisons.py [COMPARISONS]`
 """
@@ -66,8 +66,7 @@ def measure(
     for rng in np.random.default_rng([*sizes, many, paired, len(name)]).spawn(comparisons):
         _, *others = compare(groups(name, rng, sizes, many, paired, 0.0)).standings
         called += any(each.verdict != "open" for each in others)
-        low, high = others[0].lead.low, others[0].lead.high
-        held += low is None or high is None or low <= 0 <= high
+        held += not others[0].lead.known or others[0].lead.holds(0.0)
         for shift in found:
             answer = compare(groups(name, rng, sizes, many, paired, float(shift)))
             found[shift] += answer.standings[-1].verdict == "better"

@@ -1,7 +1,6 @@
 """The parts of gpu.py: each yields rows, and takes at most eight minutes on an H100."""
 
 import gc
-import importlib
 import math
 import os
 import tempfile
@@ -12,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from unittest.mock import patch
 
@@ -30,13 +30,13 @@ from trainables import Training, Worker
 from trainables.data import Batch
 from trainables.monitoring.flops import count_flops
 from trainables.monitoring.peaks import peak
-from trainables.parallel import strategies
 from trainables.parallel.group import RankStore
+from trainables.parallel.strategy import Strategy
+from trainables.strategies import STRATEGIES
 from trainables.trainer import fit
 from trainables.trainer.fit import prepare
 
 GB = 1e9
-STRATEGIES = ("ddp", "zero1", "fsdp", "tensor", "local_sgd", "pipeline", "deepspeed")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 
 
@@ -44,15 +44,16 @@ def strategies_alone(setting: Setting) -> Iterator[Row]:
     """Each strategy in a group of one rank learns what a single rank learns."""
     exact = Training(precision="64-true")
     expected = losses(train(small(setting), exact, setting))
-    for name in STRATEGIES:
-        task: Any = Mlp(updates=10, batch=32) if name in ("tensor", "pipeline") else small(setting)
+    for name in [name for name, traits in STRATEGIES.items() if traits.several_ranks]:
+        sequential = not STRATEGIES[name].data_parallel
+        task: Any = Mlp(updates=10, batch=32) if sequential else small(setting)
         beside = expected if task == small(setting) else losses(train(task, exact, setting))
 
         def off(name: str = name, task: Any = task, beside: list[float] = beside) -> str:
             if name == "deepspeed" and find_spec("deepspeed") is None:
                 raise Skip("deepspeed is not installed")
             precision: Any = "32-true" if name == "deepspeed" else "64-true"
-            options = Training(strategy=name, precision=precision)  # type: ignore[arg-type]
+            options = Training(strategy=name, precision=precision)
             with group_of_one(setting):
                 return difference(losses(train(task, options, setting)), beside)
 
@@ -420,13 +421,10 @@ def memory(setting: Setting) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def strategy_alone(worker: Worker, plan: Any) -> strategies.Strategy:
+def strategy_alone(worker: Worker, plan: Any) -> Strategy:
     """Return the strategy that the options name, though there is one rank."""
-    if worker.training.strategy == "single":
-        return strategies.Strategy(worker, plan)
-    module, _, name = strategies.STRATEGIES[worker.training.strategy].partition(":")
-    kind: type[strategies.Strategy] = getattr(importlib.import_module(module), name)
-    return kind(worker, plan)
+    strategy: Strategy = resolve_name(worker.training.traits.strategy_class)(worker, plan)
+    return strategy
 
 
 @contextmanager

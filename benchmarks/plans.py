@@ -1,4 +1,4 @@
-"""How often the 80 % intervals of `hposvc plan` hold the truth: simulated and real sweeps.
+"""How often the intervals of `hposvc plan` hold the truth: simulated and real sweeps.
 
 `python benchmarks/plans.py [--quick] [--sweeps N] [--real N]` prints Markdown; README.md says what
 the figures mean. A simulated sweep has a setting that its plan does not know: what a step of a
@@ -33,6 +33,7 @@ from hposvc.backends.simulate import Simulation
 from hposvc.controller.controller import Controller
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
+from hposvc.estimate import Estimate
 from hposvc.events import BackendEvent, Event, Failed
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -212,13 +213,7 @@ class Case:
     source: str
     scheduler: str
     truth: Mapping[str, float]
-    low: Mapping[str, float]
-    high: Mapping[str, float]
-    expected: Mapping[str, float]
-
-    def holds(self, name: str) -> bool:
-        """Return whether the interval holds the truth."""
-        return self.low[name] * (1 - 1e-9) <= self.truth[name] <= self.high[name] * (1 + 1e-9)
+    made: Mapping[str, Estimate]
 
 
 def compared(source: str, spec: SweepSpec, made: Forecast, state: SweepState) -> Case:
@@ -232,9 +227,7 @@ def compared(source: str, spec: SweepSpec, made: Forecast, state: SweepState) ->
         source,
         spec.scheduler.name,
         dict(zip(FIGURES, map(float, truth), strict=True)),
-        {name: part.low for name, part in parts.items()},
-        {name: part.high for name, part in parts.items()},
-        {name: part.expected for name, part in parts.items()},
+        parts,
     )
 
 
@@ -334,10 +327,11 @@ def rows(cases: Sequence[Case], by: str) -> Iterator[list[str]]:
 
 def cell(cases: Sequence[Case], name: str) -> str:
     """Return the share held, the median width, and the median error of the expected value."""
-    held = sum(case.holds(name) for case in cases) / len(cases)
-    below = sum(case.truth[name] < case.low[name] for case in cases) / len(cases)
-    width = np.median([case.high[name] / case.low[name] for case in cases])
-    error = np.median([abs(case.expected[name] / case.truth[name] - 1) for case in cases])
+    pairs = [(case.truth[name], case.made[name]) for case in cases]
+    held = sum(made.holds(truth) for truth, made in pairs) / len(cases)
+    below = sum(truth < made.low for truth, made in pairs) / len(cases)
+    width = np.median([made.high / made.low for _, made in pairs])
+    error = np.median([abs(made.value / truth - 1) for truth, made in pairs])
     return f"{held:.0%} ({below:.0%} below); ×{figure(float(width))}; {error:.0%}"
 
 

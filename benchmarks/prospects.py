@@ -27,9 +27,9 @@ from problems.catalogue import OWN, PROBLEMS
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
+from hposvc.estimate import INTERVAL
 from hposvc.state.prospects import (
     LEARNING,
-    LEVEL,
     PACES,
     Pace,
     Prospect,
@@ -124,10 +124,10 @@ def row(name: str, made: Sequence[tuple[Case, Prospect]]) -> list[str]:
     """Return a row of the table."""
     unit_F = np.array([np.std(case.before) or 1.0 for case, _ in made])
     gain_F = np.array([case.gain for case, _ in made])
-    low_F, high_F, mean_F, chance_F = (
-        np.array([getattr(one, part) for _, one in made])
-        for part in ("low", "high", "gain", "chance")
+    low_F, high_F, mean_F = (
+        np.array([getattr(one.gain, part) for _, one in made]) for part in ("low", "high", "value")
     )
+    chance_F = np.array([one.chance for _, one in made])
     had_F = gain_F > 0.0
     held = float(np.mean((low_F <= gain_F) & (gain_F <= high_F)))
     figures = (np.mean(mean_F / unit_F), np.mean(gain_F / unit_F))
@@ -174,9 +174,7 @@ def main() -> None:
             some = [pair for pair in made if PROBLEMS[pair[0].search.problem].family == family]
             rows += [row(f"{method}, {family}", some)] if some else []
     print(markdown.heading(("numpy", "scipy")))
-    print(
-        f"{len(args.problems)} problems, seeds {seeds[0]} to {seeds[-1]}; {LEVEL:.0%} intervals.\n"
-    )
+    print(f"{len(args.problems)} problems, seeds {seeds[0]} to {seeds[-1]}; {INTERVAL}s.\n")
     columns = ["searches", "forecasts", "interval holds", "gain: forecast / real"]
     print(markdown.table([*columns, "chance / share with a gain", "Brier score"], rows))
     constants = [

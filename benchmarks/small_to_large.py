@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from hposvc.analysis.rate_transfer import RateTransfer, SizeTrials, judge_transfer
+from hposvc.estimate import INTERVAL
 from trainables import Training, Worker
 from trainables.data import Batch, Data
 from trainables.task import Task
@@ -117,12 +118,11 @@ def report(name: str, runs: Runs) -> None:
         cells = " | ".join(f"{mean_loss(runs[width, rate]):.3f}" for rate in RATES)
         print(f"| {width} | {cells} |")
     judged = judge(runs)
-    print("\n| width | best lr | 95 % interval |\n| ---: | ---: | ---: |")
+    print(f"\n| width | best lr | {INTERVAL} |\n| ---: | ---: | ---: |")
     for best in judged.optima:
-        print(f"| {best.size:g} | {best.rate:.4g} | {best.low:.4g} to {best.high:.4g} |")
-    mean, low, high = judged.cost
+        print(f"| {best.size:g} | {best.rate.value:.4g} | {best.rate.ends('{:.4g}'.format)} |")
     print(f"\n{judged.answer}: {judged.reason}.")
-    print(f"The small model's lr costs {mean:.3f} ({low:.3f} to {high:.3f}) at {WIDTHS[-1]}.")
+    print(f"The small model's lr costs {judged.cost.text('{:.3f}'.format)} at {WIDTHS[-1]}.")
 
 
 def costs(plain: Runs, scaled: Runs) -> None:

@@ -72,8 +72,8 @@ def judge(truth: np.ndarray, rng: np.random.Generator, baseline: int = SEEDS) ->
     expected, lead = known.of(str(best)), known.lead(str(best), "0")
     return Judgement(
         claimed=test.claimed,
-        best_covered=expected.low <= truth[best] <= expected.high,
-        lead_covered=lead.low <= truth[0] - truth[best] <= lead.high,
+        best_covered=expected.holds(truth[best]),
+        lead_covered=lead.holds(truth[0] - truth[best]),
         better=known.better(str(best), "0"),
         is_better=bool(truth[best] < truth[0]),
     )
@@ -93,8 +93,8 @@ def promises(name: str, trials: int, sweeps: int) -> tuple[float, float, float]:
         forecast = prospect([*losses[:trials]], MORE, BLIND)
         assert forecast is not None
         true = max(0.0, float(losses[:trials].min() - losses[trials:].min()))
-        held.append(forecast.low <= true <= forecast.high)
-        promised.append(forecast.gain)
+        held.append(forecast.gain.holds(true))
+        promised.append(forecast.gain.value)
         gained.append(true)
     return float(np.mean(held)), float(np.mean(promised)), float(np.mean(gained))
 

@@ -6,10 +6,10 @@ nodes that join later are compared with earlier ones. Inspections run in the bac
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray import cloudpickle
@@ -21,44 +21,38 @@ from ray.experimental.internal_kv import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster import probes
-from cluster.node_health import NodeHealth, merge_probes, offset, own_issues, speed_issues
+from cluster.node_health import Node, NodeHealth, Probe, judge, speed_issues
+from cluster.probes import Digests
 
 ANSWER_S = 120.0  # as for shared storage; after that a trial will show what is wrong
-GPUS_S = 40.0  # for a node to load torch and test its GPUs; reading the sensors takes up to 10 more
 NAMESPACE = b"hposvc"
-PREFIX = b"inspection/"  # of keys in the cluster's store; Ray's id of a node follows
-
-Node = Mapping[str, Any]  # as returned by `ray.nodes`
-ProbeResult = Mapping[str, Any]  # the result of `probes.exercise`, and `clock`
+PREFIX = b"probe/"  # of keys in the cluster's store; Ray's id of a node follows
 
 
-@dataclass(frozen=True)
-class _PendingProbe:
+class PendingProbe(NamedTuple):
     """A probe running on a node."""
 
     node: Node
     answer: Any
     at: float  # time.time
-    before: ProbeResult | None = None  # the result of the first probe; None: this is the first
+    again: bool = False  # whether it is the second, since the node seemed slow
 
 
 @dataclass
 class Inspection:
     """Inspection of nodes of the cluster that this process has joined."""
 
-    _asked: dict[str, _PendingProbe] = field(default_factory=dict)  # by Ray's id of the node
+    _pending: dict[str, PendingProbe] = field(default_factory=dict)  # by Ray's id of the node
     _known: set[str] = field(default_factory=set)  # ids of nodes inspected, or being inspected
 
     def look(self, nodes: Sequence[Node]) -> None:
         """Start inspecting those of the nodes that have not been inspected."""
-        if not {node["NodeID"] for node in nodes} - self._known:
+        if {node["NodeID"] for node in nodes} <= self._known:
             return
         self._known |= stored_results().keys()
-        for node in nodes:
-            name = node["NodeID"]
-            if name not in self._known:
-                self._known.add(name)
-                self._asked[name] = _PendingProbe(node, exercise(node), time.time())
+        new = {node["NodeID"]: node for node in nodes if node["NodeID"] not in self._known}
+        self._pending |= {name: start_probe(node) for name, node in new.items()}
+        self._known |= new.keys()
 
     @property
     def busy(self) -> bool:
@@ -67,71 +61,79 @@ class Inspection:
         A probe and a trial should not share a GPU, and no trial should begin on an unfit node.
         """
         now = time.time()
-        return any(now - pending.at < ANSWER_S for pending in self._asked.values())
+        return any(now - pending.at < ANSWER_S for pending in self._pending.values())
 
     def judged(self) -> dict[str, NodeHealth]:
         """Return the nodes judged since the last call, by Ray's id.
 
-        A node that seems slow is probed once more before it is judged.
+        A node that seems slow is probed once more before it is judged. One that is gone, or can't
+        run the probe, is left out: a trial will show what is wrong.
         """
-        references = [pending.answer for pending in self._asked.values()]
+        references = [pending.answer for pending in self._pending.values()]
         if not references:
             return {}
-        ready, late = ray.wait(references, num_returns=len(references), timeout=0)
+        _, late = ray.wait(references, num_returns=len(references), timeout=0)
         if late and self.busy:
             return {}
-        answers = {}
-        for name, pending in list(self._asked.items()):
-            if pending.answer in ready:
-                del self._asked[name]
-                if (answer := _collect_answer(pending)) is not None:
-                    answers[name] = (pending, answer)
-            elif time.time() - pending.at > ANSWER_S:
-                del self._asked[name]
-        return self._judge(answers)
-
-    def _judge(
-        self, found: Mapping[str, tuple[_PendingProbe, ProbeResult]]
-    ) -> dict[str, NodeHealth]:
-        if not found:
-            return {}
-        slow_parts = speed_issues(
-            {**stored_results(), **{name: answer for name, (_, answer) in found.items()}}
-        )
+        ended, self._pending = self._pending, {}
+        answers = {name: collect(pending) for name, pending in ended.items()}
+        found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+        slow_parts = speed_issues({**stored_results(), **found})
         judged = {}
-        for name, (pending, answer) in found.items():
-            if slow_parts[name] and pending.before is None:
-                retry = replace(
-                    pending, answer=exercise(pending.node), at=time.time(), before=answer
-                )
-                self._asked[name] = retry
+        for name, answer in found.items():
+            node = ended[name].node
+            if slow_parts[name] and not ended[name].again:
+                self._pending[name] = start_probe(node)._replace(again=True)
                 continue
             key, text = PREFIX + name.encode(), json.dumps(answer).encode()
             _internal_kv_put(key, text, namespace=NAMESPACE)
-            troubles = (*own_issues(answer), *slow_parts[name])
-            node = pending.node
-            judged[name] = NodeHealth(node["NodeName"], node["NodeManagerAddress"], "", troubles)
+            judged[name] = judge(node, answer, slow_parts[name])
         return judged
 
 
-def exercise(node: Node) -> Any:
-    """Start measuring a node's speed and reading its sensors; return a reference to the result."""
-    gpus = probes.GPUS if node["Resources"].get("GPU") else None
-    # From .../session_.../sockets/plasma_store:
-    folder = str(Path(node["ObjectStoreSocketName"]).parents[2])
-    return ask_node(node["NodeID"], probes.exercise, gpus, GPUS_S, {"Ray's files": folder})
+def examine_all(nodes: Sequence[Node], storage: str) -> list[NodeHealth]:
+    """Probe nodes in parallel, also for what sweeps need of them, and judge them by each other.
+
+    Args:
+        storage: the folder for checkpoints.
+    """
+    here = probes.digest(probes.PACKAGES)
+    probed = [start_probe(node, here, storage=storage) for node in nodes]
+    waiting = {pending.answer: pending for pending in probed}
+    answers: dict[str, Probe | str] = {}
+    deadline = time.monotonic() + ANSWER_S
+    while waiting:
+        ready, late = ray.wait([*waiting], timeout=1.0)
+        # At once, since the time of an answer bounds the node's clock.
+        for answer in ready if time.monotonic() < deadline else ready + late:
+            pending = waiting.pop(answer)
+            answers[pending.node["NodeID"]] = collect(pending)
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+    slow_parts = speed_issues(found)
+    return [
+        judge(node, answers[node["NodeID"]], slow_parts.get(node["NodeID"], ())) for node in nodes
+    ]
 
 
-def ask_node(node_id: str, probe: Callable[..., Any], *arguments: Any) -> Any:
-    """Start a probe on a node, beside other work there; return a reference to the result."""
+def start_probe(node: Node, here: Digests | None = None, **folders: str) -> PendingProbe:
+    """Start probing a node, beside other work there.
+
+    Args:
+        here: as for `probes.examine`.
+        folders: to report the free disk space of, besides that of Ray's files.
+    """
     cloudpickle.register_pickle_by_value(probes)  # our packages may not be installed there
-    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    remote: Any = ray.remote(probe)
+    strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    remote: Any = ray.remote(probes.examine)
     options = {"num_cpus": 0, "scheduling_strategy": strategy, "max_retries": 0}
-    return remote.options(**options).remote(*arguments)
+    # From .../session_.../sockets/plasma_store:
+    own_folder = {"Ray's files": str(Path(node["ObjectStoreSocketName"]).parents[2])}
+    gpus = int(node["Resources"].get("GPU", 0))
+    answer = remote.options(**options).remote(gpus, folders | own_folder, here)
+    return PendingProbe(node, answer, time.time())
 
 
-def stored_results() -> dict[str, ProbeResult]:
+def stored_results() -> dict[str, Probe]:
     """Return the stored results of live nodes, by Ray's id."""
     alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     names = [key.removeprefix(PREFIX) for key in _internal_kv_list(PREFIX, namespace=NAMESPACE)]
@@ -139,11 +141,16 @@ def stored_results() -> dict[str, ProbeResult]:
     return {name: json.loads(text) for name, text in texts.items() if text and name in alive}
 
 
-def _collect_answer(asked: _PendingProbe) -> ProbeResult | None:
-    """Return a probe's result; None: the node is gone or can't run it, as a trial will show."""
+def collect(pending: PendingProbe) -> Probe | str:
+    """Return a probe's result; a text: the reason why there is none.
+
+    Its `clock` is the smallest difference from ours that explains the times.
+    """
     try:
-        reply = ray.get(asked.answer, timeout=0)
-    except (ray.exceptions.RayError, ImportError):
-        return None
-    answer = {**reply, "clock": offset(asked.at, reply["time"], time.time())}
-    return answer if asked.before is None else merge_probes(asked.before, answer)
+        reply = ray.get(pending.answer, timeout=0)
+    except ray.exceptions.GetTimeoutError:
+        return f"no answer within {ANSWER_S:g} s"
+    except (ray.exceptions.RayError, ImportError) as error:
+        return str(error).strip().splitlines()[-1]
+    most, least = reply["began"] - pending.at, reply["time"] - time.time()
+    return {**reply, "clock": max(least, min(most, 0.0))}

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
+
+from cluster.retries import retry
 
 ANSWER_S = 30.0
 PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
@@ -217,19 +218,16 @@ class Jobs:
 
 
 def with_retries(ask: Callable[[], Result]) -> Result:
-    """Return the result of `ask`, retrying for a dashboard that may be down for a moment.
+    """Return the answer of a dashboard, which may be down for a moment.
 
     Raises:
         JobsError: the dashboard still does not answer after PATIENCE_S.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return ask()
-        except JobsError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_S)
+
+    def is_passing(error: Exception, waited_s: float) -> bool:
+        return isinstance(error, JobsError) and waited_s < PATIENCE_S
+
+    return retry(ask, is_passing, (RETRY_S,))
 
 
 def find_token(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -1,4 +1,4 @@
-"""A test cluster on this machine: a head and worker nodes, each a `ray start --block`. Linux only.
+"""A test cluster on this machine: a head and worker nodes, each by `ray start`. Linux only.
 
 Every node has a loopback address of its own (127.0.0.2, 127.0.0.3, ...), so that nodes have
 distinct addresses as on real clusters, and its own folder for Ray's files. All processes of a
@@ -6,7 +6,6 @@ cluster have a variable with its id in their environment: `down` ends these and 
 """
 
 import fcntl
-import json
 import os
 import random
 import shutil
@@ -14,19 +13,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
-import psutil
+from pydantic import TypeAdapter
 
 from cluster.dashboard import Dashboard
-from cluster.jobs import JobsError
+from cluster.jobs import JobsError, with_retries
 from cluster.processes import end, family
-from cluster.tokens import TOKEN, make_token
+from cluster.tokens import TOKEN, make_token, token_variables
 
 STATE, LOCK = "cluster.json", "cluster.lock"
 MARK = "HPOSVC_CLUSTER"  # an environment variable that marks a cluster's processes
@@ -34,7 +31,6 @@ START_S = 180.0  # for a node to be up; it takes 5 to 10 on an idle machine
 STARTS = 3  # of a node: Ray's ends if its agents need more than 15 s, as on a busy machine
 GRACE_S = 6.0  # for nodes to end by themselves; they need 2 to 5
 PATIENCE_S = 20.0  # for the others to be gone after SIGKILL
-POLL_S = 0.2
 STORE_BYTES = 100 * 2**20  # of shared memory per node: trials pass messages, not data
 # Below the system's ephemeral ports, which other parts of Ray take at random, and above Ray's own.
 PORTS = range(20_000, 30_000)
@@ -46,10 +42,6 @@ class ClusterError(Exception):
     """The cluster did not start, or did not stop."""
 
     exit_code = 5  # of the command line: out of reach
-
-
-class _NodeEndedError(ClusterError):
-    """A node ended by itself while the cluster came up."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class Node:
 
     name: str  # head, node-1, ...
     host: str
-    pid: int
+    pid: int  # of its raylet
 
 
 @dataclass(frozen=True)
@@ -84,11 +76,7 @@ class LocalCluster:
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which a driver, or Ray's own commands, reach the cluster."""
-        return {
-            "RAY_ADDRESS": self.address,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": self.token,
-        }
+        return {"RAY_ADDRESS": self.address, **token_variables(Path(self.token))}
 
     def describe(self) -> dict[str, object]:
         """Describe the cluster for people and programs."""
@@ -107,6 +95,9 @@ class LocalCluster:
     def mark(self) -> str:
         """The entry NAME=VALUE in the environment of the cluster's processes."""
         return f"{MARK}={self.id}"
+
+
+RECORD = TypeAdapter(LocalCluster)
 
 
 def share_of_cores(nodes: int) -> float:
@@ -136,10 +127,7 @@ def up(home: Path, shape: Shape) -> tuple[LocalCluster, bool]:
         running = find(home)
         if running is not None:
             return running, False
-        _remove_leftovers(home)
-        for _ in range(STARTS - 1):
-            with suppress(_NodeEndedError):
-                return _come_up(home, shape), True
+        _end(home, _read_state(home))  # of one that ended by itself, for example at a reboot
         return _come_up(home, shape), True
 
 
@@ -153,26 +141,17 @@ def down(home: Path) -> LocalCluster | None:
         return None  # without creating the home
     with _locked(home):
         cluster = find(home)
-        if cluster is not None:
-            _end(home, cluster)
-        _remove_leftovers(home)
+        _end(home, _read_state(home))
         return cluster
 
 
-def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str, str]]:
-    """Return the head's options of `ray start`, and its environment variables."""
-    client, dashboard_metrics, autoscaler_metrics = free_ports(3, besides=dashboard_port)
-    options = {
+def head_options(dashboard_port: str, client_port: str, cpus: float) -> Options:
+    """Return the head's options of `ray start`."""
+    return {
         **{"head": None, "port": "0", "num-gpus": "0", "num-cpus": f"{cpus:g}"},
         **{"include-dashboard": "true", "dashboard-host": "127.0.0.1"},
-        **{"dashboard-port": dashboard_port, "ray-client-server-port": client},
+        **{"dashboard-port": dashboard_port, "ray-client-server-port": client_port},
     }
-    # Two metrics ports have no option, and another Ray may use their defaults.
-    environment = {
-        "DASHBOARD_METRIC_PORT": dashboard_metrics,
-        "AUTOSCALER_METRIC_PORT": autoscaler_metrics,
-    }
-    return options, environment
 
 
 def worker_options(
@@ -189,17 +168,15 @@ def worker_options(
     return {"address": head, "num-cpus": f"{cpus:g}", "num-gpus": str(gpus)}, environment
 
 
-def free_ports(number: int, besides: str = "") -> list[str]:
-    """Return different free ports, none of which is `besides`."""
-    ports: list[str] = []
+def free_ports(number: int) -> list[str]:
+    """Return different free ports."""
+    ports: set[str] = set()
     while len(ports) < number:
         port = random.choice(PORTS)
-        if str(port) in (*ports, besides):
-            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port))
-            ports.append(str(port))
-    return ports
+            ports.add(str(port))
+    return [*ports]
 
 
 def clean_environment() -> dict[str, str]:
@@ -213,15 +190,6 @@ def clean_environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PATH": os.pathsep.join(programs),
     }
-
-
-def last_error(folder: Path) -> str:
-    """Return the last error in the nodes' logs as a suffix for messages; empty: there is none."""
-    for log in sorted(folder.glob("*.log")):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        if lines and "Error" in lines[-1]:
-            return f"; {log.stem}: {lines[-1]}"
-    return ""
 
 
 def _check_platform() -> None:
@@ -238,152 +206,98 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def _read(file: Path) -> str:
-    """Return the text of a file; empty: there is none yet."""
-    return file.read_text().strip() if file.exists() else ""
-
-
 def _read_state(home: Path) -> LocalCluster | None:
-    if not (text := _read(home / STATE)):
-        return None
-    data = json.loads(text)
-    return LocalCluster(**{**data, "nodes": tuple(Node(**node) for node in data["nodes"])})
+    file = home / STATE
+    return RECORD.validate_json(file.read_bytes()) if file.exists() else None
 
 
 def _write_state(home: Path, cluster: LocalCluster) -> None:
     draft = home / f"{STATE}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(cluster), indent=2))
+    draft.write_bytes(RECORD.dump_json(cluster, indent=2))
     draft.rename(home / STATE)
 
 
 def _come_up(home: Path, shape: Shape) -> LocalCluster:
-    """Start the head, then the workers, and wait for all; where that fails, nothing is left."""
+    """Start the head, then the workers; where that fails, nothing is left.
+
+    One at a time: agents of several nodes that start together would be late together.
+    """
     token = home / "ray" / TOKEN  # shared with the machine's own Ray
     token.parent.mkdir(exist_ok=True)
     make_token(token)
     folder = Path(tempfile.mkdtemp(prefix="hposvc-cluster-"))  # short: socket paths are limited
     name = folder.name.removeprefix("hposvc-cluster-")
-    (port,) = free_ports(1)
+    port, client_port = free_ports(2)
     cluster = LocalCluster(name, str(folder), str(token), f"http://127.0.0.1:{port}")
-    address = folder / "head" / "ray_current_cluster"  # the head writes it once it is up
+    _write_state(home, cluster)  # for `down`, if this process is killed
     try:
-        cluster = _start_node(home, cluster, *head_options(port, shape.head_cpus))
-        _wait(cluster, lambda: "" if _read(address) else "the head is not up")
-        cluster = replace(cluster, address=_read(address))
+        cluster = _start_node(cluster, head_options(port, client_port, shape.head_cpus), {})
+        address = (folder / "head" / "ray_current_cluster").read_text().strip()
+        cluster = replace(cluster, address=address)
         for number in range(shape.nodes):
-            options = worker_options(cluster.address, number, shape.cpus, shape.gpus)
-            cluster = _add_worker(home, cluster, *options)
+            options = worker_options(address, number, shape.cpus, shape.gpus)
+            cluster = _start_node(cluster, *options)
+        with_retries(cluster.ask().jobs)  # jobs can be submitted
+        _write_state(home, cluster)
     except BaseException as error:
-        hint = last_error(folder)
         _end(home, cluster)
-        if isinstance(error, (JobsError, OSError, _NodeEndedError)):
-            kind = _NodeEndedError if isinstance(error, _NodeEndedError) else ClusterError
-            raise kind(f"the cluster did not come up: {error}{hint}") from error
+        if isinstance(error, (ClusterError, JobsError, OSError)):
+            raise ClusterError(f"the cluster did not come up: {error}") from error
         raise
     return cluster
 
 
-def _add_worker(
-    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
-) -> LocalCluster:
-    """Start a worker, and another one if it ends; return the cluster with it once it is up.
-
-    One at a time: agents of several nodes that start together would be late together.
-    """
-    for start in range(1, STARTS + 1):
-        joined = _start_node(home, cluster, options, environment)
-        try:
-            _wait(joined, partial(_missing_nodes, joined))
-        except _NodeEndedError:
-            if start == STARTS:
-                raise
-        else:
-            break
-    return joined
-
-
 def _start_node(
-    home: Path, cluster: LocalCluster, options: Options, environment: Mapping[str, str]
+    cluster: LocalCluster, options: Options, environment: Mapping[str, str]
 ) -> LocalCluster:
-    """Start a node, and record it, so that `down` finds it; return the cluster with the node."""
+    """Start a node, and again if it ends; return the cluster with the node once it is up."""
     number, folder = len(cluster.nodes), Path(cluster.folder)
     name = f"node-{number}" if number else "head"
     host = f"127.0.0.{number + 2}"  # Ray turns 127.0.0.1 into the machine's outer address
-    all_options: dict[str, str | None] = {
-        **{"block": None, "node-name": name, "node-ip-address": host, "disable-usage-stats": None},
+    all_options: Options = {
+        **{"node-name": name, "node-ip-address": host, "disable-usage-stats": None},
         **{"temp-dir": str(folder / name), "object-store-memory": str(STORE_BYTES)},
         # 0: any free port; the defaults suit one node per machine
         **{"min-worker-port": "0", "max-worker-port": "0", "dashboard-agent-listen-port": "0"},
         **options,
     }
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
-    command += [
-        f"--{key}" if value is None else f"--{key}={value}" for key, value in all_options.items()
-    ]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": cluster.token}
+    words = [f"--{key}" + ("" if it is None else f"={it}") for key, it in all_options.items()]
+    token = token_variables(Path(cluster.token))
     # Processes that change their title would otherwise overwrite their environment and the mark.
     mark = {MARK: cluster.id, "SPT_NOENV": "1"}
-    with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            start_new_session=True,  # Ctrl-C must reach the caller only
-            env={**clean_environment(), **token, **mark, **environment},
-        )
-    cluster = replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
-    _write_state(home, cluster)
-    return cluster
+    log = folder / f"{name}.log"
+    for _ in range(STARTS):
+        with log.open("w") as output:
+            try:
+                subprocess.run(
+                    [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=folder,
+                    start_new_session=True,  # Ctrl-C must reach the caller only
+                    env={**clean_environment(), **token, **mark, **environment},
+                    timeout=START_S,
+                )
+            except subprocess.TimeoutExpired:
+                raise ClusterError(f"after {START_S:g} s {name} is not up") from None
+        members = family(cluster.mark)
+        for process in members:
+            seen = process.info["cmdline"] or ()
+            if process.info["name"] == "raylet" and f"--node_ip_address={host}" in seen:
+                return replace(cluster, nodes=(*cluster.nodes, Node(name, host, process.pid)))
+        if not number and members:
+            end(cluster.mark, 0.0, PATIENCE_S)  # the rest of the head
+    last = log.read_text(errors="replace").strip().splitlines()[-1:]
+    raise ClusterError("; ".join([f"{name} has ended", *last]))
 
 
-def _wait(cluster: LocalCluster, find_problem: Callable[[], str]) -> None:
-    """Wait until there is no problem any more."""
-    deadline = time.monotonic() + START_S
-    while problem := find_problem():
-        for node in cluster.nodes:
-            if _has_ended(node.pid):
-                raise _NodeEndedError(f"{node.name} has ended")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {START_S:g} s {problem}")
-        time.sleep(POLL_S)
-
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process that this one started has ended."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _missing_nodes(cluster: LocalCluster) -> str:
-    """Say what is missing until all nodes are up and jobs can be submitted; empty: nothing."""
-    dashboard, wanted = cluster.ask(), len(cluster.nodes)
-    try:
-        alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
-        dashboard.jobs()  # raises until jobs can be submitted
-    except JobsError as error:
-        return str(error)
-    return "" if alive == wanted else f"there are {alive} nodes of {wanted}"
-
-
-def _end(home: Path, cluster: LocalCluster) -> None:
-    remaining = end(cluster.mark, GRACE_S, PATIENCE_S)
-    if remaining:
+def _end(home: Path, cluster: LocalCluster | None) -> None:
+    """End the processes of a cluster that are alive, and remove its files."""
+    if cluster is None:
+        return
+    if remaining := end(cluster.mark, GRACE_S, PATIENCE_S):
         pids = ", ".join(str(process.pid) for process in remaining)
         raise ClusterError(f"these processes of the cluster do not end: {pids}")
-    _delete_files(home, cluster)
-
-
-def _remove_leftovers(home: Path) -> None:
-    """Remove files left by a cluster that ended by itself, for example at a reboot."""
-    cluster = _read_state(home)
-    if cluster is not None:
-        _delete_files(home, cluster)
-
-
-def _delete_files(home: Path, cluster: LocalCluster) -> None:
     shutil.rmtree(cluster.folder, ignore_errors=True)
     (home / STATE).unlink(missing_ok=True)

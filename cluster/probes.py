@@ -1,33 +1,31 @@
-"""Probes of one machine, for comparing the nodes of a cluster.
+"""Probe of one machine, for comparing the nodes of a cluster.
 
-A probe is sent to a node by value, with everything it uses of this module: our packages need not be
-installed there, and whether they are is one of the questions. So probes import inside functions.
-They return problems as the fields of `node_health.Issue`: text, remedy, and whether it is fatal.
+The probe is sent to a node by value, with everything it uses of this module: our packages need not
+be installed there, and whether they are is one of the questions. So it imports inside functions.
+It returns problems as the fields of `node_health.Issue`: text, remedy, and whether it is fatal.
 """
 
 from typing import Any
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-TORCH = (
-    "import json, torch; cuda = torch.cuda.is_available(); "
-    "print(json.dumps([torch.__version__, torch.version.cuda, "
-    "torch.cuda.device_count() if cuda else 0]))"
-)
-
+TORCH_S = 45.0  # for torch to load and to test the GPUs
 SENSORS_S = 10.0  # for nvidia-smi
 GIB = 2**30
 LEAST_DISK = 5 * GIB
 FULL = GIB // 8  # with less, Ray's processes do not start, and logs are not written
 
+Digests = dict[str, tuple[str, str]]  # of packages by name: the folder, and a digest of its files
 Problem = tuple[str, str, bool]
 
 # Measures the speed of each GPU, or reports its error or a wrong product. Other processes there
 # matter little: the fastest of many short runs counts, by the GPU's own clock. GPUs without free
-# memory are skipped. The first line that it prints says that torch is loaded: what hangs later is a
-# GPU or its driver.
+# memory are skipped. The first line that it prints describes torch: what hangs later is a GPU or
+# its driver. Its argument is how many GPUs Ray has; without any, none is measured.
 GPUS = """
-import json, time, torch
-print("torch is loaded", flush=True)
+import json, sys, time, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+sees = f" (CUDA {torch.version.cuda}, {count} GPU)" if count else ""
+print(f"torch {torch.__version__}{sees}", flush=True)
 
 SIDE, COPIED, PART = 4096, 2**28, 2**24
 SECONDS, ROOM, TIMES = 0.15, 2**30, 10
@@ -74,8 +72,7 @@ def all_reduce(count):
     return 2 * (count - 1) / count * 4e-9 * PART / best
 
 found, wrong = [], []
-count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-for number in range(count):
+for number in range(count if int(sys.argv[1]) else 0):
     name, part = torch.cuda.get_device_name(number), f"GPU {number}"
     try:
         for what, value, unit in speeds(number):
@@ -90,107 +87,41 @@ if count > 1 and len(found) == 2 * count:
         found.append({**said, "value": all_reduce(count)})
     except RuntimeError as error:
         wrong.append(f"all-reduce of its GPUs: {str(error).splitlines()[0]}")
-print(json.dumps([found, wrong]))
+print(json.dumps([count, found, wrong]))
 """
 
 
-def describe(packages: tuple[str, ...]) -> dict[str, Any]:
-    """Return this machine's `python`, `ray`, and `packages` {name: origin and digest, or None}."""
-    import hashlib
-    import importlib.util
-    import platform
-    from pathlib import Path
-
-    import ray
-
-    def package(name: str) -> dict[str, str] | None:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None or not spec.origin:
-            return None
-        folder, digest = Path(spec.origin).parent, hashlib.sha256()
-        for file in sorted(folder.rglob("*.py")):
-            digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
-        return {"origin": str(folder.parent), "digest": digest.hexdigest()[:8]}
-
-    return {
-        "python": platform.python_version(),
-        "ray": ray.__version__,
-        "packages": {name: package(name) for name in packages},
-    }
-
-
-def compare(
-    here: dict[str, Any], gpus: float, torch: str, timeout_s: float, folders: dict[str, str]
+def examine(
+    gpus: int, folders: dict[str, str], here: Digests | None = None, code: str = GPUS
 ) -> dict[str, Any]:
-    """Compare this machine's versions with the driver's; look at torch, and at free disk space.
+    """Measure this machine's speed, read its GPUs' sensors, and look at free disk space.
 
     Args:
-        here: the driver's description.
         gpus: how many Ray has here.
-        torch: code for a child process that prints what torch sees.
         folders: to report the free disk space of, by a word for the purpose of each.
+        here: the driver's packages, to compare this machine's with, and to look at torch even
+            without GPUs; None: neither.
+        code: for the child process that tests the GPUs.
 
     Returns:
-        `problems`, and `notes` for people.
-    """
-    there = describe(tuple(here["packages"]))
-    problems = [
-        (f"{name} {there[name]}, here {here[name]}", "install the same here and there", True)
-        for name in ("python", "ray")
-        if there[name] != here[name]
-    ]
-    problems += _compare_packages(here["packages"], there["packages"])
-    seen, _, error = _run_json(torch, timeout_s)
-    version, cuda, count = ("", None, 0) if error else seen
-    if error:
-        problems.append((f"torch: {error}", "install torch there", True))
-    elif gpus > count:
-        text = f"Ray has {gpus:g} GPU, torch {version} sees {count}"
-        problems.append((text, "install a torch for that node's driver", True))
-    sees = f" (CUDA {cuda}, {count} GPU)" if cuda else ""
-    origins = sorted({package["origin"] for package in there["packages"].values() if package})
-    free, full = _disks(folders)
-    notes = [
-        f"Python {there['python']}, Ray {there['ray']}",
-        f"torch {version}{sees}" if version else "no torch",
-        f"ours from {', '.join(origins)}" if origins else "none of our packages",
-        *free,
-    ]
-    return {"problems": problems + full, "notes": notes}
-
-
-def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dict[str, Any]:
-    """Measure this machine's speed, in a fraction of a second, and read its GPUs' sensors.
-
-    Args:
-        gpus: code for a child process that prints the speeds of GPUs; None: there are none.
-        timeout_s: for the child process, which prints a line once torch is loaded.
-        folders: as for `compare`.
-
-    Returns:
-        `speeds` [{"what", "part", "model", "value", "unit"}], `problems`, `notes` for people,
-        `busy` processes per core before the measurement, `time` at the end.
+        `problems`, `notes` for people, `speeds` [{"what", "part", "model", "value", "unit"}],
+        `busy` processes per core before the measurement, the time when it `began`, and its end
+        (`time`).
     """
     import os
     import time
 
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    began, busy = time.time(), os.getloadavg()[0] / (os.cpu_count() or 1)
     speeds = _core_speeds()
-    free, problems = _disks(folders)
-    if gpus is not None:
-        (fast, wrong), output, error = _run_json(gpus, timeout_s, nothing=([], []))
-        speeds += fast
-        if error and output:
-            wrong = [f"the test of its GPUs: {error}"]
-        remedy = "see `dmesg` there for Xid; drain and reset, or replace, the GPU"
-        problems += [(text, remedy, True) for text in wrong]
-        if error and not output:
-            text = f"its GPUs are not tested, torch did not load: {error}"
-            problems.append((text, "install torch there", False))
-        problems += _gpu_problems(SENSORS_S)
+    notes, problems = _disks(folders)
+    if here is not None:
+        origins, others = _compare_packages(here)
+        notes, problems = [origins, *notes], problems + others
+    if gpus or here is not None:
+        torch, gpu_speeds, wrong = _try_torch(gpus, code, strict=here is not None)
+        notes, speeds, problems = [torch, *notes], speeds + gpu_speeds, problems + wrong
+    if gpus:
+        problems += _gpu_problems()
     slowest = {
         (speed["what"], speed["model"]): f"{speed['what']} of {speed['part']} "
         f"{speed['value']:.3g} {speed['unit']}"
@@ -199,35 +130,79 @@ def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dic
     return {
         "speeds": speeds,
         "problems": problems,
-        "notes": [*slowest.values(), *free],
+        "notes": [*slowest.values(), *notes],
         "busy": busy,
+        "began": began,
         "time": time.time(),
     }
 
 
-def clock() -> float:
-    """Return this machine's time."""
-    import time
+def digest(packages: tuple[str, ...]) -> Digests:
+    """Return the folder and a digest of each of the packages that are installed here."""
+    import hashlib
+    import importlib.util
+    from pathlib import Path
 
-    return time.time()
+    digests = {}
+    for name in packages:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin:
+            folder, hashed = Path(spec.origin).parent, hashlib.sha256()
+            for file in sorted(folder.rglob("*.py")):
+                hashed.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
+            digests[name] = str(folder.parent), hashed.hexdigest()[:8]
+    return digests
 
 
-def _compare_packages(here: dict[str, Any], there: dict[str, Any]) -> list[Problem]:
-    """Return the problems of our packages on this machine, against those of the driver."""
+def _compare_packages(here: Digests) -> tuple[str, list[Problem]]:
+    """Return where this machine's packages are, and their problems, against those of the driver."""
+    there = digest(tuple(here))
     problems: list[Problem] = []
-    if missing := [name for name, package in there.items() if package is None]:
+    if missing := [name for name in here if name not in there]:
         remedy = "install hposvc there for `run --address`; `submit` takes it along"
         problems.append((f"not there: {', '.join(missing)}", remedy, False))
-    for name, package in there.items():
-        expected = here[name]
-        if package and expected and package["digest"] != expected["digest"]:
-            text = (
-                f"{name} in {package['origin']} is another than here "
-                f"({package['digest']}, here {expected['digest']} in {expected['origin']})"
-            )
+    for name, (folder, seen) in there.items():
+        if seen != here[name][1]:
+            driver = f"here {here[name][1]} in {here[name][0]}"
+            text = f"{name} in {folder} is another than here ({seen}, {driver})"
             remedy = "install the same wheel there, or rename what has its name"
             problems.append((text, remedy, True))
-    return problems
+    folders = ", ".join(sorted({folder for folder, _ in there.values()}))
+    return f"ours from {folders}" if there else "none of our packages", problems
+
+
+def _try_torch(
+    gpus: int, code: str, strict: bool
+) -> tuple[str, list[dict[str, Any]], list[Problem]]:
+    """Load torch in a child process, and test the GPUs there.
+
+    Args:
+        strict: whether a torch that does not load, or sees too few GPUs, is fatal.
+
+    Returns:
+        torch's version and GPUs, the speeds of these, and the problems.
+    """
+    import json
+    import sys
+
+    output, error = _run([sys.executable, "-c", code, str(gpus)], TORCH_S)
+    if not (lines := output.splitlines()):
+        text = f"torch did not load: {error or 'it ended without a result'}"
+        return "no torch", [], [(text, "install torch there", strict)]
+    count: int = gpus
+    speeds, wrong = list[dict[str, Any]](), list[str]()
+    try:
+        if not error:
+            count, speeds, wrong = json.loads(lines[-1])
+    except ValueError:
+        error = "it ended without a result"
+    failures = [f"the test of its GPUs: {error}"] if error else wrong
+    remedy = "see `dmesg` there for Xid; drain and reset, or replace, the GPU"
+    problems = [(text, remedy, True) for text in failures]
+    if gpus > count:
+        text = f"Ray has {gpus} GPU, torch sees {count}"
+        problems.append((text, "install a torch for that node's driver", strict))
+    return lines[0], speeds, problems
 
 
 def _disks(folders: dict[str, str]) -> tuple[list[str], list[Problem]]:
@@ -258,13 +233,10 @@ def _core_model() -> str:
     import re
     from pathlib import Path
 
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    first = {name: value for name, value in reversed(re.findall(r"(.*?)\t*: (.*)", text))}
-    named = (first.get(name, "") for name in ("model name", "cpu family", "model"))
-    return " ".join(filter(None, named)) or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")  # psutil has no model of cores
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    named = re.findall(r"^(?:model name|cpu family|model)\t+: (.*)", text, re.M)[:3]
+    return " ".join(reversed(named)) or platform.machine()
 
 
 def _core_speeds() -> list[dict[str, Any]]:
@@ -273,34 +245,21 @@ def _core_speeds() -> list[dict[str, Any]]:
     Time is CPU time of this thread, so that other load on the core matters little.
     """
     import time
-    from collections.abc import Callable
+    import timeit
 
     try:
         import numpy as np
     except ImportError:
         return []
-    side, times, copied, min_runs, seconds = 64, 20, 2**25, 5, 0.15
-
-    def quickest(run: Callable[[], object]) -> float:
-        run()
-        durations: list[float] = []
-        until = time.monotonic() + seconds
-        while len(durations) < min_runs or time.monotonic() < until:
-            started = time.thread_time()
-            run()
-            durations.append(time.thread_time() - started)
-        return max(min(durations), 1e-9)
-
-    def multiply() -> None:
-        for _ in range(times):
-            np.matmul(matrix, matrix, out=product)
-
+    side, times, copied = 64, 20, 2**25
     matrix = np.full((side, side), 0.01)
     product = np.empty_like(matrix)
     source, target = np.zeros(copied, np.uint8), np.ones(copied, np.uint8)
     source[:] = 1  # otherwise all of it would be one shared page of zeros
-    flops = 2e-9 * times * side**3 / quickest(multiply)
-    bandwidth = 2e-9 * copied / quickest(lambda: np.copyto(target, source))
+    multiply = timeit.Timer(lambda: np.matmul(matrix, matrix, out=product), timer=time.thread_time)
+    copy = timeit.Timer(lambda: np.copyto(target, source), timer=time.thread_time)
+    flops = 2e-9 * times * side**3 / max(min(multiply.repeat(200, times)), 1e-9)
+    bandwidth = 2e-9 * copied / max(min(copy.repeat(20, 1)), 1e-9)
     shared = {"part": "a core", "model": _core_model()}
     return [
         {"what": "matmul", "value": flops, "unit": "GFLOPS", **shared},
@@ -308,14 +267,14 @@ def _core_speeds() -> list[dict[str, Any]]:
     ]
 
 
-def _gpu_problems(timeout_s: float) -> list[Problem]:
+def _gpu_problems() -> list[Problem]:
     """Return what NVIDIA's driver says of each GPU; nothing for GPUs of other makers."""
     import shutil
     from xml.etree import ElementTree
 
     if shutil.which("nvidia-smi") is None:
         return []
-    output, error = _run(["nvidia-smi", "-q", "-x"], timeout_s)
+    output, error = _run(["nvidia-smi", "-q", "-x"], SENSORS_S)
     try:
         gpus = [] if error else ElementTree.fromstring(output).findall("gpu")
     except ElementTree.ParseError as unreadable:
@@ -324,47 +283,28 @@ def _gpu_problems(timeout_s: float) -> list[Problem]:
     if error:
         problems.append((f"nvidia-smi: {error}", "run nvidia-smi there; see `dmesg`", False))
     for number, gpu in enumerate(gpus):
-        texts = {element.tag: (element.text or "").strip() for element in gpu.iter()}
         # The names of the counts differ between drivers; without ECC they are N/A.
-        counts = (
+        counts = [
             int(text)
             for element in gpu.iterfind("ecc_errors/volatile/*")
             if "uncorrectable" in element.tag and (text := (element.text or "").strip()).isdigit()
-        )
-        slowed = [
-            reason.removeprefix("hw_").replace("_", " ")
-            for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-            if any(tag.endswith(f"_reason_{reason}") and texts[tag] == "Active" for tag in texts)
         ]
-        if uncorrectable := sum(counts):
-            text = f"GPU {number}: {uncorrectable} uncorrectable ECC errors since it was reset"
+        slowed = [
+            element.tag.partition("_reason_hw_")[2].replace("_", " ")
+            for element in gpu.iter()
+            if "_reason_hw_" in element.tag and element.text == "Active"
+        ]
+        if any(counts):
+            text = f"GPU {number}: {sum(counts)} uncorrectable ECC errors since it was reset"
             remedy = "drain the node and reset the GPU; replace it if they come again"
             problems.append((text, remedy, True))
-        if texts.get("remapped_row_failure") == "Yes":
+        if gpu.findtext("remapped_rows/remapped_row_failure") == "Yes":
             text = f"GPU {number}: a row of its memory could not be remapped"
             problems.append((text, "replace the GPU", True))
         if slowed:
             text = f"GPU {number}: its clocks are held down ({', '.join(slowed)})"
             problems.append((text, "look at its cooling and its power supply", False))
     return problems
-
-
-def _run_json(code: str, timeout_s: float, nothing: Any = None) -> tuple[Any, str, str]:
-    """Run code in a child process.
-
-    Returns:
-        the JSON of the last line that it prints, or `nothing`; its output; and the error.
-    """
-    import json
-    import sys
-
-    output, error = _run([sys.executable, "-c", code], timeout_s)
-    if error:
-        return nothing, output, error
-    try:
-        return json.loads(output.splitlines()[-1]), output, ""
-    except (IndexError, ValueError):
-        return nothing, output, "it ended without a result"
 
 
 def _run(command: list[str], timeout_s: float) -> tuple[str, str]:

@@ -14,6 +14,8 @@ POLL_S = 0.05
 def family(mark: str, known: Iterable[psutil.Process] = ()) -> list[psutil.Process]:
     """Return the live processes with a mark, live known ones, and the descendants of both.
 
+    Each has its name and command line in `info`.
+
     Args:
         mark: NAME=VALUE, an environment variable with which the first of them were started: it
             finds descendants whose parents have died.
@@ -21,7 +23,7 @@ def family(mark: str, known: Iterable[psutil.Process] = ()) -> list[psutil.Proce
     name, _, value = mark.partition("=")
     processes = {
         process.pid: process
-        for process in psutil.process_iter(["ppid", "status", "environ"])
+        for process in psutil.process_iter(["name", "cmdline", "ppid", "status", "environ"])
         if process.info["status"] != psutil.STATUS_ZOMBIE and process.pid != os.getpid()
     }
     members = {

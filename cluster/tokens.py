@@ -8,6 +8,11 @@ from pathlib import Path
 TOKEN = "token"  # the file, in the folder of the machine's own Ray
 
 
+def token_variables(file: Path) -> dict[str, str]:
+    """Return the variables with which Ray's processes use the token in the file."""
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+
+
 def make_token(file: Path) -> None:
     """Write a new token to the file, unless it exists."""
     if file.exists():

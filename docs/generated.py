@@ -12,9 +12,9 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import click
 from fastapi import FastAPI
@@ -25,8 +25,8 @@ from hposvc import api
 from hposvc.cli.app import GROUPS, commands
 from hposvc.events import Event
 from hposvc.server.app import create_app
-from hposvc.server.models import Best
 from hposvc.server.service import Service
+from hposvc.state.answers import Best
 
 DOCS = Path(__file__).parent
 SHARED = {"output", "home", "server", "help"}  # options of every verb: the page has them once
@@ -132,7 +132,7 @@ def events() -> str:
     return table("kind", "what happened", "keys", rows=rows)
 
 
-def keys(model: type[BaseModel]) -> str:
+def keys(model: type) -> str:
     """Return a table of the keys of a body, and of those within them."""
     rows: list[tuple[str, str]] = []
     for key, words in keys_of(model):
@@ -142,15 +142,32 @@ def keys(model: type[BaseModel]) -> str:
     return table("key", "value", rows=rows)
 
 
-def keys_of(model: type[BaseModel], parent: str = "") -> Iterator[tuple[str, str]]:
+def keys_of(model: type, parent: str = "") -> Iterator[tuple[str, str]]:
     """Yield the keys of a body with their meanings; of the best trials, which have a body, none."""
-    for name, field in model.model_fields.items():
-        inner = [each for each in classes(field.annotation) if issubclass(each, BaseModel)]
-        words = inner[0].__doc__ if inner and not field.description else field.description
-        yield f"`{parent}{name}`", words or ""
+    for name, (annotation, description) in described(model).items():
+        inner = [each for each in classes(annotation) if described(each)]
+        yield f"`{parent}{name}`", description or (inner and inner[0].__doc__) or ""
         for each in inner:
             if each is not Best:
                 yield from keys_of(each, f"{parent}{name}.")
+
+
+def described(model: type) -> dict[str, tuple[Any, str | None]]:
+    """Return the fields of a model or a dataclass, each with its type and its description."""
+    if issubclass(model, BaseModel):
+        return {
+            name: (field.annotation, field.description)
+            for name, field in model.model_fields.items()
+        }
+    if not is_dataclass(model):
+        return {}
+    hints = get_type_hints(model, include_extras=True)
+    found = {}
+    for each in fields(model):
+        hint = hints[each.name]
+        texts = [it.description for it in getattr(hint, "__metadata__", ())]
+        found[each.name] = (hint, next(iter(texts), None))
+    return found
 
 
 def classes(annotation: Any) -> list[type]:

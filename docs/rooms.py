@@ -51,11 +51,13 @@ LAYERS: tuple[dict[str, str], ...] = (
     {
         "schedulers": "which trial goes on, and how far",
         "journal": "database, events, requests, leases: what is durable",
+        "estimate": "a number with its interval",
     },
     {
         "events": "what can happen in a sweep; the journal's version",
         "errors": "what can be wrong, said to users",
         "text": "numbers and durations for people, data as JSON",
+        "operation": "what a server carries out for its callers, from one function",
     },
     {
         "searchers": "which configuration is tried next",

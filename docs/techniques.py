@@ -15,39 +15,28 @@ from pathlib import Path
 from typing import Any, get_args
 
 from trainables.combinations import refusals
+from trainables.strategies import STRATEGIES as TYPES
 from trainables.training import Precision, Training
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- techniques: begin -->\n", "<!-- techniques: end -->\n"
 PRECISIONS = get_args(Precision)
 WORKERS = {"single": 1, "fsdp + tensor": 4}  # two for all others
-# How each strategy is written, and what it cannot do without.
+# Each strategy with the options that it cannot do without, and further ways to use one.
 STRATEGIES: Mapping[str, Mapping[str, Any]] = {
-    "single": {},
-    "ddp": {},
-    "zero1": {},
-    "fsdp": {},
+    **{name: {} for name in TYPES},
     "fsdp, ZeRO-2": {"strategy": "fsdp", "reshard_after_forward": False},
-    "tensor": {},
     "fsdp + tensor": {"strategy": "fsdp", "tensor_parallel": 2},
     "pipeline": {"pipeline_schedule": "gpipe"},
     "pipeline, 1f1b": {"strategy": "pipeline", "accumulate": 2},
     "local_sgd": {"sync_every": 1},
-    "deepspeed": {},
     "deepspeed, ZeRO-3": {"strategy": "deepspeed", "zero_stage": 3},
 }
-# The strategies of each page's table.
+# The strategies of each page's table: the usual ones, and all others.
+USUAL = ("single", "ddp", "zero1", "fsdp")
 PAGES: Mapping[str, tuple[str, ...]] = {
-    "reference/training-reference.md": ("single", "ddp", "zero1", "fsdp", "fsdp, ZeRO-2"),
-    "advanced/strategies.md": (
-        "tensor",
-        "fsdp + tensor",
-        "pipeline",
-        "pipeline, 1f1b",
-        "local_sgd",
-        "deepspeed",
-        "deepspeed, ZeRO-3",
-    ),
+    "reference/training-reference.md": USUAL,
+    "advanced/strategies.md": tuple(name for name in STRATEGIES if name not in USUAL),
 }
 BY_VALUE = ("optimizer", "clip_by", "precision")  # options of which some values are refused
 TECHNIQUES: Mapping[str, Mapping[str, Any]] = {

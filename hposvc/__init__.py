@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from hposvc.python.handle import Handle, load
     from hposvc.python.server import Server, connect
     from hposvc.python.sweep import Sweep
-    from hposvc.reporting.result import Best, NoSingleBest, NoValue, Result
+    from hposvc.reporting.result import NoSingleBest, NoValue, Result
     from hposvc.spec import SweepSpec
     from hposvc.spec.metrics import Metric
+    from hposvc.state.answers import Best
     from trainables.session import get_checkpoint, report
 
 _HOMES = {
-    "Best": "hposvc.reporting.result",
+    "Best": "hposvc.state.answers",
     "Denied": "hposvc.errors",
     "Handle": "hposvc.python.handle",
     "Interrupted": "hposvc.errors",

@@ -29,6 +29,7 @@ from hposvc.journal.lease import driver_state
 from hposvc.journal.logs import Log, list_logs
 from hposvc.journal.waiting import SweepWait, find_waiting
 from hposvc.open_sweep import OpenSweep, Record, trials_logged
+from hposvc.operation import P, R, ServedFunction
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
@@ -58,12 +59,19 @@ def unwatched(sweep: str) -> AbstractContextManager[Sequence[Watcher]]:
     return nullcontext(())
 
 
+def all_sweeps(row: SweepRow) -> bool:
+    """Show all sweeps."""
+    return True
+
+
 @dataclass(frozen=True)
 class Sweeps:
     """An open home, with its journal."""
 
     home: Home
     journal: Journal
+    by: str = ""  # who works with them, if they are served; empty: whoever this process belongs to
+    visible: Callable[[SweepRow], bool] = all_sweeps  # to who works with them
 
     @classmethod
     def open(cls, path: Path | None = None) -> "Sweeps":
@@ -106,6 +114,14 @@ class Sweeps:
     def follow(self, name: str) -> Follow[SweepState]:
         """Return a sweep so that it can be read repeatedly; see `find`."""
         return follow_row(self, self.find(name))
+
+    def carry_out(self, operation: ServedFunction[P, R], given: Mapping[str, Any]) -> R:
+        """Carry an operation out; return the answer.
+
+        Args:
+            given: arguments by their names; those left out have the function's defaults.
+        """
+        return operation.function(self, **given)
 
     def log_parts(
         self,
@@ -321,7 +337,6 @@ def _record(
         driver,
         recorder.behind,
         registered,
-        undelivered=recorder.undelivered,
         waiting=None if state.finished else find_waiting(sweeps.journal.store, row.id),
         proposed=[asked.changes for _, asked in requests if asked.verb == "propose"],
     )

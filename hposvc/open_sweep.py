@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol, TypeVar
 
 from hposvc import spec as specs
 from hposvc.errors import NotFound
@@ -13,12 +13,22 @@ from hposvc.journal.journal import SweepRow
 from hposvc.journal.waiting import SweepWait
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
+from hposvc.state.answers import Best, BestTrials, Progress, Trial
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
+from hposvc.text import doc
 from searchers.space import Params
 
 LOG_BYTES = 2**20  # of a log that are read at a time
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(Progress):
+    """A sweep in a few figures."""
+
+    waiting: Annotated[SweepWait | None, doc("null: for nothing.")]
+    registered: Annotated[str | None, doc("What became of the best trial in MLflow.")]
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,6 @@ class Record:
     behind: int  # events not yet sent to every sink
     registered: str = ""  # the registered model version, in words; empty: none yet
     tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
-    # Notifications that could not be delivered so far, as JSON data.
-    undelivered: Sequence[Mapping[str, Any]] = ()
     waiting: SweepWait | None = None  # for a driver, or for its first slot
     report_begun: bool = False  # a process writes the report of the sweep, which has just ended
     proposed: Sequence[Params] = ()  # configurations that no driver has taken yet
@@ -43,32 +51,35 @@ class Record:
         """The sweep's state for display: INTERRUPTED if it is RUNNING without a driver."""
         return summary.phase(self.state, self.driver)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return the sweep's status in a few figures."""
-        figures = summary.status(self.row.id, self.state, self.runs, self.driver)
-        undelivered = list(self.undelivered)
+        progress = summary.status(self.row.id, self.state, self.runs, self.driver)
+        queued_s, proposals = progress.queued_s, progress.proposals
         if self.waiting is not None and not self.state.driven:
-            figures["queued_s"] = round(max(0.0, time.time() - self.waiting.since), 3)
-        figures["proposals"]["queued"] += len(self.proposed)
-        return {
-            **figures,
-            "waiting": None if self.waiting is None else self.waiting.data(),
-            "registered": self.registered or None,
-            "undelivered": undelivered,
+            queued_s = round(max(0.0, time.time() - self.waiting.since), 3)
+        queued = proposals.queued + len(self.proposed)
+        figures = vars(progress) | {
+            "queued_s": queued_s,
+            "proposals": replace(proposals, queued=queued),
         }
+        return Status(
+            **figures,
+            waiting=self.waiting,
+            registered=self.registered or None,
+        )
 
-    def trials(self) -> list[dict[str, Any]]:
+    def trials(self) -> list[Trial]:
         """Return all trials, in the order in which they were proposed."""
         return summary.trials(self.state, self.runs, self.driver)
 
-    def best(self) -> dict[str, Any] | list[dict[str, Any]] | None:
+    def best(self) -> BestTrials:
         """Return the best trial, or the front if there are several metrics.
 
         None: no trial has a value yet.
         """
         return summary.best(self.row.id, self.state, self.runs)
 
-    def front(self) -> list[dict[str, Any]]:
+    def front(self) -> list[Best]:
         """Return the best trials, sorted by the first metric; empty while no trial has a value."""
         return summary.front(self.row.id, self.state, self.runs)
 

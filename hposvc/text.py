@@ -1,4 +1,4 @@
-"""How things are written: numbers, durations and sizes for people, and data as JSON.
+"""How things are written: numbers, durations, sizes and costs for people, and data as JSON.
 
 JSON has no NaN and no infinity: `finite` puts null in their place, and `spelled` their names.
 """
@@ -7,7 +7,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 NONE = "–"  # where there is no value
@@ -21,6 +23,14 @@ def number(value: float | None, digits: int = 5) -> str:
         return NONE
     text = EXPONENT.sub(r"e\1", f"{value:.{digits}g}")
     return text.replace("inf", "∞")
+
+
+def numbers(*values: float) -> list[str]:
+    """Return numbers with so many digits, three at least, that different ones can be told apart."""
+    largest, spread = max(map(abs, values)), max(values) - min(values)
+    apart = math.ceil(math.log10(largest / spread)) + 1 if spread > 0 else 0
+    whole = math.floor(math.log10(largest)) + 1 if largest >= 1 else 0
+    return [number(value, min(max(apart, whole, 3), 8)) for value in values]
 
 
 def value_text(value: object, digits: int = 5) -> str:
@@ -57,6 +67,25 @@ def duration(seconds: float | None) -> str:
     return f"{int(seconds)}s"
 
 
+def share(value: float) -> str:
+    """Return a share or probability as a percentage, never a certainty."""
+    if value > 0.99:
+        return "more than 99 %"
+    if value < 0.01:
+        return "less than 1 %"
+    return percent(value)
+
+
+def percent(value: float) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * value:.0f} %"
+
+
+def count(many: int, noun: str) -> str:
+    """Return `1 trial`, or `1,200 trials`."""
+    return f"{many:,} {noun}{'' if many == 1 else 's'}"
+
+
 def format_bytes(count: float) -> str:
     """Return a number of bytes: `512 B`, `3.4 MiB`, `20 GiB`."""
     amount, unit = float(count), "B"
@@ -75,8 +104,60 @@ def format_size(count: float) -> str:
     return f"{count:.0f} B" if count else "0"
 
 
+def cost_of(rank_s: float, gpus: float) -> str:
+    """Return rank-seconds as GPU-hours, or without GPUs as worker-hours."""
+    return cost_text(*_cost(rank_s, gpus))
+
+
+def cost_range_of(low_rank_s: float, high_rank_s: float, gpus: float) -> str:
+    """Return a range of rank-seconds, as `cost_of` returns a number of them."""
+    return cost_range(_cost(low_rank_s, gpus)[0], *_cost(high_rank_s, gpus))
+
+
+def _cost(rank_s: float, gpus: float) -> tuple[float, str]:
+    return rank_s / 3600 * (gpus or 1), "GPU-hours" if gpus else "worker-hours"
+
+
+def cost_text(cost: float, unit: str) -> str:
+    """Return a cost for people: 1,200 GPU-hours, 3.14 GPU-hours, 42 GPU-seconds."""
+    factor, shown_unit = _scale(cost, unit)
+    digits = _digits(cost, factor)
+    return f"{digits} {shown_unit.removesuffix('s') if digits == '1' else shown_unit}"
+
+
+def cost_range(low: float, high: float, unit: str) -> str:
+    """Return a range of two costs in one unit: 3.8 to 5.2 GPU-minutes; empty: they read alike."""
+    factor, shown_unit = _scale(high, unit)
+    start, end = _digits(low, factor), _digits(high, factor)
+    return "" if start == end else f"{start} to {end} {shown_unit}"
+
+
+def _scale(cost: float, unit: str) -> tuple[int, str]:
+    """Return how many of a smaller unit are an hour, and that unit."""
+    whose = unit.removesuffix("-hours")
+    if not 0 < cost < 0.1:
+        return 1, unit
+    return (60, f"{whose}-minutes") if cost * 60 >= 1 else (3600, f"{whose}-seconds")
+
+
+def _digits(cost: float, factor: int) -> str:
+    return amount(cost) if factor == 1 else f"{cost * factor:.2g}"
+
+
+def amount(cost: float) -> str:
+    """Return a number of hours for people: 1,200, or 3.14."""
+    return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
+
+
+def doc(words: str, *examples: str) -> Any:
+    """Return the description of a key of an answer, or of an argument, for `Annotated`."""
+    from pydantic import Field  # which the command line need not load to print its help
+
+    return Field(description=words, examples=[*examples] or None)
+
+
 def finite(data: Any, digits: int | None = None) -> Any:
-    """Return data for JSON, with null for each number that is not finite.
+    """Return data for JSON, answers as mappings, with null for numbers that are not finite.
 
     Args:
         digits: significant digits that are kept of a float; None: all.
@@ -112,4 +193,8 @@ def _with_floats(change: Callable[[float], object], data: Any) -> Any:
             return {key: _with_floats(change, value) for key, value in data.items()}
         case list() | tuple():
             return [_with_floats(change, value) for value in data]
+    if isinstance(data, PurePath):
+        return f"{data}"
+    if is_dataclass(data):
+        return {each.name: _with_floats(change, getattr(data, each.name)) for each in fields(data)}
     return data

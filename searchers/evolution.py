@@ -11,13 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from cmaes import CMA
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from searchers.bounds import AT_ONCE, AtMost
 from searchers.domains import Choice
 from searchers.fidelity import Scored, comparable
 from searchers.novelty import SeenConfigs, pull_new, sample_new
@@ -46,7 +47,7 @@ class CMAES:
         population: results between two updates of the distribution; 0: 4 + 3 ln(D), rounded down.
     """
 
-    population: int = 0
+    population: Annotated[int, AtMost(AT_ONCE)] = 0
     uses_results: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from numpy.random import Generator
 
+from searchers.bounds import AT_ONCE, AtMost
 from searchers.domains import Choice
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
@@ -23,7 +24,7 @@ class Grid:
         resolution: points of each continuous range; other ranges are tried value by value.
     """
 
-    resolution: int = 5
+    resolution: Annotated[int, AtMost(AT_ONCE)] = 5
     uses_results: ClassVar[bool] = False
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

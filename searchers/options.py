@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, Protocol, cast, get_origin, runtime_checkable
+from typing import Annotated, Any, Protocol, cast, get_args, get_origin, runtime_checkable
 
 from searchers.methods import load
 from searchers.names import nearest
@@ -62,7 +62,8 @@ def check(searcher: Searcher, space: Space) -> None:
 
 def _expected_kind(hint: Any, value: object) -> str | None:
     """Return the kind of value that `hint` takes; None: `value` fits, or `hint` is not checked."""
-    kind, expected = KINDS.get(get_origin(hint) or hint, (object, ""))
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    kind, expected = KINDS.get(get_origin(plain) or plain, (object, ""))
     is_truth_value = isinstance(value, bool) and kind in (Integral, Real)
     if is_truth_value or not isinstance(value, kind):
         return expected

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import optuna
 from numpy.random import Generator
@@ -23,6 +23,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from searchers.bounds import AT_ONCE, COUNT, AtMost
 from searchers.domains import Choice, Domain, Float, Int
 from searchers.fidelity import Scored, comparable
 from searchers.magnitudes import in_range
@@ -55,8 +56,8 @@ class TPE:
     objectives: Ozaki et al., Multiobjective Tree-Structured Parzen Estimator (2022).
     """
 
-    startup: int = 10
-    candidates: int = 24
+    startup: Annotated[int, AtMost(COUNT)] = 10
+    candidates: Annotated[int, AtMost(AT_ONCE)] = 24
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -116,7 +117,7 @@ class NSGA2:
     Source: Deb et al., A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II (2002).
     """
 
-    population: int = 20
+    population: Annotated[int, AtMost(AT_ONCE)] = 20
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -28,15 +28,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit
+import scipy
 
 from hposvc.analysis.judgement import DRAWS, GUESSED, Array, Judgement, judge
+from hposvc.estimate import Estimate
 from hposvc.state.sweep import SweepState
 
-LEVEL = 0.95  # of intervals
 DOUBT = 0.04  # most at which a group is called better or worse; of equal ones 5 % are then
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)  # of the equal cost
 POWER = 0.8  # probability of finding a difference with as many runs as are said to be needed
@@ -70,40 +70,31 @@ class SweepRun:
         return next((cost for cost, seen in pairs if seen <= loss), math.inf)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its interval at LEVEL."""
+class Mean(NamedTuple):
+    """A mean of runs, or a difference of two, whose error is distributed as Student's t."""
 
     value: float
-    low: float | None  # None: unknown, as there is one run only, or all runs are equal
-    high: float | None
-
-
-@dataclass(frozen=True)
-class StudentEstimate:
-    """An estimate whose error is distributed as Student's t."""
-
-    value: float
-    deviation: float | None = None  # standard error; None: unknown
-    freedom: float = math.nan  # degrees of freedom of the deviation
+    error: float  # standard error; NaN: unknown
+    freedom: float  # degrees of freedom of the error
 
     @classmethod
-    def of(cls, value: float, terms: Sequence[tuple[float, int]] | None) -> "StudentEstimate":
-        """Add up terms of the variance with their degrees of freedom, as Welch does."""
-        total = sum(variance for variance, _ in terms or ())
-        if terms is None or not math.isfinite(total):
-            return cls(value)
-        if total == 0:
-            return cls(value, 0.0)
+    def of(cls, value: float, terms: Sequence[tuple[float, int]] | None) -> "Mean":
+        """Add up terms of the variance with their degrees of freedom, as Welch does.
+
+        SciPy does it for two samples, not for strata of several tasks.
+        """
+        total = math.nan if terms is None else sum(variance for variance, _ in terms)
+        if terms is None or not 0 < total < math.inf:
+            return cls(value, 0.0 if total == 0 else math.nan, math.nan)
         freedom = 1 / sum((variance / total) ** 2 / freedom for variance, freedom in terms)
         return cls(value, math.sqrt(total), freedom)
 
-    def interval(self, of: Callable[[float], float] = lambda value: value) -> Interval:
-        """Return the interval of a monotonic function of the estimate."""
-        if self.deviation is None or self.deviation <= ROUNDING * abs(self.value):
-            return Interval(of(self.value), None, None)
-        half = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.deviation
-        return Interval(of(self.value), of(self.value - half), of(self.value + half))
+    @property
+    def estimate(self) -> Estimate:
+        """The mean with its interval; unknown: there is one run only, or all are equal."""
+        if not self.error > ROUNDING * abs(self.value):
+            return Estimate(self.value)
+        return Estimate.of_mean(*self)
 
 
 @dataclass(frozen=True)
@@ -113,13 +104,13 @@ class Standing:
     name: str
     runs: Sequence[SweepRun]  # those that count
     losses: Sequence[float]  # mean at each of FRACTIONS; NaN: several tasks, or no value yet
-    loss: Interval  # mean at equal cost
-    rank: Interval  # mean over pairs; 1 is the best
-    lead: Interval  # of the first one's mean loss over its own: positive is better
+    loss: Estimate  # mean at equal cost
+    rank: Estimate  # mean over pairs; 1 is the best
+    lead: Estimate  # of the first one's mean loss over its own: positive is better
     better: float | None  # probability that its mean loss is lower; None: unknown
     verdict: Literal["better", "worse", "open"]
     target_cost: float  # expected, to reach the target; infinity: no run reached it
-    cost_ratio: Interval  # of that to the first one's
+    cost_ratio: Estimate  # of that to the first one's
 
 
 @dataclass(frozen=True)
@@ -165,9 +156,9 @@ class Sample:
             for variance, free in zip(each, freedom, strict=True)
         ]
 
-    def mean(self, value_N: Array) -> StudentEstimate:
+    def mean(self, value_N: Array) -> Mean:
         """Return the mean of a value."""
-        return StudentEstimate.of(float(self.weight_N @ value_N), self.terms(value_N))
+        return Mean.of(float(self.weight_N @ value_N), self.terms(value_N))
 
 
 # A figure of a group, and how it changes with each of its units, to the first order.
@@ -275,9 +266,9 @@ class Comparison:
                     for mean in self.curve(group, FRACTIONS[:-1])
                 ]
                 + [self._final(group)[0]],
-                loss=self.samples[group].mean(self._final(group)[1]).interval(),
+                loss=self.samples[group].mean(self._final(group)[1]).estimate,
                 rank=self._rank(group),
-                lead=self._difference(self._final, first, group).interval(),
+                lead=self._difference(self._final, first, group).estimate,
                 better=better.get(group),
                 verdict=called.get(group, "open"),
                 target_cost=math.exp(self._log_target_cost(group)[0]) * only_budget,
@@ -293,25 +284,25 @@ class Comparison:
         differ.
         """
         lead = self._difference(self._final, self.groups[0], group)
-        if lead.deviation is None or lead.value == 0:
+        if math.isnan(lead.error) or lead.value == 0:
             return None
         level = DOUBT / (len(self.groups) - 1)
-        errors = float(ndtri(POWER) - ndtri(level / 2))
+        errors = float(scipy.stats.norm.ppf(POWER) - scipy.stats.norm.ppf(level / 2))
         runs = min(len(self.samples[name].units) for name in (group, self.groups[0]))
-        return max(runs + 1, math.ceil(runs * (lead.deviation * errors / lead.value) ** 2))
+        return max(runs + 1, math.ceil(runs * (lead.error * errors / lead.value) ** 2))
 
-    def curve(self, group: str, fractions: Sequence[float]) -> list[Interval | None]:
+    def curve(self, group: str, fractions: Sequence[float]) -> list[Estimate | None]:
         """Return a group's mean loss at fractions of the equal cost; None: a run had no value."""
         sample = self.samples[group]
         runs = [run for unit in sample.units for run in unit]
-        curve: list[Interval | None] = []
+        curve: list[Estimate | None] = []
         for fraction in fractions:
             losses = {
                 run.sweep: self.scaled(run, run.at(fraction * self.budgets[run.task]))
                 for run in runs
             }
             value_N = sample.values(losses)
-            curve.append(sample.mean(value_N).interval() if np.isfinite(value_N).all() else None)
+            curve.append(sample.mean(value_N).estimate if np.isfinite(value_N).all() else None)
         return curve
 
     def _final(self, group: str) -> Figure:
@@ -320,23 +311,23 @@ class Comparison:
         value_N = self.samples[group].values(losses)
         return float(self.samples[group].weight_N @ value_N), value_N
 
-    def _difference(self, of: Callable[[str], Figure], one: str, other: str) -> StudentEstimate:
+    def _difference(self, of: Callable[[str], Figure], one: str, other: str) -> Mean:
         """Return the difference of a figure between two groups."""
         (mine, mine_N), (theirs, theirs_M) = of(one), of(other)
         if self.pairing != "none":
-            return StudentEstimate.of(mine - theirs, self.samples[one].terms(mine_N - theirs_M))
+            return Mean.of(mine - theirs, self.samples[one].terms(mine_N - theirs_M))
         terms, others = self.samples[one].terms(mine_N), self.samples[other].terms(theirs_M)
         both = None if terms is None or others is None else [*terms, *others]
-        return StudentEstimate.of(mine - theirs, both)
+        return Mean.of(mine - theirs, both)
 
     def _better(self, group: str) -> float | None:
         """Return the probability that a group's mean loss is lower than the first one's."""
         lead = self._difference(self._final, self.groups[0], group)
-        if lead.deviation is None:
+        if math.isnan(lead.error):
             return None
         rounding = ROUNDING * sum(abs(self._final(name)[0]) for name in (group, self.groups[0]))
-        if lead.deviation > rounding:
-            return float(stdtr(lead.freedom, lead.value / lead.deviation))
+        if lead.error > rounding:
+            return float(scipy.stats.t.cdf(lead.value / lead.error, lead.freedom))
         if abs(lead.value) <= rounding:
             return 0.5
         doubt = 1 / self._relabelings(group)
@@ -350,7 +341,7 @@ class Comparison:
         sizes = zip(mine.sizes, theirs.sizes, strict=True)
         return math.prod(math.comb(one + other, one) for one, other in sizes)
 
-    def _rank(self, group: str) -> Interval:
+    def _rank(self, group: str) -> Estimate:
         """Return a group's mean rank, by how often it is beaten; a tie is half a defeat."""
         sample, (_, value_N), most = self.samples[group], self._final(group), len(self.groups)
         beaten_N = np.zeros(len(value_N))
@@ -372,9 +363,7 @@ class Comparison:
         mine = sample.terms(beaten_N, [(most - 1) / 2])
         terms = None if terms is None or mine is None else [*terms, *mine]
         rank = 1.0 + float(sample.weight_N @ beaten_N)
-        return StudentEstimate.of(rank, terms).interval(
-            lambda value: min(max(value, 1.0), float(most))
-        )
+        return Mean.of(rank, terms).estimate.map(lambda value: float(np.clip(value, 1.0, most)))
 
     def _log_target_cost(self, group: str) -> Figure:
         """Return the logarithm of the expected cost to reach the target, in equal costs.
@@ -393,17 +382,17 @@ class Comparison:
             return math.inf, np.zeros(len(spent_N))
         return math.log(mean / share), spent_N / mean - reached_N / share
 
-    def _cost_ratio(self, group: str) -> Interval:
+    def _cost_ratio(self, group: str) -> Estimate:
         """Return the expected cost to reach the target by the first group's; NaN: that is infinite.
 
         If a group has no run that reached it, there is no interval.
         """
         if math.isinf(self._log_target_cost(self.groups[0])[0]):
-            return Interval(math.nan, None, None)
+            return Estimate(math.nan)
         ratio = self._difference(self._log_target_cost, group, self.groups[0])
         if math.isinf(ratio.value):
-            return Interval(math.inf, None, None)
-        return ratio.interval(lambda log: math.exp(min(max(log, -100), 100)))
+            return Estimate(math.inf)
+        return ratio.estimate.map(lambda log: math.exp(np.clip(log, -100, 100)))
 
 
 def compare(runs: Sequence[SweepRun]) -> Comparison:

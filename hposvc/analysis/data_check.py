@@ -1,12 +1,13 @@
 """Check of the samples of a spec's Task: rows in both sources, NaN, classes, and what to do."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hposvc.analysis.memory import Case, in_trial_folder
 from hposvc.spec import SweepSpec
+from hposvc.text import listed
 from trainables.data.checking import Column, Rows, read_rows
 from trainables.randomness import preserved, seed_all
 
@@ -169,13 +170,16 @@ def _duplicates(check: DataCheck) -> Iterator[str]:
 
 def _class_remarks(check: DataCheck) -> Iterator[str]:
     classes = check.classes or {}
-    if missing := [name for name, (train, _) in classes.items() if not train]:
+    if missing := [f"{name}" for name, (train, _) in classes.items() if not train]:
         yield (
-            f"validation has classes that train lacks ({_listed(missing)}); divide the rows of "
-            "each class between the two"
+            f"validation has classes that train lacks ({listed(missing, LISTED)}); divide the rows "
+            "of each class between the two"
         )
-    if absent := [name for name, (_, validation) in classes.items() if not validation]:
-        yield f"validation lacks classes of train ({_listed(absent)}), and says nothing about them"
+    if absent := [f"{name}" for name, (_, validation) in classes.items() if not validation]:
+        yield (
+            f"validation lacks classes of train ({listed(absent, LISTED)}), and says nothing about "
+            "them"
+        )
     rows = sum(train for train, _ in classes.values())
     most = max(classes, key=lambda name: classes[name][0], default=0)
     if len(classes) > 1 and classes[most][0] >= MAJORITY * rows:
@@ -194,11 +198,6 @@ def _columns(check: DataCheck) -> Iterator[tuple[str, int, Column]]:
 
 def _of(count: int, total: int) -> str:
     return f"{count:,} of {total:,}"
-
-
-def _listed(values: Sequence[int]) -> str:
-    more = f", … ({len(values)})" if len(values) > LISTED else ""
-    return ", ".join(map(str, values[:LISTED])) + more
 
 
 def _plain(rows: Rows) -> dict[str, Any]:

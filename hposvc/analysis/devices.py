@@ -10,15 +10,16 @@ Source: Hollander, Wolfe & Chicken, Nonparametric Statistical Methods (2014), §
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
+from hposvc.estimate import CONFIDENCE, INTERVAL, Estimate
 from hposvc.state.sweep import SweepState
 
-CONFIDENCE = 0.9
 MOST_PACES = 500  # trials of a model whose paces are compared; of more, an even sample
 MOST_UNKNOWN = 0.01  # share of the cost whose device is not known, to be counted as is
 UNLIKE = 0.09  # a difference in speed from which a metric that measures speed is marked
@@ -38,25 +39,19 @@ class TrialOnDevice:
 
 
 @dataclass(frozen=True)
-class DeviceSpeed:
-    """How long a model takes for a step, as a multiple of the time of the reference."""
-
-    device: str
-    times: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Normalised:
     """The cost of trials in hours of one model, the reference."""
 
     reference: str  # the model with the most hours
-    hours: float | None  # None: a model's speed could not be measured
-    low: float | None
-    high: float | None
-    speeds: tuple[DeviceSpeed, ...]  # of the other models, where they could be measured
+    hours: Estimate  # NaN: a model's speed could not be measured
+    times: Mapping[str, Estimate]  # of a step on other models, if measured, by the reference's
     problem: str  # why there are no hours; empty: there are
+
+    def data(self) -> dict[str, Any]:
+        """Return the cost as JSON."""
+        speeds = [{"device": name, **times.data("times")} for name, times in self.times.items()]
+        rest = {"speeds": speeds, "problem": self.problem}
+        return {"reference": self.reference, **self.hours.data("hours"), **rest}
 
 
 def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
@@ -74,8 +69,8 @@ def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
     return rows
 
 
-def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> DeviceSpeed | None:
-    """Return how long a model takes for a step, relative to another one.
+def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> Estimate | None:
+    """Return how long a model takes for a step, as a multiple of the time of another one.
 
     None: too few trials of the same sweep ran on both for an interval to have an end.
     """
@@ -91,8 +86,8 @@ def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> DeviceS
     rank = math.floor(pairs / 2 - z * math.sqrt(variance))
     if rank < 1:
         return None
-    low, high = sorted_D[rank - 1], sorted_D[-rank]
-    return DeviceSpeed(device, *(math.exp(shift) for shift in (np.median(sorted_D), low, high)))
+    shift = Estimate(float(np.median(sorted_D)), float(sorted_D[rank - 1]), float(sorted_D[-rank]))
+    return shift.map(math.exp)
 
 
 def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:
@@ -104,19 +99,18 @@ def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:
     if len(measured) < 2:
         return None
     reference, *others = measured
-    speeds_by_device = {device: speed(rows, device, reference) for device in others}
-    speeds = tuple(pace for pace in speeds_by_device.values() if pace is not None)
-    unmeasured = [device for device, pace in speeds_by_device.items() if pace is None]
+    ratios = {device: speed(rows, device, reference) for device in others}
+    times = {device: ratio for device, ratio in ratios.items() if ratio is not None}
     unknown = hours[""] / (sum(hours.values()) or 1.0)
-    problem = _problem(unmeasured, unknown)
+    problem = _problem([device for device in others if device not in times], unknown)
     if problem:
-        return Normalised(reference, None, None, None, speeds, problem)
-    own = hours[reference] + hours[""]
+        return Normalised(reference, Estimate(math.nan), times, problem)
     # An hour of a model that takes twice as long is half an hour of the reference.
-    total = own + sum(hours[pace.device] / pace.times for pace in speeds)
-    low = own + sum(hours[pace.device] / pace.high for pace in speeds)
-    high = own + sum(hours[pace.device] / pace.low for pace in speeds)
-    return Normalised(reference, total, low, high, speeds, "")
+    own = hours[reference] + hours[""]
+    total = own + sum(hours[device] / ratio.value for device, ratio in times.items())
+    low = own + sum(hours[device] / ratio.high for device, ratio in times.items())
+    high = own + sum(hours[device] / ratio.low for device, ratio in times.items())
+    return Normalised(reference, Estimate(total, low, high), times, "")
 
 
 def describe(sweeps: Sequence[SweepState]) -> str:
@@ -131,21 +125,21 @@ def describe(sweeps: Sequence[SweepState]) -> str:
     parts = [f"{count} of {total} {what} ran on {device}" for device, count in others]
     text = f"{', '.join(parts)}, the others on {most}: their seconds are not comparable"
     unit = "GPU-hours" if sweeps[0].spec.resources.gpus_per_worker else "worker-hours"
-    for pace in cost.speeds:
+    for device, times in cost.times.items():
         text += (
-            f"; a step on {pace.device} takes {pace.times:.2f} times as long as on "
-            f"{cost.reference} ({pace.low:.2f} to {pace.high:.2f})"
+            f"; a step on {device} takes {times.value:.2f} times as long as on "
+            f"{cost.reference} ({times.ends('{:.2f}'.format)})"
         )
-    if cost.hours is None:
+    if cost.problem:
         text += f"; {cost.problem}"
     else:
         text += (
-            f"; the cost is {cost.hours:.3g} {unit} of {cost.reference} "
-            f"({cost.low:.3g} to {cost.high:.3g}, {CONFIDENCE:.0%} intervals)"
+            f"; the cost is {cost.hours.value:.3g} {unit} of {cost.reference} "
+            f"({cost.hours.ends('{:.3g}'.format)}, {INTERVAL}s)"
         )
     metrics = {metric.name for state in sweeps for metric in state.spec.objectives}
     timed = sorted(name for name in metrics if any(word in name for word in TIMED))
-    if timed and any(abs(pace.times - 1) > UNLIKE for pace in cost.speeds):
+    if timed and any(abs(times.value - 1) > UNLIKE for times in cost.times.values()):
         text += f"; {', '.join(timed)} measures the device too: compare only trials on one model"
     return f"{text}."
 

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from hposvc.analysis.audit.trial_audit import SOLO_REASONS
 from hposvc.analysis.judgement import HUGE, Array
+from hposvc.estimate import Estimate
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
-CONFIDENCE = 0.8
 FEWEST = 4  # completed trials from which a loss is forecast
 
 Costs = Sequence[tuple[int, float]]  # (step, rank-seconds of the trial up to it)
@@ -33,9 +33,7 @@ class Savings:
 
     completed: int  # trials that came to the end
     stopped: int  # trials that the scheduler stopped
-    rank_s: float
-    low_rank_s: float | None  # of the interval; None: fewer than two trials came to the end
-    high_rank_s: float | None
+    rank_s: Estimate  # its interval is unknown if fewer than two trials came to the end
     by_step: Mapping[int, tuple[int, float]]  # trials stopped at a step, and what that saved
 
 
@@ -51,7 +49,7 @@ def savings(state: SweepState) -> Savings | None:
 
 
 def forecast(completed: Sequence[Costs], stopped: Sequence[Costs], last: int) -> Savings:
-    """Return what stopped trials would have cost up to the step `last`, with an interval of 80 %.
+    """Return what stopped trials would have cost up to the step `last`, with an interval.
 
     Args:
         completed: the costs of trials that came to the step `last`.
@@ -72,13 +70,12 @@ def forecast(completed: Sequence[Costs], stopped: Sequence[Costs], last: int) ->
         total_C += sum(costs_M) * np.where(np.isfinite(factor_C), factor_C, factor)
         own += float(known_C.var() * np.square(costs_M).sum()) if len(known_C) else 0.0
         by_step[step] = len(costs_M), factor * sum(costs_M)
-    saved = sum(saved for _, saved in by_step.values())
-    ends: tuple[float | None, float | None] = (None, None)
+    saved = Estimate(sum(saved for _, saved in by_step.values()))
     if (count := len(completed)) >= 2:
-        deviation = math.sqrt(float(total_C.var(ddof=1)) / count + own)
-        half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * deviation
-        ends = max(0.0, saved - half), saved + half
-    return Savings(count, len(stopped), saved, *ends, by_step)
+        error = math.sqrt(float(total_C.var(ddof=1)) / count + own)
+        saved = Estimate.of_mean(saved.value, error, count - 1)
+        saved = saved.map(lambda rank_s: max(0.0, rank_s))
+    return Savings(count, len(stopped), saved, by_step)
 
 
 def _factor(costs: Costs, step: int, last: int) -> float:

@@ -32,13 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, gammaincinv, log_ndtr, ndtr, ndtri
 
-from hposvc.analysis.quantiles import central, spans_decades
+from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.state.prospects import Prospect, next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
 Array = NDArray[np.float64]
-LEVEL = 0.9  # of intervals
 HUGE = 1e100  # values beyond it are of no use: their squares exceed a float
 VAGUE = 3  # degrees of freedom of a guessed noise: it may well be wrong by a factor of two
 TAIL = 6  # last reports of a curve from which its scatter is taken
@@ -65,13 +64,11 @@ class Noise:
         return self.source == "repeats"
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The interval of the deviation, at LEVEL, for noise that is normal."""
-        tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # above the quantiles of chi-square
-        low, high = (
-            self.deviation * math.sqrt(self.freedom / chdtri(self.freedom, tail)) for tail in tails
-        )
-        return low, high
+    def estimate(self) -> Estimate:
+        """The deviation with its interval, for noise that is normal."""
+        tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2  # above the quantiles of chi-square
+        ends = (math.sqrt(self.freedom / chdtri(self.freedom, tail)) for tail in tails)
+        return Estimate(self.deviation, *(self.deviation * end for end in ends))
 
 
 def noise_of_repeats(groups: Sequence[Sequence[float]]) -> Noise | None:
@@ -156,21 +153,6 @@ def luckiest(statistic: float, counts: Sequence[int], control: int, freedom: int
 
 
 @dataclass(frozen=True)
-class Expected:
-    """An expected loss, or a difference of two, with its interval at LEVEL."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, drawn_D: Array) -> "Expected":
-        """Sum up draws."""
-        mean = float(drawn_D.mean())
-        return cls(mean, *central(drawn_D, LEVEL, mean))
-
-
-@dataclass(frozen=True)
 class Expectations:
     """Posterior of the expected losses of trials.
 
@@ -212,19 +194,19 @@ class Expectations:
             mean_N[rows] += trust_D.mean() * self.mean_N[rows]
         return dict(zip(self.names, map(float, self._losses(mean_N)), strict=True))
 
-    def of(self, trial: str) -> Expected:
+    def of(self, trial: str) -> Estimate:
         """Return a trial's expected loss with its interval."""
-        return Expected.of(self.draws(trial))
+        return Estimate.of_draws(self.draws(trial))
 
     def better(self, one: str, other: str) -> float:
         """Return the probability that a trial's expected loss is lower than another's."""
         return float((self.draws(one) < self.draws(other)).mean())
 
-    def lead(self, one: str, other: str) -> Expected:
+    def lead(self, one: str, other: str) -> Estimate:
         """Return by how much a trial's expected loss lies below another's."""
-        return Expected.of(self.draws(other) - self.draws(one))
+        return Estimate.of_draws(self.draws(other) - self.draws(one))
 
-    def lead_over_median(self, trial: str) -> Expected:
+    def lead_over_median(self, trial: str) -> Estimate:
         """Return by how much a trial's expected loss lies below that of the median trial.
 
         Of more than MOST trials, some stand for all: every so many in the order of their values.
@@ -232,7 +214,7 @@ class Expectations:
         names = sorted(self.names, key=lambda name: self.mean_N[self.names[name]])
         places = np.linspace(0, len(names) - 1, min(len(names), MOST)).round().astype(int)
         median_D = np.median([self.draws(names[place]) for place in places], axis=0)
-        return Expected.of(median_D - self.draws(trial))
+        return Estimate.of_draws(median_D - self.draws(trial))
 
     def _trust(self, runs: float) -> Array:
         """Return the weight of the mean of this many runs, beside the centre, in each world."""
@@ -386,18 +368,18 @@ def judge(state: SweepState) -> Judgement:
     ended = [trial.id for trial in trials.values() if trial.over]
     expected = losses if known is None else known.means()
     return Judgement(
-        state,
-        best,
-        configuration,
-        default,
-        default_runs,
-        min(others, key=means.__getitem__, default=None),
-        runs,
-        again,
-        noise,
-        known,
-        gain(rivals or everyone, default_runs),
-        prospect(
+        state=state,
+        best=best,
+        configuration=configuration,
+        default=default,
+        default_runs=default_runs,
+        runner_up=min(others, key=means.__getitem__, default=None),
+        runs=runs,
+        again=again,
+        noise=noise,
+        expectations=known,
+        gain=gain(rivals or everyone, default_runs),
+        prospect=prospect(
             [expected.get(first[trial], math.inf) for trial in ended],
             next_trials(len(ended)),
             pace_of(state.spec.search.name),
@@ -421,6 +403,13 @@ def _further_runs(state: SweepState, losses: Mapping[str, float]) -> dict[str, l
         if (first := state.trials[name].repeat_of) is not None:
             again.setdefault(first, []).append(loss)
     return {name: seen for name, seen in again.items() if seen}
+
+
+def spans_decades(losses: Sequence[float]) -> bool:
+    """Return whether losses are compared by their ratios: positive, over 1.5 decades and more."""
+    ordered = sorted(losses)
+    at_90 = round(0.9 * (len(ordered) - 1))
+    return bool(ordered) and ordered[0] > 0 and ordered[at_90] / ordered[0] > 30
 
 
 def _noise(

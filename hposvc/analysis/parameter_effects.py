@@ -1,7 +1,7 @@
 """Explain what a sweep's results say about its parameters, and how sure that is.
 
 The models of `searchers.explain` are fitted to the trials. A share is the mean over functions drawn
-from the models, and its interval holds the middle 80 % of them. Whether anything was learnt is
+from the models, and its interval holds most of them. Whether anything was learnt is
 measured apart, as models may be wrong: they are fitted again to random halves of the trials, and
 must rank the trials of the other halves better than chance.
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hposvc.analysis.quantiles import central
+from hposvc.estimate import Estimate
 from hposvc.spec import SweepSpec
 from searchers.searcher import Observation
 from searchers.space import Space
@@ -35,7 +35,6 @@ Array = NDArray[np.float64]
 
 MIN_TRIALS = 8  # with a result; halves of fewer say nothing
 HALVES = 8
-CONFIDENCE = 0.8
 PAIRS = 3
 SLICES = 12  # parameters with a slice: the most important
 SLICE_POINTS, CONTOUR_POINTS = 24, 13
@@ -50,9 +49,7 @@ class Share:
 
     name: str
     main: float  # from the parameter alone
-    total: float  # alone or together with others
-    low: float  # of the total, the ends of its interval
-    high: float
+    total: Estimate  # alone or together with others
 
 
 @dataclass(frozen=True)
@@ -166,21 +163,23 @@ def _of_metric(question: _Question, place: int, halves: int) -> Explained | None
     skill = _skill(space, trials, goal, halves)
     top = max(map(last_step, everyone))
     importance = _importance(whole)
+    chance = max(LEAST_SKILL, DEVIATIONS / math.sqrt(len(trials)))
+    at_top = [seen for seen in trials if last_step(seen) == top]
     return Explained(
-        name,
-        goal,
-        len(trials),
-        len(everyone),
-        top,
-        sum(last_step(seen) < top for seen in everyone),
-        skill,
-        skill is not None and skill > max(LEAST_SKILL, DEVIATIONS / math.sqrt(len(trials))),
-        importance,
-        tuple(
+        metric=name,
+        goal=goal,
+        trials=len(trials),
+        of=len(everyone),
+        step=top,
+        stopped=sum(last_step(seen) < top for seen in everyone),
+        skill=skill,
+        learnt=skill is not None and skill > chance,
+        importance=importance,
+        slices=tuple(
             whole.dependence(share.name, resolution=SLICE_POINTS) for share in importance[:SLICES]
         ),
-        _pairs(whole, importance),
-        {seen.id: whole.predict(seen.params).mean for seen in trials if last_step(seen) == top},
+        pairs=_pairs(whole, importance),
+        predicted={seen.id: whole.predict(seen.params).mean for seen in at_top},
     )
 
 
@@ -254,11 +253,10 @@ def _centred_ranks(values: Sequence[float]) -> Array:
 def _importance(whole: "Explanation") -> tuple[Share, ...]:
     shares = []
     for name, (main_S, total_S) in whole.importance_draws().items():
-        total = float(total_S.mean())
-        low, high = central(total_S, CONFIDENCE, total)
+        total = Estimate.of_draws(total_S)
         # The estimate of a small share alone is the rougher one: by itself it may exceed both.
-        shares.append(Share(name, min(float(main_S.mean()), total), total, low, high))
-    return tuple(sorted(shares, key=lambda share: -share.total))
+        shares.append(Share(name, min(float(main_S.mean()), total.value), total))
+    return tuple(sorted(shares, key=lambda share: -share.total.value))
 
 
 def _pairs(whole: "Explanation", importance: Sequence[Share]) -> tuple[Pair, ...]:

@@ -4,7 +4,7 @@ The models are those of `gp`, whatever method searches (searchers/explain). They
 without noise that a trial has at the sweep's last step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class NearestTrial:
     trial: str
     distance: float  # another category, or a parameter that one of them lacks, counts 1
     differs: Mapping[str, tuple[Value, Value]]  # its value, and the one proposed
-    value: float | list[float] | None  # None: it has no value
+    value: float | Sequence[float] | None  # None: it has no value
     state: TrialPhase
 
 
@@ -78,26 +78,27 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
     ahead = [spec.space.key(each) for each in record.proposed]  # no driver has taken them
     waiting = len(state.proposals.waiting) + len(ahead)
     is_ahead = spec.space.key(params) in ahead
+    searched = spec.space.searched
     return ProposalAnswer(
-        record.row.id,
-        params,
-        tuple(name for name in params if name not in given and name in spec.space.searched),
-        spec.last_step,
-        predicted,
-        unknown,
-        better,
-        state.best,
-        best.values[0] if best else None,
-        best_mean,
-        nearest(spec, [*state.trials.values()], params),
-        state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
-        max(
+        sweep=record.row.id,
+        params=params,
+        filled=tuple(name for name in params if name not in given and name in searched),
+        step=spec.last_step,
+        predicted=predicted,
+        unknown=unknown,
+        better=better,
+        best=state.best,
+        best_value=best.values[0] if best else None,
+        best_mean=best_mean,
+        nearest=nearest(spec, [*state.trials.values()], params),
+        refused=state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
+        turn=max(
             state.proposals.turn(waiting, spec.trials.proposed),
             len(state.trials) + waiting,
             len(spec.first_points),
         ),
-        len(state.trials),
-        spec.trials.max,
+        begun=len(state.trials),
+        room=spec.trials.max,
     )
 
 

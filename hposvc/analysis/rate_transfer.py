@@ -11,7 +11,7 @@ optima by log2(size) has a slope: the shift, in doublings of the rate per doubli
 Near the best a running median of three losses is below the median of all losses, or above its own
 minimum by less than the noise explains; so no single lucky trial decides, and of a flat curve all
 counts. Trials that diverged only bound it. On synthetic curves the shift was within its interval in
-91 to 99 % of cases, on lopsided ones too; single optima err to one side where a curve has a kink.
+85 to 92 % of cases, on lopsided ones too; single optima err to one side where a curve has a kink.
 
 Source: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 2.7, with
 Jeffreys' prior of the variance.
@@ -22,7 +22,7 @@ cells of the grid, D draws, S sizes.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,15 +31,14 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import DotProduct, Matern
 
-from hposvc.analysis.quantiles import central
 from hposvc.errors import fail
+from hposvc.estimate import Estimate
 from hposvc.open_sweep import OpenSweep
 from hposvc.text import number
 
 Array = NDArray[np.float64]
 Answer = Literal["transfers", "does not transfer", "cannot tell"]
 
-LEVEL = 0.95  # of intervals
 STILL = 0.25  # doublings of the rate per doubling of the size, below which it stays where it is
 MIN_SIZES, MIN_RATES = 3, 5
 EDGE = 0.1  # share of the draws with their optimum at an end of the rates tried, that is too many
@@ -64,43 +63,45 @@ class SizeTrials:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best rate of a size, with its interval."""
+    """The best rate of a size."""
 
     size: float
-    rate: float
-    low: float
-    high: float
+    rate: Estimate
     trials: int
     diverged: int
     beyond: Literal["", "lower", "higher"]  # where it may lie outside the rates that were tried
 
+    def data(self) -> dict[str, Any]:
+        """Return the optimum as JSON."""
+        rest = {"trials": self.trials, "diverged": self.diverged, "beyond": self.beyond}
+        return {"size": self.size, **self.rate.data("rate"), **rest}
+
 
 @dataclass(frozen=True)
 class RateTransfer:
-    """The optima by size, how they shift, and what that means; intervals hold at LEVEL."""
+    """The optima by size, how they shift, and what that means."""
 
     of: str  # the rate's name
     over: str  # the size's name
     metric: str
     optima: tuple[Optimum, ...]
-    shift: tuple[float, float, float]  # mean, low, high: doublings of the rate per doubling
-    cost: tuple[float, float, float]  # of the smallest size's rate at the largest, in the metric
+    shift: Estimate  # doublings of the rate per doubling of the size
+    cost: Estimate  # of the smallest size's rate at the largest, in the metric
     answer: Answer
     reason: str
     sizes: tuple[SizeTrials, ...]
 
     def data(self) -> dict[str, Any]:
         """Return the output of `hposvc transfer -o json`."""
-        ends = ("mean", "low", "high")
         return {
             "of": self.of,
             "over": self.over,
             "metric": self.metric,
             "answer": self.answer,
             "reason": self.reason,
-            "shift": dict(zip(ends, self.shift, strict=True)),
-            "cost": dict(zip(ends, self.cost, strict=True)),
-            "optima": [asdict(optimum) for optimum in self.optima],
+            "shift": self.shift.data(),
+            "cost": self.cost.data(),
+            "optima": [best.data() for best in self.optima],
         }
 
 
@@ -163,11 +164,21 @@ def judge_transfer(
     logs_S = np.log2([each.size for each in sizes])
     centred_S = logs_S - logs_S.mean()
     slope_D = centred_S @ best_SD / (centred_S @ centred_S)
-    shift = (float(slope_D.mean()), *central(slope_D, LEVEL, float(slope_D.mean())))
+    shift = Estimate.of_draws(slope_D)
     in_losses = np.exp if positive else np.positive
     cost = _cost(sizes[-1], fits[-1], in_losses(curves_SDM[-1]), float(best_SD[0].mean()))
     answer, reason = _answer(sizes, optima, shift, of, over)
-    return RateTransfer(of, over, metric, optima, shift, cost, answer, reason, tuple(sizes))
+    return RateTransfer(
+        of=of,
+        over=over,
+        metric=metric,
+        optima=optima,
+        shift=shift,
+        cost=cost,
+        answer=answer,
+        reason=reason,
+        sizes=tuple(sizes),
+    )
 
 
 def _check_enough(sizes: Sequence[SizeTrials], of: str, over: str) -> None:
@@ -274,25 +285,19 @@ def _draw(fits: Sequence[_Near], rng: np.random.Generator) -> list[Array]:
 
 
 def _optimum(each: SizeTrials, fit: _Near, best_D: Array) -> Optimum:
-    mean = float(best_D.mean())
-    low, high = central(best_D, LEVEL, mean)
     lower = fit.open_low and (best_D == fit.line_M[0]).mean() > EDGE
     higher = fit.open_high and (best_D == fit.line_M[-1]).mean() > EDGE
     return Optimum(
-        each.size,
-        2.0**mean,
-        2.0**low,
-        2.0**high,
-        len(each.losses),
-        sum(loss == math.inf for loss in each.losses),
-        "lower" if lower else "higher" if higher else "",
+        size=each.size,
+        rate=Estimate.of_draws(best_D).map(lambda log: 2.0**log),
+        trials=len(each.losses),
+        diverged=sum(loss == math.inf for loss in each.losses),
+        beyond="lower" if lower else "higher" if higher else "",
     )
 
 
-def _cost(
-    each: SizeTrials, fit: _Near, curves_DM: Array, rate: float
-) -> tuple[float, float, float]:
-    """Return what log2(rate) costs in comparison with the best, in losses: mean, low, high.
+def _cost(each: SizeTrials, fit: _Near, curves_DM: Array, rate: float) -> Estimate:
+    """Return what log2(rate) costs in comparison with the best, in losses.
 
     Farther from the best it is the loss between the next trials; infinite if the nearest diverged.
     """
@@ -303,29 +308,27 @@ def _cost(
         pairs = sorted(zip(np.log2(each.rates), each.losses, strict=True))
         x_N, y_N = np.array(pairs).T
         if np.isinf(y_N[np.abs(x_N - rate).argmin()]):
-            return math.inf, math.inf, math.inf
+            return Estimate(math.inf, math.inf, math.inf)
         finite_N = np.isfinite(y_N)
         loss_D = np.full(len(best_D), np.interp(rate, x_N[finite_N], y_N[finite_N]))
-    cost_D = np.maximum(loss_D - best_D, 0.0)
-    mean = float(cost_D.mean())
-    return mean, *central(cost_D, LEVEL, mean)
+    return Estimate.of_draws(np.maximum(loss_D - best_D, 0.0))
 
 
 def _answer(
     sizes: Sequence[SizeTrials],
     optima: Sequence[Optimum],
-    shift: tuple[float, float, float],
+    shift: Estimate,
     of: str,
     over: str,
 ) -> tuple[Answer, str]:
-    mean, low, high = shift
+    mean, low, high = shift.value, shift.low, shift.high
     names = f"from {over} {number(optima[0].size)} to {number(optima[-1].size)}"
-    moves = f"{names} the best {of} is multiplied by {2**mean:.2f} ({2**low:.2f} to {2**high:.2f}) "
-    moves += f"with each doubling of {over}"
+    factor = shift.map(lambda log: 2.0**log).text("{:.2f}".format)
+    moves = f"{names} the best {of} is multiplied by {factor} with each doubling of {over}"
     flat = [
         number(best.size)
         for each, best in zip(sizes, optima, strict=True)
-        if best.high / best.low > (max(each.rates) / min(each.rates)) ** VAGUE
+        if best.rate.high / best.rate.low > (max(each.rates) / min(each.rates)) ** VAGUE
         or len({loss for loss in each.losses if loss < math.inf}) == 1
     ]
     if flat:

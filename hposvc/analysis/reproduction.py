@@ -17,7 +17,7 @@ The verdicts:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from hposvc import api
 from hposvc import spec as specs
@@ -28,9 +28,10 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.metrics import Metric
-from hposvc.state.estimates import estimates
+from hposvc.state.finalists import finalist_results
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import doc
 
 NOISE = 1e-3  # as a share of a value
 TAG = "hposvc.repro_of"  # of the new sweep: SWEEP/TRIAL
@@ -55,22 +56,22 @@ class Original:
 
 @dataclass(frozen=True)
 class ReproductionResult:
-    """The result of a reproduction. Values are as reported."""
+    """A trial that was trained again, compared with the original."""
 
-    sweep: str
+    sweep: Annotated[str, doc("The original's.")]
     trial: str
-    again: str
-    metric: str  # the values below are of this metric: of several, the one that differs most
+    again: Annotated[str, doc("The sweep that trains it again.")]
+    metric: Annotated[str, doc("Of several, the one that differs most.")]
     verdict: Verdict
-    rule: str  # the meaning of the verdict, for people
-    steps: int  # number of common steps
-    first_difference: int | None  # the first common step at which values differ; None: no step
-    step: int | None  # the last common step; None: there are none
-    before: float | None  # the original's selected value at that step
+    rule: Annotated[str, doc("The meaning of the verdict.")]
+    steps: Annotated[int, doc("How many steps both have.")]
+    first_difference: Annotated[int | None, doc("The first step with another value.")]
+    step: Annotated[int | None, doc("The last step that both have.")]
+    before: Annotated[float | None, doc("The original's value at that step, as reported.")]
     now: float | None
     difference: float | None
-    share_of_spread: float | None  # None: no difference, or too few trials
-    doubts: tuple[str, ...]
+    share_of_spread: Annotated[float | None, doc("The difference, beside those of all trials.")]
+    doubts: Annotated[tuple[str, ...], doc("Why values may differ although nothing is wrong.")]
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def describe(record: Record, trial: str, again: str, spec: SweepSpec) -> Origina
     state = record.state
     segments = lineage.ancestry(state, trial, state.trials[trial].step)
     # Over replicates with other random numbers, of all finalists.
-    trained = [] if state.replicates.changed else estimates(state)
-    deviations = [estimate.deviation for estimate in trained if len(estimate.values) > 1]
+    trained = [] if state.replicates.changed else finalist_results(state)
+    deviations = [result.deviation for result in trained if len(result.values) > 1]
     deviation = math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
     rows = [other.values for other in state.trials.values() if other.values]
     spreads = tuple(max(column) - min(column) for column in zip(*rows, strict=True))

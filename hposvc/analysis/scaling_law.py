@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from hposvc.analysis.quantiles import central
+from hposvc.estimate import Estimate
 
 Array = NDArray[np.float64]
 
@@ -33,7 +33,6 @@ MAX_LOG_DISTANCE = 20.0  # between the log of a term of the law and the logs of 
 RESAMPLES = 100
 # The coefficient and the exponent of each variable.
 VARIABLES = {"weights": ("a", "alpha"), "samples": ("b", "beta")}
-LEVEL = 0.95  # of intervals
 MIN_VALUES = 3  # different N, or D, needed to tell an exponent from a floor
 FLOPS = 6  # per weight and token, forward and backward; Kaplan et al., section 2.1
 
@@ -82,18 +81,18 @@ class Law:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted law, with the 95% interval of each of its coefficients."""
+    """A fitted law, with an interval for each of its coefficients."""
 
     law: Law
-    intervals: Mapping[str, tuple[float, float]]
+    coefficients: Mapping[str, Estimate]  # by the names of the law's fields
     laws: tuple[Law, ...]  # of the resamples
     points: tuple[ScalePoint, ...]
 
-    def interval(self, flops: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return the 95% intervals of the optimal weights and samples."""
+    def optimum(self, flops: float) -> tuple[Estimate, Estimate]:
+        """Return the weights and samples with the least loss for a budget; see `Law.optimum`."""
+        best = self.law.optimum(flops)
         optima = [law.optimum(flops) for law in self.laws if law.alpha and law.beta]
-        drawn = zip(*optima, strict=True)
-        weights, samples = map(central, drawn, (LEVEL, LEVEL), self.law.optimum(flops))
+        weights, samples = map(Estimate.of_draws, zip(*optima, strict=True), best)
         return weights, samples
 
 
@@ -112,12 +111,11 @@ def fit(points: Sequence[ScalePoint], seed: int = 0, resamples: int = RESAMPLES)
         drawn = [best[at] for at in rng.integers(len(best), size=len(best))]
         if all(len({getattr(point, name) for point in drawn}) >= MIN_VALUES for name in varied):
             laws.append(_minimize(drawn, varied, law))
-    names = ("floor", "a", "alpha", "b", "beta")
-    intervals = {
-        name: central([getattr(resampled, name) for resampled in laws], LEVEL, getattr(law, name))
-        for name in names
+    coefficients = {
+        name: Estimate.of_draws([getattr(resampled, name) for resampled in laws], value)
+        for name, value in vars(law).items()
     }
-    return Fit(law, intervals, tuple(laws), tuple(best))
+    return Fit(law, coefficients, tuple(laws), tuple(best))
 
 
 def frontier(points: Sequence[ScalePoint]) -> list[ScalePoint]:

@@ -12,10 +12,10 @@ from typing import Any
 from hposvc.errors import fail
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
+from hposvc.state.answers import Trial, values_of
 from searchers.names import nearest
 from searchers.values import Value, as_cell, as_text, is_structured
 
-Row = Mapping[str, Any]  # a row of `trials -o json`
 OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts")
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -31,7 +31,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # the first characters of a formula
 
 def chosen(
     record: Record, where: Iterable[str], sort: str | None = None, top: int | None = None
-) -> list[Row]:
+) -> list[Trial]:
     """Return the rows of a sweep's trials that `choose` chooses; the best by the sweep's order."""
     rows = record.trials()
     if sort is None and top is not None:
@@ -40,12 +40,12 @@ def chosen(
 
 
 def choose(
-    rows: Sequence[Row],
+    rows: Sequence[Trial],
     spec: SweepSpec,
     where: Iterable[str] = (),
     sort: str | None = None,
     top: int | None = None,
-) -> list[Row]:
+) -> list[Trial]:
     """Return the first `top` of the rows that meet every condition, sorted.
 
     Args:
@@ -64,22 +64,22 @@ def choose(
     return matching if top is None else matching[:top]
 
 
-def to_csv(rows: Sequence[Row], spec: SweepSpec) -> str:
+def to_csv(rows: Sequence[Trial], spec: SweepSpec) -> str:
     """Return the rows as CSV, with a column for each parameter and each optimised metric."""
     metrics = [metric.name for metric in spec.objectives]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     # The space's parameters, then those that were decided within trials.
-    names = dict.fromkeys([*spec.space, *(name for row in rows for name in row["params"])])
+    names = dict.fromkeys([*spec.space, *(name for row in rows for name in row.params)])
     prefixed = [
         *(f"metrics.{name}" for name in metrics),
         *(f"params.{name}" for name in names),
     ]
     writer.writerow([*OWN_COLUMNS, *prefixed])
     for row in rows:
-        cells = [row[name] for name in OWN_COLUMNS]
+        cells = [getattr(row, name) for name in OWN_COLUMNS]
         values = [_column(row, spec, name) for name in metrics]
-        params = [as_cell(row["params"].get(name)) for name in names]
+        params = [as_cell(row.params.get(name)) for name in names]
         writer.writerow(map(plain_cell, [*cells, *values, *params]))
     return text.getvalue()
 
@@ -89,7 +89,7 @@ def plain_cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _filter(rows: Sequence[Row], spec: SweepSpec, condition: str) -> list[Row]:
+def _filter(rows: Sequence[Trial], spec: SweepSpec, condition: str) -> list[Trial]:
     parsed = CONDITION.fullmatch(condition)
     if parsed is None:
         raise fail(f"is {condition!r}", "--where", fix="write state=FAILED or lr>0.01")
@@ -122,7 +122,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _sorted(rows: Sequence[Row], spec: SweepSpec, sort: str) -> list[Row]:
+def _sorted(rows: Sequence[Trial], spec: SweepSpec, sort: str) -> list[Trial]:
     name = sort.removeprefix("-")
     _check(spec, name, "--sort")
     with_value = [row for row in rows if _column(row, spec, name) is not None]
@@ -138,12 +138,12 @@ def _check(spec: SweepSpec, name: str, option: str) -> None:
         raise fail(f"there is no column {name!r}", option, fix=nearest(name, columns))
 
 
-def _column(row: Row, spec: SweepSpec, name: str) -> Any:
+def _column(row: Trial, spec: SweepSpec, name: str) -> Any:
     """Return a row's own column, or its value of a metric or parameter; None: it has no value."""
     if name in OWN_COLUMNS:
-        return row[name]
+        return getattr(row, name)
     metrics = [metric.name for metric in spec.objectives]
     if name not in metrics:
-        return row["params"].get(name)
-    value = row["value"]
-    return value[metrics.index(name)] if isinstance(value, list) else value
+        return row.params.get(name)
+    values = values_of(row.value)
+    return values[metrics.index(name)] if values else None

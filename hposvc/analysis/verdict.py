@@ -1,608 +1,204 @@
-"""The verdict on a sweep: in plain sentences what it found, how sure that is, what it cost.
+"""Keep, retest or discard: a candidate against a baseline, from pairs of runs of both.
 
-Every sentence is computed from the sweep's state, so it can be asked for while the sweep runs. What
-is a forecast says so, and what can't be known is said to be unknown. The page `verdict` describes
-each finding with its figures.
+Where nothing differs, a pair's difference is as likely above zero as below, whatever the noise, so
+bets on its sign can't win. The wealth is multiplied by 1 + 0.7 sqrt(r / i) sign, where the size of
+the i-th difference is the r-th smallest of the first i. By Ville's inequality it ever reaches 20
+with probability 1/20 at most, so one may look after each pair, with heavy-tailed noise too.
+
+Source: Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid
+inference, Statistical Science 38 (2023), sections 2 and 3; Vovk and Wang, Efficiency of
+nonparametric e-tests, Operations Research (2024), for tests of symmetry by signs and ranks.
 """
 
+import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from shlex import quote
+from statistics import median
+from typing import Literal
 
-import numpy as np
-
-from hposvc.analysis import devices
-from hposvc.analysis.amounts import (
-    cost_of,
-    cost_range_of,
-    count,
-    duration,
-    figure,
-    figures,
-    percent,
-    share,
-)
-from hposvc.analysis.early_stopping import CONFIDENCE, chances_of_stopped, savings
-from hposvc.analysis.finding import Finding, Level
-from hposvc.analysis.judgement import LEVEL, Expected, Judgement, Noise, judge
-from hposvc.analysis.parameter_effects import CONFIDENCE as SHARES_CONFIDENCE
-from hposvc.analysis.parameter_effects import Explained, explained
-from hposvc.analysis.quantiles import spans_decades
-from hposvc.analysis.warnings import ends_of_range, warnings
-from hposvc.state.doubts import nearest_to_limits
-from hposvc.state.estimates import SEEDLESS, of_best
-from hposvc.state.prospects import FEWEST, Prospect
-from hposvc.state.prospects import LEVEL as PROSPECT_LEVEL
-from hposvc.state.sweep import SweepState
+from hposvc.errors import NotFound, fail
+from hposvc.open_sweep import Record, check_trial
 from hposvc.state.trial import TrialState
-from hposvc.text import finite, listed
-from searchers.ranges import Float, Int
-from searchers.values import Value, as_text
+from hposvc.text import number
+from searchers.names import nearest
+from searchers.values import identity
+from trainables.storage.checkpoint import TRIAL
 
-UNLIKELY = 0.05  # probability that is not worth a word
-SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
-LUCKY = 0.25  # deviations of the noise by which a value must be too good to be called lucky
-MINOR = 0.03  # share of the differences below which a parameter does not matter
-WORTH = 0.5  # deviations of the noise that a gain must reach to be worth more trials
-TITLES = {
-    "best": "The best configuration",
-    "sure": "How sure that is",
-    "gain": "What it gained",
-    "cost": "What it cost",
-    "mattered": "What mattered",
-    "ruled out": "What was ruled out",
-    "stopped": "What was stopped",
-    "wrong": "What went wrong",
-    "next": "What to try next",
-    "reproduce": "How to reproduce it",
-}
+BET = 0.7  # share of the wealth on the largest difference so far
+PROOF = 20.0  # wealth that keeps a candidate: one useless candidate in 20, at most
+DOUBT = 5.0  # wealth of the opposite bets that discards it
+FEWEST = math.ceil(math.log(PROOF) / math.log(1 + BET))  # pairs that can keep a candidate
+MOST = 20  # pairs; without proof by then, it is discarded
+
+Choice = Literal["KEEP", "RETEST", "DISCARD"]
+EXIT_CODES: Mapping[Choice, int] = {"KEEP": 0, "RETEST": 10, "DISCARD": 20}
 
 
-def verdict(
-    sweep: str, state: SweepState, answers: Sequence[Explained] | None = None
-) -> list[Finding]:
-    """Return the verdict on a sweep as of its last event: a finding on each topic, and warnings.
+@dataclass(frozen=True)
+class CandidateVerdict:
+    """The decision about a candidate, and the evidence of its pairs of runs."""
+
+    verdict: Choice
+    baseline: str
+    candidate: str
+    metric: str
+    pairs: int
+    better_by: float | None  # the median over pairs, in the metric's unit; None: no finite one
+    evidence: float  # the wealth of bets on the candidate; 20 keeps it
+    evidence_against: float  # of bets on the baseline; 5 discards the candidate
+    more: int  # pairs to add before it is worth another look; 0: it is decided
+    retest: str = ""  # the command that gives both more runs; empty: it is decided
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the command that gives more runs."""
+        known = ""
+        if self.better_by is not None:
+            word = "better" if self.better_by >= 0 else "worse"
+            known = f", the median {number(abs(self.better_by))} {word} in {self.metric}"
+        seen = f"{self.pairs} pairs of runs{known}: "
+        if self.verdict == "RETEST":
+            return f"{seen}too few; give each {self.more} more: {self.retest}"
+        other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
+        return seen + ("it is better" if self.verdict == "KEEP" else other)
+
+
+def wealth(differences: Sequence[float]) -> float:
+    """Return the wealth of bets that differences are above zero, from 1 on."""
+    won = 1.0
+    for i, difference in enumerate(differences, start=1):
+        rank = sum(abs(earlier) <= abs(difference) for earlier in differences[:i])
+        if difference:
+            won *= 1 + math.copysign(BET * math.sqrt(rank / i), difference)
+    return won
+
+
+def decide(differences: Sequence[float]) -> tuple[Choice, int]:
+    """Return the choice, and how many pairs to add before the next look.
 
     Args:
-        sweep: the sweep's id, for the commands that sentences name.
-        answers: what models said of the sweep's parameters; None: they are asked now.
+        differences: by how much the candidate's loss is lower, of each pair, first pair first.
     """
-    judged = judge(state)
-    if answers is None:
-        answers = explained(state.spec, [*state.history()])
-    minor = _minor(answers)
-    mind = warnings(state, minor)
-    return [
-        _best(judged),
-        _sure(judged, answers),
-        _gain(judged),
-        _cost(state),
-        _mattered(state, answers),
-        _ruled_out(state, answers),
-        _stopped(judged),
-        _wrong(mind),
-        _next(sweep, judged, minor),
-        _reproduce(sweep, judged),
-        *mind,
+    pairs, won, lost = len(differences), wealth(differences), wealth([-x for x in differences])
+    if won >= PROOF:
+        return "KEEP", 0
+    if lost >= DOUBT or pairs >= MOST:
+        return "DISCARD", 0
+    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else 0
+    return "RETEST", max(1, FEWEST - pairs, math.ceil(min(likely, MOST - pairs)))
+
+
+def judge_candidate(
+    baseline: tuple[Record, str], candidate: tuple[Record, str]
+) -> CandidateVerdict:
+    """Return the verdict on a candidate.
+
+    Args:
+        baseline: a sweep, and a trial of it or a version of its code; and the candidate likewise.
+
+    Raises:
+        NotFound: there is no such trial or version.
+        SpecError: a sweep has several metrics, or the sweeps have different ones.
+    """
+    names = [f"{record.row.id}/{name}" for record, name in (baseline, candidate)]
+    if names[0] == names[1]:
+        raise fail(f"{names[0]} is compared with itself; name two trials or versions", "verdict")
+    for (record, name), full in zip((baseline, candidate), names, strict=True):
+        if (trial := record.state.trials.get(name)) is not None and (why := _why_worthless(trial)):
+            raise fail(f"{full} {why}, so it can't be compared by further runs", "verdict")
+    metric, *others = {*baseline[0].state.spec.objectives, *candidate[0].state.spec.objectives}
+    if others:
+        raise fail(f"{names[0]} and {names[1]} need one metric, and the same", "verdict")
+    ours, theirs = _runs(*baseline), _runs(*candidate)
+    differences = [
+        0.0 if before == now else before - now
+        for key, runs in ours.items()
+        for before, now in zip(runs, theirs.get(key, ()), strict=False)
     ]
-
-
-def sureness(state: SweepState) -> list[str]:
-    """Return how sure the best trial is, what it gained, and whether devices differed."""
-    if state.best is None:
-        return []
-    judged, unlike = judge(state), devices.describe([state])
-    return [_sure(judged).sentence, _gain(judged).sentence, *([unlike] if unlike else [])]
-
-
-def worth(state: SweepState) -> list[str]:
-    """Return what a sweep was worth in a few sentences; empty: it has no single best trial."""
-    if state.best is None:
-        return []
-    judged = judge(state)
-    stopped = _stopped(judged)
-    saved = [stopped.sentence] if stopped.data else []
-    return [_gain(judged).sentence, *saved, _more_trials(judged)]
-
-
-def _found(topic: str, sentence: str, level: Level = "info", **data: Any) -> Finding:
-    return Finding(topic, level, TITLES[topic], sentence, data)
-
-
-def _best(judged: Judgement) -> Finding:
-    state, best = judged.state, judged.best
-    if state.spec.several and state.front:
-        names = " and ".join(metric.name for metric in state.spec.objectives)
-        sentence = f"{count(len(state.front), 'trial')} can't be beaten in {names} at once."
-        return _found("best", sentence, "good", front=list(state.front))
-    if not state.trials:
-        return _found("best", "No trial has begun yet, so there is no best configuration.", "bad")
-    if best is None or best.value is None:
-        within = " within the limits" if state.spec.limits else ""
-        nearest = nearest_to_limits(state)
-        sentence = f"No trial has a value{within}, so there is no best configuration"
-        return _found("best", sentence + (f"; {nearest}." if nearest else "."), "bad")
-    searched = [name for name in state.spec.space.searched if name in best.reported_params]
-    values = {name: best.reported_params[name] for name in searched}
-    words = listed([f"{name} {_text(value)}" for name, value in values.items()], 6)
-    config = f" with {words}" if words else ""
-    sentence = f"The best is {best.id}{config}: {best.metric.name} {best.value:.5g}."
-    estimate = of_best(state)
-    if estimate is not None and estimate.changed:
-        sentence += f" It was chosen by {count(len(estimate.values), 'training')}"
-        sentence += f"{estimate.of_what}: {best.metric.name} {estimate.mean:.5g} on average."
-    elif estimate is not None:
-        lowest = min(state.trials.values(), key=lambda trial: trial.loss)
-        if lowest.loss < best.loss and lowest.value is not None:
-            sentence += f" The means of finalists decide ({estimate.mean:.5g} on average), not "
-            sentence += f"single values, such as {lowest.id}'s {lowest.value:.5g}."
-    return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
-
-
-def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
-    noise, best, known = judged.noise, judged.best, judged.expectations
-    if best is None:
-        sentence = "With several metrics it can't be told: noise is measured of one metric only."
-        if not judged.state.front:
-            sentence = "Nothing can be said of how sure it is while there is no best trial."
-        return _found("sure", sentence)
-    level: Level = "warning"
-    chance, expected = judged.better_than(judged.runner_up), None
-    if known is not None and judged.configuration is not None:
-        expected = known.of(judged.configuration)
-    if noise is None:
-        sentence = (
-            "How sure that is can't be told: no configuration was trained twice, so the noise of "
-            f"{best.metric.name} is not known; `baseline: {{seeds: 5}}` would measure it."
-        )
-    elif noise.deviation == 0:
-        level, sentence = "info", _without_noise(judged, best)
-    elif expected is None:
-        runs = "Equal runs" if noise.measured else "The last steps of a curve"
-        sentence = (
-            f"{runs} differ by about {figure(noise.deviation)}, and too few trials came to their "
-            "ends to say how lucky the best one was."
-        )
-    else:
-        sentence = _trained_again(judged, best, noise, expected)
-        level = "good" if noise.measured and (chance or 0) > 0.9 else "info"
-    words, preferred = _choice_of_models(judged, best, answers)
-    return _found(
-        "sure",
-        sentence + words,
-        level,
-        noise=_noise_data(noise),
-        runner_up=judged.runner_up,
-        expected=_value_data(best, expected),
-        better_than_runner_up=chance,
-        **preferred,
+    choice, more = decide(differences)
+    finite = [difference for difference in differences if math.isfinite(difference)]
+    return CandidateVerdict(
+        verdict=choice,
+        baseline=names[0],
+        candidate=names[1],
+        metric=metric.name,
+        pairs=len(differences),
+        better_by=median(finite) if finite else None,
+        evidence=wealth(differences),
+        evidence_against=wealth([-difference for difference in differences]),
+        more=more,
+        retest=_retest(baseline, candidate, len(differences) + more) if more else "",
     )
 
 
-def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: Expected) -> str:
-    """Say what the best trial would give again, and how probably it beats the next."""
-    low, high = sorted((best.metric.loss(expected.low), best.metric.loss(expected.high)))
-    least, middle, most = figures(low, best.metric.loss(expected.mean), high)
-    sentence = f"Trained again, it should give {middle} on average ({percent(LEVEL)} sure: "
-    sentence += f"{least} to {most})"
-    if expected.mean - best.loss > LUCKY * noise.deviation:
-        sentence += ", for it was probably lucky"
-    sentence += f"; single trainings differ by about {figure(noise.deviation)}"
-    chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
-    if chance is not None:
-        sentence += f"; it is better than the next, {judged.runner_up}, with probability "
-        sentence += share(chance)
-        sentence += f", and just as good with {share(equal)}" if equal > UNLIKELY else ""
-    if not noise.measured:
-        sentence += ". That is a guess from its curves, as nothing was trained twice"
-    return f"{sentence}."
+def _why_worthless(trial: TrialState) -> str:
+    """Return why a trial is none of those that finalists are chosen from; empty: it is one."""
+    if trial.state == "FAILED":
+        return f"failed ({trial.reason})"
+    if trial.diverged:
+        return "diverged"
+    return "" if trial.kept else "is beyond a limit"
 
 
-def _choice_of_models(
-    judged: Judgement, best: TrialState, answers: Sequence[Explained]
-) -> tuple[str, dict[str, Any]]:
-    """Return the trial that the models prefer, in words and data; empty: it is the best.
+def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: int) -> str:
+    """Return the command that trains both so often, with the same seeds.
 
-    After finalists were trained again their means decide, and where there is no noise the values.
+    A fork of a sweep trains the configurations of its trials alone.
     """
-    state = judged.state
-    answer = next((each for each in answers if each.learnt), None)
-    decided = _is_exact(judged) or state.replicates.champion is not None
-    if answer is None or decided or state.spec.limits:
-        return "", {}
-    first, predicted = judged.first(best.id), answer.predicted
-    if first not in predicted:
-        return "", {}
-    choice = min(predicted, key=lambda name: best.metric.loss(predicted[name]))
-    extent = max(predicted.values()) - min(predicted.values())
-    if abs(predicted[choice] - predicted[first]) <= SLIGHT * extent:
-        return "", {}
-    if predicted[choice] < 0 and spans_decades(
-        [run for runs in judged.runs.values() for run in runs]
-    ):
-        return "", {}  # the models' scale is not that of these values, which are positive
-    here, there = figures(predicted[choice], predicted[first])
-    words = f" The models of gp would rather choose {choice}: of it they expect {here} on average, "
-    words += f"of {first} {there}."
-    data = {"trial": choice, "expected": predicted[choice], "of_best": predicted[first]}
-    return words, {"preferred": data}
-
-
-def _without_noise(judged: Judgement, best: TrialState) -> str:
-    what, so = SEEDLESS[0].upper() + SEEDLESS[1:], "in the first case differences are real"
-    trials = judged.state.trials.values()
-    ties = len({judged.first(trial.id) for trial in trials if trial.value == best.value})
-    if ties > 1:
-        return f"{what}; {ties:,} trials have the best value: {best.id} was first."
-    return f"{what}; {so} as far as can be seen."
-
-
-def _gain(judged: Judgement) -> Finding:
-    best, default, known = judged.best, judged.default, judged.expectations
-    over_default = over_median = None
-    if known is not None and judged.configuration is not None:
-        over_median = known.lead_over_median(judged.configuration)
-        if default is not None:
-            over_default = known.lead(judged.configuration, default.id)
-    if best is None:
-        several = judged.state.spec.several and judged.state.front
-        why = "there are several metrics" if several else "there is no best trial"
-        return _found("gain", f"No gain is given, because {why}.")
-    if default is None:
-        why = _why_no_default(judged.state)
-        if over_median is None:
-            return _found("gain", f"No gain is given, because {why}.")
-        sentence = "Over the median of the trials that came to their ends it gains about "
-        sentence += f"{figure(over_median.mean)}. It can't be compared with the first trial: {why}."
-        return _found("gain", sentence, over_median=_lead_data(over_median))
-    chance, tested = judged.better_than(default.id), judged.gain
-    seen = judged.runs[default.id][0] - best.loss
-    initial, space = judged.state.spec.initial, judged.state.spec.space
-    unconditional = {name for name in space.searched if not space[name].when}
-    chosen = initial and unconditional <= initial[0].keys()  # what is missing there was drawn
-    name = f"the default ({default.id})" if chosen else f"the first trial ({default.id})"
-    level: Level = "info"
-    if judged.first(best.id) == default.id:
-        sentence = f"It gained nothing: {name} is itself the best."
-    else:
-        sentence = f"Over {name} it gains {figure(seen)} as seen"
-        if over_default is not None:
-            least, middle, most = figures(over_default.low, over_default.mean, over_default.high)
-            sure = f"({percent(LEVEL)} sure: {least} to {most})"
-            guess = "(a guess from curves)"
-            sentence += f", and about {middle} if both were trained again "
-            sentence += sure if judged.measured else guess
-        if over_median is not None:
-            sentence += "; over the median of those that came to their ends it is about "
-            sentence += figure(over_median.mean)
-        sentence += f"; {_noise_or_not(judged, chance)}."
-        if tested is not None and not _is_exact(judged):
-            level = "good" if tested.claimed else "warning"
-    return _found(
-        "gain",
-        sentence,
-        level,
-        default=default.id,
-        seen=seen,
-        over_default=_lead_data(over_default),
-        over_median=_lead_data(over_median),
-        better_than_default=chance,
-        luck=None if tested is None else tested.luck,
-        more_than_noise=None if tested is None else tested.claimed,
-    )
-
-
-def _why_no_default(state: SweepState) -> str:
-    """Say why the first trial, which others are compared with, has no result."""
-    first = next(iter(state.trials.values()), None)
-    if first is None:
-        return "no trial has begun yet"
-    if first.at_end and not first.kept:
-        pairs = zip(state.spec.bounds, first.excess, strict=True)
-        broken = [
-            f"{limit}{'' if math.isfinite(excess) else ', of which it has no value'}"
-            for limit, excess in pairs
-            if excess > 0
-        ]
-        return f"the first trial breaks a limit ({listed(broken, 2)})"
-    if first.at_end:
-        return "the value of the first trial is too large to compare with"
-    if first.state == "FAILED":
-        return "the first trial failed"
-    if first.diverged:
-        return "the first trial diverged"
-    if first.state == "STOPPED":
-        return f"the first trial was stopped at step {first.step:,}"
-    return "the first trial has not come to its end yet"
-
-
-def _is_exact(judged: Judgement) -> bool:
-    """Return whether equal runs gave equal values."""
-    return judged.noise is not None and judged.noise.deviation == 0
-
-
-def _noise_or_not(judged: Judgement, chance: float | None) -> str:
-    """Say whether a gain over the default is noise.
-
-    Args:
-        chance: the probability that the best is really better; None: unknown.
-    """
-    tested = judged.gain
-    if tested is None:
-        what = "too little" if judged.measured else "nothing"
-        return f"whether that is more than noise can't be told, as {what} was trained twice"
-    if _is_exact(judged):
-        return SEEDLESS
-    words = f"that is {'more than noise' if tested.claimed else 'perhaps only noise'}"
-    if chance is None or judged.default is None:
-        return words
-    equal = judged.as_good_as(judged.default.id)
-    worse = max(0.0, 1 - chance - equal)
-    rest = f", just as good with {share(equal)}, worse with {share(worse)}"
-    rest = rest if equal > UNLIKELY else ""
-    return f"{words} (it is better with probability {share(chance)}{rest})"
-
-
-def _cost(state: SweepState) -> Finding:
-    gpus = state.spec.resources.gpus_per_worker
-    price = "" if state.money is None else f", or {state.spec.price.text(state.money)},"
-    runs = len(state.replicates.trials)
-    again = f" and {count(runs, 'second run')} of them" if runs else ""
-    if runs and state.replicates.changed:
-        again = f" and {count(runs, 'training')} of finalists with other values"
-    return _found(
-        "cost",
-        f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
-        f"for {count(len(state.trials), 'trial')}{again}.",
-        rank_s=state.rank_s,
-        gpu_hours=state.gpu_hours,
-        money=state.money,
-        currency=state.spec.price.currency,
-        elapsed_s=state.worked_s,
-        trials=len(state.trials),
-    )
-
-
-def _minor(answers: Sequence[Explained]) -> list[str]:
-    """Return the parameters that surely hardly matter for any metric."""
-    if not answers or not all(answer.learnt for answer in answers):
-        return []
-    most = [{each.name: each.high for each in answer.importance} for answer in answers]
-    return [name for name in most[0] if all(high.get(name, 1.0) < MINOR for high in most)]
-
-
-def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
-    if not state.spec.space.searched:
-        return _found("mattered", "No parameter was searched.")
-    learnt = [answer for answer in answers if answer.learnt and answer.importance]
-    if not learnt:
-        why = "too few trials gave different values"
-        if answers:
-            why = "models of half of the trials do not rank the other half better than chance"
-        return _found("mattered", f"Which parameter mattered can't be told: {why}.")
-    sentence = "; ".join(map(_shares, learnt))
-    metrics = {
-        answer.metric: {
-            share.name: {"share": share.total, "low": share.low, "high": share.high}
-            for share in answer.importance
+    record, name = candidate
+    if not TRIAL.fullmatch(name):
+        values = "'parameters.seed.values=[0, 1, ...]'"
+        return f"hposvc fork {record.row.id} --set warm_start=null --set {values}"
+    sides = []
+    for one, trial in (baseline, candidate):
+        params, searched = one.state.trials[trial].params, one.state.spec.space.searched
+        sides.append((one.row.id, trial, {key: params[key] for key in searched if key in params}))
+    together = sides[0][0] == sides[1][0]
+    forks, trials = [], []
+    for sweep, trial, params in sides[: 1 if together else 2]:
+        points = [one for *_, one in sides] if together else [params]
+        pair = f"{sweep}-{'-'.join(one for _, one, _ in sides) if together else trial}"
+        sets = {
+            **dict.fromkeys(("warm_start", "baseline"), "null"),
+            "scheduler": "fifo",
+            "initial": json.dumps(points),
+            "trials.max": len(points),
+            "finalists": f"{{top: {len(points)}, seeds: {runs}}}",
         }
-        for answer in learnt
-    }
-    sentence = f"{sentence[0].upper()}{sentence[1:]}."
-    return _found("mattered", sentence, metrics=metrics, confidence=SHARES_CONFIDENCE)
+        words = " ".join(f"--set {quote(f'{key}={value}')}" for key, value in sets.items())
+        forks.append(f"hposvc fork {sweep} --id {pair} {words}")
+        trials += [f"{pair}/t{at + 1:04d}" for at in range(len(points))]
+    return " && ".join([*forks, f"hposvc verdict {' '.join(trials)}"])
 
 
-def _shares(answer: Explained) -> str:
-    first, *others = answer.importance
-    seconds = [f"{each.name} {share(each.total)}" for each in others[:2] if each.total >= MINOR]
-    return (
-        f"alone or with others, {first.name} explains {share(first.total)} of the differences "
-        f"in {answer.metric} "
-        f"({percent(SHARES_CONFIDENCE)} sure: {percent(first.low)} to {percent(first.high)})"
-        + (f", {' and '.join(seconds)}" if seconds else "")
-    )
+def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
+    """Return the losses of a trial's replicates, or of a version's trials by configuration.
 
-
-def _ruled_out(state: SweepState, answers: Sequence[Explained]) -> Finding:
-    """Say which values of the most important parameter are worse for sure, as the model sees it."""
-    nothing = _found("ruled out", "Nothing can be ruled out yet.")
-    answer = answers[0] if len(answers) == 1 and answers[0].learnt else None
-    if answer is None or not answer.slices:
-        return nothing
-    top, metric = answer.slices[0], state.spec.objectives[0]
-    name, grid = top.names[0], top.grids[0]
-    loss_G = np.array([metric.loss(float(value)) for value in top.mean])
-    sure_G = np.isfinite(loss_G)
-    if not sure_G.any():
-        return nothing
-    low = int(np.nanargmin(loss_G))
-    margin_G = 2 * np.hypot(top.deviation, top.deviation[low])
-    out_G = sure_G & (loss_G - loss_G[low] > margin_G)
-    values = [grid[place] for place in np.flatnonzero(out_G)]
-    if not values:
-        sentence = f"Nothing is ruled out: the model is not sure of any value of {name}."
-        return _found("ruled out", sentence, parameter=name, values=values)
-    if isinstance(state.spec.space[name], Float | Int):
-        words, out_G = _ranges(name, grid, out_G)
-    else:
-        words = f"{name} {', '.join(map(str, values))}"
-    worst = float(np.nanmax(np.where(out_G, loss_G, -np.inf))) - float(loss_G[low])
-    sentence = f"By the model, {words} can be ruled out: it expects {metric.name} to be up to "
-    sentence += f"{figure(worst)} worse there"
-    sentence += "; of `limits` it knows nothing." if state.spec.limits else "."
-    return _found("ruled out", sentence, parameter=name, values=values)
-
-
-def _ranges(name: str, grid: Sequence[Value], out_G: np.ndarray) -> tuple[str, np.ndarray]:
-    """Return which ends of a range are ruled out, in words and on the grid."""
-    kept, place_G = np.flatnonzero(~out_G), np.arange(len(grid))
-    below, above = kept.min(), kept.max()
-    words = []
-    if below > 0:
-        words.append(f"{name} up to {_text(grid[below - 1])}")
-    if above < len(grid) - 1:
-        words.append(f"{name} from {_text(grid[above + 1])}")
-    if not words:
-        return f"some values of {name} between those that are not", out_G
-    return " and ".join(words), (place_G < below) | (place_G > above)
-
-
-def _stopped(judged: Judgement) -> Finding:
-    saved = savings(judged.state)
-    if saved is None:
-        return _found("stopped", "No trial was stopped early.")
-    gpus = judged.state.spec.resources.gpus_per_worker
-    about = f"saved about {cost_of(saved.rank_s, gpus)}"
-    if saved.low_rank_s is not None and saved.high_rank_s is not None:
-        between = cost_range_of(saved.low_rank_s, saved.high_rank_s, gpus)
-        about += f" ({percent(CONFIDENCE)} sure: {between})" if between else ""
-    sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
-    chances = chances_of_stopped(judged.state)
-    suspect = max(chances, key=chances.__getitem__, default=None)
-    wrong, chance = sum(chances.values()), chances[suspect] if suspect else 0.0
-    if chances and judged.best is not None:
-        number = "hardly any of them" if wrong < 0.5 else f"about {wrong:.0f} of them"
-        sentence += f"; by the curves' model, {number} would have beaten the best"
-        if chance > 0.1:
-            sentence += f", most likely {suspect} ({share(chance)})"
-    return _found(
-        "stopped",
-        f"{sentence}.",
-        "warning" if wrong > 1 else "info",
-        trials=saved.stopped,
-        saved_rank_s=saved.rank_s,
-        low_rank_s=saved.low_rank_s,
-        high_rank_s=saved.high_rank_s,
-        wrongly=wrong if chances else None,
-        suspect=suspect,
-        chance=chance,
-    )
-
-
-def _wrong(mind: Sequence[Finding]) -> Finding:
-    titles = [finding.title for finding in mind]
-    if not mind:
-        return _found("wrong", "Nothing was found wrong.", "good", warnings=titles)
-    first = "; ".join(title[0].lower() + title[1:] for title in titles[:3])
-    more = f"; and {count(len(mind) - 3, 'warning')} more" if len(mind) > 3 else ""
-    worst: Level = "bad" if any(finding.level == "bad" for finding in mind) else "warning"
-    return _found("wrong", f"Mind this: {first}{more}.", worst, warnings=titles)
-
-
-def _next(sweep: str, judged: Judgement, minor: Sequence[str]) -> Finding:
-    """Say what to try next, the most useful first.
-
-    Args:
-        minor: parameters that hardly matter.
+    A failed run has the worst loss, infinity; one that was stopped early is left out.
     """
-    state, best, plan, plateau = judged.state, judged.best, judged.prospect, _plateau(judged)
-    if not state.front:
-        return _found("next", _without_best(sweep, state))
-    hints = []
-    if best is not None:
-        ends = [(name, end) for name, end, _ in ends_of_range(best, state) if name not in minor]
-        for name, end in ends[:2]:
-            hints.append(f"widen {name} at its {'lower' if end == 'low' else 'upper'} end")
-        if not judged.measured:
-            hints.append("measure the noise (`baseline: {seeds: 5}` and `finalists: {seeds: 5}`)")
-    if minor:
-        what = "which hardly matter" if len(minor) > 1 else "which hardly matters"
-        hints.append(f"fix {' and '.join(minor[:3])}, {what}")
-    sentence = "; ".join(hints) or "nothing has to be changed"
-    sentence = f"{sentence[0].upper()}{sentence[1:]}."
-    if best is not None:
-        sentence += f" {_more_trials(judged)}"
-        if plan is not None and not plateau:
-            sentence += f" `hposvc extend {sweep} --trials {plan.trials}` adds them."
-    more = None
-    if plan is not None:
-        more = {**asdict(plan), "confidence": PROSPECT_LEVEL, "rank_s": _prospect_rank_s(judged)}
-    return _found("next", sentence, hints=hints, more=more, plateau=plateau)
-
-
-def _without_best(sweep: str, state: SweepState) -> str:
-    """Say what to do while no trial is the best."""
-    trials = state.trials.values()
-    if any(trial.diverged or trial.state == "FAILED" for trial in trials):
-        return f"Look into the failures first: `hposvc logs {sweep}` shows what trials wrote."
-    if any(trial.values for trial in trials):
-        return "No trial is within the limits: widen the ranges, or loosen `limits`."
-    if state.finished:
-        return "No trial reported a value; check what the code reports, and the metric's name."
-    return "Wait for the first value."
-
-
-def _plateau(judged: Judgement) -> bool | None:
-    """Return whether more trials gain too little to be worth it; None: it can't be told."""
-    plan, noise = judged.prospect, judged.noise
-    if plan is None:
-        return None
-    return plan.chance < 0.1 or (noise is not None and plan.high < WORTH * noise.deviation)
-
-
-def _more_trials(judged: Judgement) -> str:
-    """Say what more trials are expected to gain, and cost."""
-    plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)
-    if plan is None:
-        return f"What more trials would gain can't be told from fewer than {FEWEST} values."
-    if plan.gain == 0:
-        return f"{plan.trials} more trials are not expected to gain anything."
-    sentence = _gained(plan, spec.objectives[0].name)
-    if rank_s is not None:
-        money = spec.money(rank_s)
-        price = "" if money is None else f", or {spec.price.text(money)}"
-        sentence += f" for about {cost_of(rank_s, spec.resources.gpus_per_worker)}{price}"
-    worth = ", which is not worth it: the sweep is on a plateau" if _plateau(judged) else ""
-    return f"{sentence}{worth}."
-
-
-def _gained(plan: Prospect, metric: str) -> str:
-    """Say what a forecast expects."""
-    low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
-    sure, chance = f"{percent(PROSPECT_LEVEL)} sure", f"any gain at all: {share(plan.chance)}"
-    between = f"{sure}: {low} to {high}; {chance}"
-    return f"{plan.trials} more trials are expected to gain about {mean} in {metric} ({between})"
-
-
-def _prospect_rank_s(judged: Judgement) -> float | None:
-    """Return the rank-seconds of more trials, if they are like the others; None: no idea."""
-    ended = [trial.rank_s for trial in judged.state.trials.values() if trial.over]
-    if judged.prospect is None or not sum(ended):
-        return None
-    return judged.prospect.trials * sum(ended) / len(ended)
-
-
-def _reproduce(sweep: str, judged: Judgement) -> Finding:
-    front = judged.state.front
-    trial = judged.best.id if judged.best is not None else next(iter(front), None)
-    if trial is None:
-        sentence = f"`hposvc audit {sweep}` has every decision of the sweep."
-        return _found("reproduce", sentence, commands=[f"hposvc audit {sweep}"])
-    commands = [f"hposvc repro {sweep} {trial}", f"hposvc audit {sweep} {trial}"]
-    sentence = f"`{commands[0]}` trains {trial} again as it was, and `{commands[1]}` explains"
-    return _found("reproduce", f"{sentence} every decision about it.", commands=commands)
-
-
-def _text(value: Value) -> str:
-    return figure(value) if isinstance(value, float) else as_text(value)
-
-
-def _noise_data(noise: Noise | None) -> Mapping[str, Any] | None:
-    if noise is None:
-        return None
-    low, high = map(finite, noise.interval)
-    return {"deviation": noise.deviation, "low": low, "high": high, "source": noise.source}
-
-
-def _value_data(best: TrialState, expected: Expected | None) -> Mapping[str, float] | None:
-    """Return an expected loss as a value in the metric's own sign."""
-    if expected is None:
-        return None
-    loss = best.metric.loss
-    low, high = sorted((loss(expected.low), loss(expected.high)))
-    return {"mean": loss(expected.mean), "low": low, "high": high, "confidence": LEVEL}
-
-
-def _lead_data(lead: Expected | None) -> Mapping[str, float] | None:
-    return None if lead is None else {**asdict(lead), "confidence": LEVEL}
+    state, code = record.state, record.state.spec.variants
+    keyed: list[tuple[object, TrialState]]
+    if code is None or name in state.trials:
+        check_trial(record, name)
+        replicates = state.replicates.trials.values()
+        keyed = [(run.number, run) for run in replicates if run.replicate_of == name]
+    else:
+        full, chooser = code.names.get(name, name), code.parameter
+        if full not in code.trees:
+            message = f"{record.row.id} has no trial or version {name}"
+            raise NotFound(message, nearest(name, code.names))
+        keyed = [
+            (identity({**run.params, chooser: ""}), run)
+            for run in state.trials.values()
+            if run.params[chooser] == full
+        ]
+    runs = defaultdict[object, list[float]](list)
+    for key, run in keyed:
+        if run.state == "FAILED":
+            runs[key].append(math.inf)
+        elif run.state == "COMPLETED" and run.value is not None:
+            runs[key].append(run.metric.loss(run.value))
+    return runs

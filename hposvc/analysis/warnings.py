@@ -3,17 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import count, figure, share
 from hposvc.analysis.failure_words import MEANINGS
 from hposvc.analysis.finding import Finding
 from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.text import count, number, share
 from searchers.ranges import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
@@ -62,7 +61,7 @@ def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Ite
         if name not in minor:
             yield _warn(
                 f"{name} is at the end of its range",
-                f"The best {name}, {figure(value)}, is at the {which} end of its range: "
+                f"The best {name}, {number(value, 4)}, is at the {which} end of its range: "
                 f"{word} values were not tried and may be better.",
                 parameter=name,
                 end=end,
@@ -112,7 +111,7 @@ def _over_fitted(best: TrialState, usual: float) -> Iterator[Finding]:
         yield _warn(
             "The best trial over-fits",
             f"After step {step} the training loss of {best.id} still fell, but {best.metric.name} "
-            f"got worse by {figure(lost)}: it over-fits, so train it for fewer steps.",
+            f"got worse by {number(lost, 4)}: it over-fits, so train it for fewer steps.",
             trial=best.id,
             step=step,
             lost=lost,
@@ -123,7 +122,7 @@ def _of_sweep(state: SweepState) -> Iterator[Finding]:
     trials = state.trials.values()
     if unlike := devices.describe([state]):
         cost = devices.normalised(devices.trials_on_devices([state]))
-        data = {} if cost is None else asdict(cost)
+        data = {} if cost is None else cost.data()
         yield _warn("Trials ran on unlike devices", unlike, **data)
     waits = [trial.metrics[WAITS] for trial in trials if WAITS in trial.metrics]
     waits = [wait for wait in waits if math.isfinite(wait)]

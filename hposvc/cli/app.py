@@ -61,7 +61,7 @@ GROUPS = {
             "fork": "Run a new sweep that learns from this one's trials.",
             "repro": "Train a trial again, and compare the results.",
             "promote": "Register the best trial's checkpoint in MLflow.",
-            "notify": "Send notifications that were not delivered, or try them out.",
+            "notify": "Try out the notifications of a spec.",
             "rm": "Delete a sweep: its journal, checkpoints and logs.",
         },
     ),

@@ -142,12 +142,12 @@ def check_worth(state: SweepState, time: float) -> list[Event]:
         amount, cost, unit = worth.gpu_hours, hours * spec.resources.gpus_per_worker, "GPU-hours"
     elif worth.cpu_hours is not None:
         amount, cost, unit = worth.cpu_hours, hours * spec.resources.cpus_per_worker, "CPU-hours"
-    if plan.gain and plan.gain * amount >= worth.gain * cost:
+    if plan.gain.value and plan.gain.value * amount >= worth.gain * cost:
         return []
     price = f" for {number(cost, 2)} {unit}" if unit else ""
     wanted = f"{worth.gain:g} for {amount:g} {unit or 'trials'}"
     detail = (
-        f"{plan.trials} more trials are expected to gain {number(plan.gain, 2)} in "
+        f"{plan.trials} more trials are expected to gain {number(plan.gain.value, 2)} in "
         f"{spec.objectives[0].name}{price}; stop.worth asks for {wanted}"
     )
     return [Closed(time, "worth", detail)]

@@ -5,10 +5,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 from hposvc import spec as specs
+from hposvc.drafts import examples
 from hposvc.drafts.imported.conversion import flow
 from hposvc.drafts.printed import HELD_OUT, NUMBER
 from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
@@ -21,7 +21,9 @@ from hposvc.drafts.source import (
     read_script,
 )
 from hposvc.errors import fail
+from hposvc.spec import json_schema
 from hposvc.spec.parsing.document import read_text
+from hposvc.text import number
 from searchers.names import nearest
 
 HIGH = (
@@ -233,8 +235,13 @@ def write(draft: Draft, path: Path | None) -> str:
 
 
 def schema() -> str:
-    """Return the JSON Schema of a spec."""
-    return (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
+    """Return the JSON Schema of a spec, with the words of the page `spec`.
+
+    Raises:
+        SpecError: the package was installed without its pages.
+    """
+    page = (examples.pages() / "reference" / "spec.md").read_text(encoding="utf-8")
+    return json.dumps(json_schema.build(json_schema.meanings(page)), indent=1) + "\n"
 
 
 def propose(target: str, program: SourceProgram) -> Draft:
@@ -326,6 +333,6 @@ def _scalar(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_scalar, value))}]"
     if isinstance(value, float):
-        text = re.sub(r"e([+-])0", r"e\1", f"{value:.6g}").replace("e+", "e")
+        text = number(value, 6)
         return text if re.search(r"[.e]", text) else f"{text}.0"
     return flow(value)

@@ -12,6 +12,7 @@ import hposvc
 from hposvc.errors import fail
 from searchers.names import nearest
 
+SITE = Path(hposvc.__file__).parent / "site"  # the pages that `make site` built, with Markdown
 INSTALLED = "share/hposvc"  # in the environment that the package is installed in
 COMMENT = re.compile(r"# ?(.*)")
 SCRIPT = re.compile(r"[\w/]+\.py\b")
@@ -105,6 +106,17 @@ def folder(name: str = "examples", first: str = "digits.yaml") -> Path:
         if file.match(f"{INSTALLED}/{name}/{first}"):
             return Path(str(file.locate())).resolve().parent
     raise fail(f"this hposvc was installed without its {name}", fix="install its wheel by pip")
+
+
+def pages() -> Path:
+    """Return the folder of the pages in Markdown: the checkout's, or those that were installed.
+
+    Raises:
+        SpecError: the package was installed without them.
+    """
+    checkout = Path(hposvc.__file__).parents[1] / "docs"
+    built = not checkout.is_dir() and (SITE / "index.md").is_file()
+    return SITE if built else folder("docs", "index.md")
 
 
 def _named_in(file: Path) -> Iterator[Path]:

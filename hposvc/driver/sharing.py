@@ -19,10 +19,10 @@ from hposvc.journal import claims
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.lease import Lease
 from hposvc.journal.waiting import SweepWait
+from hposvc.queue.allocation import total_of
 from hposvc.queue.claim import IDLE, Account, Claim, Held
-from hposvc.queue.dealing import total_of
 from hposvc.queue.fair import size
-from hposvc.queue.gangs import Nodes, Room
+from hposvc.queue.gangs import FreeResources, Nodes
 from hposvc.queue.quotas import Quotas, quotas_of
 from hposvc.queue.rules import Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
@@ -260,7 +260,7 @@ class Sharing:
 
     def _nodes(self, all_claims: Sequence[Claim], nodes: Nodes, free: Nodes) -> Nodes:
         """Return the resources of each node, without what others than the sweeps hold."""
-        room = Room.of(nodes)
+        room = FreeResources.of(nodes)
         for claim in all_claims:
             for held in claim.held:
                 room.take(held.nodes, claim.needs)
@@ -359,7 +359,7 @@ class Sharing:
         told = {
             "money": state.money,
             "currency": state.spec.price.currency,
-            "ends_at": None if rest is None else now + rest.expected_s,
+            "ends_at": None if rest is None else now + rest.value,
         }
         claims.write(self.lease, self._cluster, claim, {**share, **told})
         self._written, self._written_at, self._lasting = claim, now, lasting

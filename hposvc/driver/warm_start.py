@@ -30,7 +30,7 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers.rung_ranking import Losses, ranked
 from hposvc.spec import SweepSpec, paths
 from hposvc.spec.metrics import Metric
-from hposvc.spec.warm_start import AUTO
+from hposvc.spec.sections import AUTO
 from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState, loss_at

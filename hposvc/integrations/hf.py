@@ -25,6 +25,8 @@ from transformers.trainer_utils import (
 from hposvc.errors import fail
 from hposvc.integrations.optuna import find_parameters
 from hposvc.integrations.optuna import run as run_objective
+from hposvc.reporting.result import Result
+from hposvc.state.answers import Best, values_of
 from trainables.metrics import NoNumber, number_of
 from trainables.session import get_checkpoint, is_in_sweep, report
 
@@ -236,13 +238,17 @@ def search(
         _searching.pop()
         trainer.args, trainer.hp_search_backend, trainer.hp_name = own, None, None
         trainer.remove_callback(callback)
-    if isinstance(direction, str):
-        best = result.best
-        return BestRun(best.trial, best.value, dict(best.params), result)
-    return [
-        BestRun(row["trial"], [row["metrics"][name] for name in names], row["params"], result)
-        for row in result.record.front()
+    single = isinstance(direction, str)
+    runs = [
+        _run(best, result, single) for best in ([result.best] if single else result.record.front())
     ]
+    return runs[0] if single else runs
+
+
+def _run(best: Best, result: Result, single: bool) -> BestRun:
+    """Return one of the best trials as transformers has it."""
+    values = [value for value in values_of(best.value) if value is not None]
+    return BestRun(best.trial, values[0] if single else values, dict(best.params), result)
 
 
 def _train(trial: Any) -> None:

@@ -31,8 +31,7 @@ from hposvc.errors import Path as KeyPath
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.python.sweep import Sweep
 from hposvc.reporting.result import NoValue, Result
-from hposvc.spec.sections import Tracking
-from hposvc.spec.sinks import HYDRA_FOLDER
+from hposvc.spec.sinks import HYDRA_FOLDER, Tracking
 from hposvc.tracking.hydra_results import MULTIRUN
 from searchers.names import nearest
 from trainables.programs.arguments import quote_for_hydra

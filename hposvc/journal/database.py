@@ -54,6 +54,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
+from cluster.retries import retry
 from hposvc.errors import DamagedJournal, StoreError, Unanswered, Unwritable
 from hposvc.journal.compression import KIND as PACKED
 from trainables.errors import DISK_FULL_ERRNOS, DISK_FULL_TEXT
@@ -278,18 +279,6 @@ AGENT_CLIENTS = Table(
     Column("host", String(250), nullable=False),
     Column("seen", Float(53), nullable=False),  # for people
 )
-DELIVERIES = Table(
-    "deliveries",  # of notifications
-    _SCHEMA,
-    Column("sweep", String(200), primary_key=True),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # the event's number
-    Column("channel", Integer, primary_key=True, autoincrement=False),  # its place in `notify`
-    Column("what", String(20), nullable=False),
-    Column("state", String(20), nullable=False),  # waiting, sent or failed
-    Column("attempts", Integer, nullable=False),
-    Column("due", Float(53), nullable=False),  # of the next attempt, or the time of the last one
-    Column("reason", Text, nullable=False),  # why the last attempt failed; empty: it did not
-)
 STUDY_LOG = Table(
     "study_log",  # what Optuna wrote into its studies: see studies.py
     _SCHEMA,
@@ -330,23 +319,23 @@ def retry_until_answered(
     """
     began, logged_s = time.monotonic(), -LOG_EVERY_S
     until = time.strftime("%H:%M:%S", time.localtime(time.time() + PATIENCE_S))
-    while True:
-        try:
-            answer = ask()
-        except Unanswered as error:
-            waited_s = time.monotonic() - began
-            if waited_s >= PATIENCE_S or ended():
-                raise
-            if waited_s - logged_s >= LOG_EVERY_S:
-                logged_s = waited_s
-                message = "%s: the journal does not answer since %.0f s; retrying until %s: %s"
-                log.warning(message, sweep, waited_s, until, error)
-        else:
-            if logged_s >= 0:
-                waited_s = time.monotonic() - began
-                log.warning("%s: the journal answers again, after %.0f s", sweep, waited_s)
-            return answer
-        time.sleep(RETRY_S)
+
+    def is_passing(error: Exception, _: float) -> bool:
+        nonlocal logged_s
+        waited_s = time.monotonic() - began
+        if not isinstance(error, Unanswered) or waited_s >= PATIENCE_S or ended():
+            return False
+        if waited_s - logged_s >= LOG_EVERY_S:
+            logged_s = waited_s
+            message = "%s: the journal does not answer since %.0f s; retrying until %s: %s"
+            log.warning(message, sweep, waited_s, until, error)
+        return True
+
+    answer = retry(ask, is_passing, (RETRY_S,))
+    if logged_s >= 0:
+        waited_s = time.monotonic() - began
+        log.warning("%s: the journal answers again, after %.0f s", sweep, waited_s)
+    return answer
 
 
 class Store:
@@ -685,15 +674,12 @@ def _enable_wal(connection: Any) -> None:
 
     SQLite's own timeout does not apply to a change of the journal mode.
     """
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(POLL_S)
+
+    def is_passing(error: Exception, waited_s: float) -> bool:
+        code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
+        return code & 0xFF == sqlite3.SQLITE_BUSY and waited_s <= BUSY_S
+
+    retry(lambda: connection.execute("PRAGMA journal_mode=WAL"), is_passing, (POLL_S,))
 
 
 def _begin(connection: Connection) -> None:

@@ -21,6 +21,8 @@ AGENT = "agent:"
 PREFIX = "hpo_"
 USED_EVERY_S = 60.0  # the last use is recorded at most so often, as each record is a write
 
+TokenState = Literal["valid", "expired", "revoked"]
+
 
 @dataclass(frozen=True)
 class Token:
@@ -35,7 +37,7 @@ class Token:
     used: float | None  # None: never
     revoked: float | None  # None: it was not
 
-    def state(self, now: float) -> Literal["valid", "expired", "revoked"]:
+    def state_at(self, now: float) -> TokenState:
         """Return whether the token is good for anything."""
         if self.revoked is not None:
             return "revoked"
@@ -96,7 +98,7 @@ class Tokens:
         """Return whether there is a token with this id that is good for anything."""
         with self.store.reading() as connection:
             row = connection.execute(select(TOKENS).where(TOKENS.c.id == token)).one_or_none()
-        return row is not None and _token(row).state(now) == "valid"
+        return row is not None and _token(row).state_at(now) == "valid"
 
     def open_session(self, token: Token, expires: float, now: float) -> str:
         """Begin a browser's session with a token; return its secret."""
@@ -127,7 +129,7 @@ class Tokens:
         if row is None or not hmac.compare_digest(row.hash, _hash(secret)):
             return None
         token = _token(row)
-        if token.state(now) != "valid":
+        if token.state_at(now) != "valid":
             return None
         if token.used is None or now - token.used > USED_EVERY_S:
             with self.store.writing() as connection:

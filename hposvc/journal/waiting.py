@@ -1,13 +1,14 @@
 """What a sweep waits for before it can run: a driver, or its first slot."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 from hposvc.journal import claims, supervision
 from hposvc.journal.claims import ClaimRow
 from hposvc.journal.database import Store
+from hposvc.text import doc, listed
 
 NAMED = 5  # sweeps that are named
 DRIVER = "a driver"
@@ -15,13 +16,16 @@ DRIVER = "a driver"
 
 @dataclass(frozen=True)
 class SweepWait:
-    """What a sweep waits for."""
+    """What a sweep waits for before it can run."""
 
-    what: str  # `a driver`, or the resources of a slot
-    since: float  # in seconds of the epoch
-    ahead: tuple[str, ...] = ()  # sweeps that have it, or that wait for it longer
-    until: float | None = None  # when it is expected; None: unknown
-    reason: str = ""  # of the wait, if it is not that others come first
+    what: Annotated[str, doc("A driver, or the resources of a slot.", "1 GPU")]
+    since: Annotated[float, doc("Seconds since the epoch.")]
+    ahead: Annotated[
+        tuple[str, ...],
+        doc("Sweeps that have it, or wait longer; only those that the caller sees."),
+    ] = ()
+    until: Annotated[float | None, doc("When it is expected; null: unknown.")] = None
+    reason: Annotated[str, doc("Of the wait, if it is not that others come first.")] = ""
 
     def data(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -32,10 +36,13 @@ class SweepWait:
         """Return what `data` wrote; None: nothing."""
         return None if data is None else cls(**{**data, "ahead": tuple(data["ahead"])})
 
+    def among(self, sweeps: Collection[str]) -> "SweepWait":
+        """Return the wait with those sweeps before it that are among these."""
+        return replace(self, ahead=tuple(name for name in self.ahead if name in sweeps))
+
     def describe(self) -> str:
         """Return in words since when the sweep waits, behind which, and until when."""
-        more = f" and {len(self.ahead) - NAMED} more" if len(self.ahead) > NAMED else ""
-        behind = f", behind {', '.join(self.ahead[:NAMED])}{more}" if self.ahead else ""
+        behind = f", behind {listed(self.ahead, NAMED)}" if self.ahead else ""
         until = "" if self.until is None else f", until about {_clock(self.until, '%H:%M')}"
         why = f": {self.reason}" if self.reason else ""
         return f"waiting for {self.what} since {_clock(self.since)}{behind}{until}{why}"

@@ -16,8 +16,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.selection import chosen
-from hposvc.analysis.verdict import verdict
 from hposvc.api import Sweeps
 from hposvc.errors import FixableError, SpecError, SweepOver, fail
 from hposvc.events import NOTHING
@@ -30,6 +30,7 @@ from hposvc.reporting import comparison
 from hposvc.reporting.comparison_checks import Cost
 from hposvc.spec.extension import more_trials
 from hposvc.state.trial import OVER
+from hposvc.text import finite
 from hposvc.verbs import background, resume, steering
 from hposvc.verbs import events as journal
 from hposvc.verbs import propose as proposing
@@ -65,7 +66,7 @@ class SweepTools:
 
     def status(self, sweep: str = "last") -> Answer:
         """A sweep's state, counts of trials, best trial, cost so far, and what it waits for."""
-        return OpenSweep(self.place, sweep).record().status()
+        return dict(finite(OpenSweep(self.place, sweep).record().status()))
 
     def trials(
         self, sweep: str = "last", top: Top = 5, where: Sequence[str] = (), sort: str | None = None
@@ -74,7 +75,7 @@ class SweepTools:
         column or parameter, -name for largest first."""
         record = OpenSweep(self.place, sweep).record()
         rows = chosen(record, where, sort, top)
-        listed = [{name: row[name] for name in COLUMNS} for row in rows]
+        listed = [{name: getattr(row, name) for name in COLUMNS} for row in rows]
         about = {"sweep": record.row.id, "state": record.phase, "total": len(record.state.trials)}
         return {**about, "trials": listed}
 
@@ -82,7 +83,7 @@ class SweepTools:
         """What a sweep found, in ten sentences: the best, how sure that is, gain, cost, what
         mattered, warnings, what to try next. Read it before you conclude anything."""
         record = OpenSweep(self.place, sweep).record()
-        found = verdict(record.row.id, record.state)[: None if record.state.trials else 1]
+        found = why(record.row.id, record.state)[: None if record.state.trials else 1]
         sentences = [f"{each.title}: {each.sentence}" for each in found]
         return {"sweep": record.row.id, "state": record.phase, "findings": sentences}
 

@@ -56,7 +56,7 @@ class SpecTools:
     def plan(
         self, spec: str, set: Settings = NOTHING, seconds_per_step: float | None = None
     ) -> Answer:
-        """Preview a sweep: trials, hours, money and wall time with 80% intervals, what is unknown,
+        """Preview a sweep: trials, hours, money and wall time with 90% intervals, what is unknown,
         what would save most, and the token that submit needs. Runs nothing. seconds_per_step: if
         no earlier sweep of this code shows it."""
         checked = self._read(spec, set)

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
-from hposvc.analysis.verdict import verdict
+from hposvc.analysis.findings import why
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
-from hposvc.open_sweep import OpenSweep, Record
+from hposvc.open_sweep import OpenSweep, Record, Status
 from hposvc.remote.place import Place, await_rest
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparison, comparison_checks, writing
-from hposvc.reporting.result import Best, Result
+from hposvc.reporting.result import Result
+from hposvc.state.answers import Best
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import extend, propose, resume, retry, steering
@@ -78,7 +79,7 @@ class Handle:
         """Return the sweep's result so far."""
         return self._result(self._open().record())
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return the sweep's status in a few figures, as `hposvc -o json status` prints them."""
         return self.result().record.status()
 
@@ -129,7 +130,7 @@ class Handle:
     def why(self) -> list[dict[str, Any]]:
         """Say what the sweep found and how sure that is, as `hposvc why -o json` prints it."""
         record = self._open().record()
-        return [asdict(finding) for finding in verdict(record.row.id, record.state)]
+        return [asdict(finding) for finding in why(record.row.id, record.state)]
 
     @without_our_frames
     def compare(

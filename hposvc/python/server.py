@@ -10,6 +10,7 @@ from hposvc import spec as specs
 from hposvc.python.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
 from hposvc.remote.server import connection, submission
+from hposvc.state.answers import ListedSweep
 from hposvc.verbs.ls import ls
 
 log = logging.getLogger("hposvc")
@@ -51,7 +52,7 @@ class Server:
     @without_our_frames
     def ls(
         self, project: str | None = None, tag: str | None = None, since: float | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[ListedSweep]:
         """List the server's sweeps, newest first, as `hposvc -o json ls` prints them.
 
         Args:

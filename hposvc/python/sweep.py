@@ -22,9 +22,11 @@ from hposvc.python.handle import Handle, conclude, driving, without_our_frames
 from hposvc.python.server import Server, connect
 from hposvc.remote import cluster_server
 from hposvc.reporting.result import Result
+from hposvc.spec.engines import Engine
 from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
-from hposvc.spec.sections import Checkpoints, Engine, Failure, Fidelity, Resources, Tracking, Trials
+from hposvc.spec.sections import Checkpoints, Failure, Fidelity, Resources, Trials
+from hposvc.spec.sinks import Tracking
 from hposvc.verbs.run import run
 from trainables.load import PICKLE
 from trainables.training import Training

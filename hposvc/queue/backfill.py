@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hposvc.queue.claim import IDLE, Claim, Held
-from hposvc.queue.gangs import Reserved, Room, Search, allowed
+from hposvc.queue.gangs import FreeResources, Reserved, Search, allowed
 from hposvc.queue.quotas import Quotas
 
 
@@ -26,7 +26,7 @@ class Backfill:
     """
 
     waiting: Sequence[Reserved]
-    free: Room
+    free: FreeResources
     quotas: Quotas
     now: float
 

@@ -144,8 +144,8 @@ def _fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key,
 
 
 @dataclass(eq=False)
-class Branch:
-    """A queue, a user's part of a queue, or a sweep, while slots are dealt out.
+class ShareNode:
+    """A queue, a user's part of a queue, or a sweep, while slots are allocated.
 
     The one that would be furthest behind its due after a turn comes first.
     """
@@ -154,22 +154,24 @@ class Branch:
     behind: float  # GPU-seconds that it will be behind its due after a turn without any slot
     turn_s: float
     place: tuple[float, str]  # breaks ties: time of arrival, and name
-    seat: "Seat | None" = None  # of the sweep whose turn it is; None: none of its sweeps wants more
-    parts: list[tuple[tuple[object, ...], int, "Branch"]] = field(default_factory=list)  # a heap
+    candidate: "SweepAllocation | None" = (
+        None  # of the sweep whose turn it is; None: none of its sweeps wants more
+    )
+    parts: list[tuple[tuple[object, ...], int, "ShareNode"]] = field(default_factory=list)  # a heap
     granted: float = 0.0  # GPUs
 
     def key(self) -> tuple[object, ...]:
         """Return its place among its like: the least comes first."""
-        seat = self.seat
-        assert seat is not None  # a branch without any leaves its heap
-        ahead = (self.granted - HOLD * seat.next_held_size()) * self.turn_s - self.behind
+        candidate = self.candidate
+        assert candidate is not None  # a node without any leaves its heap
+        ahead = (self.granted - HOLD * candidate.next_held_size()) * self.turn_s - self.behind
         # Rounded, so that what is equal but for the order of its sums is a tie.
         return (self.weight <= 0, round(ahead / (self.weight or 1.0), 6), *self.place)
 
-    def add(self, part: "Branch") -> None:
-        """Add a branch that has a sweep which wants something."""
+    def add(self, part: "ShareNode") -> None:
+        """Add a node that has a sweep which wants something."""
         heapq.heappush(self.parts, (part.key(), id(part), part))
-        self.seat = self.parts[0][2].seat
+        self.candidate = self.parts[0][2].candidate
 
     def settle(self, amount: float) -> None:
         """Record what the sweep whose turn it was got, and find whose turn is next."""
@@ -177,24 +179,24 @@ class Branch:
         if self.parts:
             part = self.parts[0][2]
             part.settle(amount)
-            if part.seat is None:
+            if part.candidate is None:
                 heapq.heappop(self.parts)
             else:
                 heapq.heapreplace(self.parts, (part.key(), id(part), part))
-            self.seat = self.parts[0][2].seat if self.parts else None
-        elif self.seat is not None and not self.seat.wants:
-            self.seat = None
+            self.candidate = self.parts[0][2].candidate if self.parts else None
+        elif self.candidate is not None and not self.candidate.wants:
+            self.candidate = None
 
 
 @dataclass(eq=False)
-class Seat:
-    """A sweep while slots are dealt out."""
+class SweepAllocation:
+    """A sweep while slots are allocated."""
 
     claim: Claim
     held: Sequence[Held]  # in the order in which it keeps them
     sizes: Sequence[float]  # of these
     new_size: float  # of each further slot
-    taken: int = 0  # slots that were dealt with so far
+    taken: int = 0  # slots that were decided on so far
     closed: bool = False  # nothing more is for it
 
     @property
@@ -212,21 +214,21 @@ class Seat:
 
 
 def tree(
-    seats: Collection[Seat],
+    candidates: Collection[SweepAllocation],
     accounts: Sequence[Claim],
     due: Mapping[str, float],
     granted: Mapping[str, float],
     rules: Rules,
     now: float,
-) -> Branch:
-    """Return the branches from the cluster down to these sweeps.
+) -> ShareNode:
+    """Return the nodes of shares from the cluster down to these sweeps.
 
     Args:
         accounts: all sweeps, also those that have ended: what they had counts for their users.
         due: entitlements, by sweep.
         granted: GPUs that were granted before, by sweep.
     """
-    by_sweep = {seat.claim.sweep: seat for seat in seats}
+    by_sweep = {candidate.claim.sweep: candidate for candidate in candidates}
 
     def behind(claim: Claim) -> float:
         account = claim.account.at_time(now, rules.half_life)
@@ -236,17 +238,17 @@ def tree(
         claims: Sequence[Claim],
         levels: Sequence[Level],
         weight: float,
-    ) -> Branch:
+    ) -> ShareNode:
         place = min((claim.since, claim.sweep) for claim in claims if claim.sweep in by_sweep)
-        seat = None if levels else by_sweep[claims[0].sweep]
-        branch = Branch(weight, sum(map(behind, claims)), rules.turn, place, seat)
-        branch.granted = sum(granted.get(claim.sweep, 0.0) for claim in claims)
+        candidate = None if levels else by_sweep[claims[0].sweep]
+        node = ShareNode(weight, sum(map(behind, claims)), rules.turn, place, candidate)
+        node.granted = sum(granted.get(claim.sweep, 0.0) for claim in claims)
         if levels:
             (name_of, members_of), *inner = levels
             members = members_of(rules)
             for name, group in grouped(claims, name_of).items():
                 if any(claim.sweep in by_sweep and by_sweep[claim.sweep].wants for claim in group):
-                    branch.add(grow(group, inner, _weight(members.get(name), group)))
-        return branch
+                    node.add(grow(group, inner, _weight(members.get(name), group)))
+        return node
 
     return grow(accounts, _LEVELS, 1.0)

@@ -16,13 +16,13 @@ Nodes = Mapping[str, Amounts]
 
 
 @dataclass
-class Room:
+class FreeResources:
     """The resources of each node that are not given away."""
 
     nodes: dict[str, dict[str, float]]
 
     @classmethod
-    def of(cls, nodes: Nodes) -> "Room":
+    def of(cls, nodes: Nodes) -> "FreeResources":
         """Return the room of nodes that are empty."""
         return cls({name: dict(amounts) for name, amounts in nodes.items()})
 
@@ -60,7 +60,7 @@ class Search:
         nodes: on which it may be, the preferred ones first.
     """
 
-    rooms: tuple[Room, ...]
+    rooms: tuple[FreeResources, ...]
     nodes: Iterable[str]
     _open: list[str] = field(init=False)  # the nodes that had room for a rank
     _whole: dict[int, list[str]] = field(default_factory=dict)  # for so many, the preferred last

@@ -1,9 +1,10 @@
 """The shares of the sweeps on a cluster: which slots each may hold now.
 
-A pure function of the sweeps' claims, so that every driver computes the same. Slots are dealt out
-(`dealing.py`), and what is kept for large slots works for short orders meanwhile (`backfill.py`). A
-slot that a sweep holds and is not dealt is lost: the sweep gives it back at the next rung of its
-trial, where nothing is trained twice. Only for a higher priority its trial is interrupted.
+A pure function of the sweeps' claims, so that every driver computes the same. Slots are allocated
+(`allocation.py`), and what is kept for large slots works for short orders meanwhile
+(`backfill.py`). A slot that a sweep holds and is not allocated is lost: the sweep gives it back at
+the next rung of its trial, where nothing is trained twice. Only for a higher priority its trial is
+interrupted.
 """
 
 import math
@@ -11,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hposvc.queue.allocation import Allocation
 from hposvc.queue.backfill import Backfill
 from hposvc.queue.claim import Claim, Held
-from hposvc.queue.dealing import Table
-from hposvc.queue.gangs import Nodes, Reserved, Room, Search, allowed
+from hposvc.queue.gangs import FreeResources, Nodes, Reserved, Search, allowed
 from hposvc.queue.quotas import most_slots
 from hposvc.queue.rules import Rules
 
@@ -55,57 +56,63 @@ def shares(
         now: in seconds of the epoch.
         whole: the resources of each node, with that. None: nothing is held outside.
     """
-    table = Table(sorted(claims, key=lambda claim: (claim.since, claim.sweep)), nodes, rules, now)
-    table.deal()
-    answers = Answers(table, nodes if whole is None else whole)
-    return {seat.claim.sweep: answers.share(seat.claim) for seat in table.seats}
+    allocation = Allocation(
+        sorted(claims, key=lambda claim: (claim.since, claim.sweep)), nodes, rules, now
+    )
+    allocation.allocate()
+    answers = Answers(allocation, nodes if whole is None else whole)
+    return {
+        candidate.claim.sweep: answers.share(candidate.claim) for candidate in allocation.candidates
+    }
 
 
 @dataclass
 class Answers:
-    """Says what the table means for each sweep, once the slots are dealt out."""
+    """Says what the allocation means for each sweep, once the slots are allocated."""
 
-    table: Table
+    allocation: Allocation
     whole: Nodes
 
     def __post_init__(self) -> None:
-        table = self.table
-        claims = [seat.claim for seat in table.seats]
-        reserved = [each for listed in table.reserved.values() for each in listed]
-        self._lost = {claim.sweep: _lost(table, claim) for claim in claims}
+        allocation = self.allocation
+        claims = [candidate.claim for candidate in allocation.candidates]
+        reserved = [each for listed in allocation.reserved.values() for each in listed]
+        self._lost = {claim.sweep: _lost(allocation, claim) for claim in claims}
         self._waiting = [each for each in reserved if not each.free]
         self._interrupted: set[str] = set()  # slots whose places a higher priority gets
         self._forecast()
         self._extra = self._backfill(claims) if self._waiting else {}
         # Nodes on which larger slots are to be, by the size of a slot.
-        self._sizes = {seat.claim.sweep: seat.new_size for seat in table.seats}
+        self._sizes = {
+            candidate.claim.sweep: candidate.new_size for candidate in allocation.candidates
+        }
         self._larger = {
             own: _nodes(each for each in reserved if self._sizes[each.claim.sweep] > own)
             for own in {*self._sizes.values()}
         }
-        granted = [name for name, amount in table.granted.items() if amount > 0]
-        self._largest = sorted(granted, key=lambda name: -table.granted[name])[: NAMED + 1]
+        granted = [name for name, amount in allocation.granted.items() if amount > 0]
+        self._largest = sorted(granted, key=lambda name: -allocation.granted[name])[: NAMED + 1]
         self._fits: dict[tuple[object, ...], bool] = {}
         self._waiters = [
             claim
             for claim in claims
             if self._late(claim)
-            and claim.sweep not in table.refused
-            and self._fits_into(table.nodes, claim)
+            and claim.sweep not in allocation.refused
+            and self._fits_into(allocation.nodes, claim)
         ]
 
     def share(self, claim: Claim) -> SlotShare:
         """Return the share of a sweep."""
-        table, own = self.table, self.table.reserved[claim.sweep]
+        allocation, own = self.allocation, self.allocation.reserved[claim.sweep]
         slots, lost = self._slots(claim), [held.slot for held in self._lost[claim.sweep]]
         starts = any(each.free for each in own)  # a slot that nobody else holds
         others = [other for other in self._waiters if other.sweep != claim.sweep]
         held_outside = (
-            not slots and claim.sweep not in table.refused and self._is_held_outside(claim)
+            not slots and claim.sweep not in allocation.refused and self._is_held_outside(claim)
         )
         kept_for_others = self._larger[self._sizes[claim.sweep]] - _nodes(own)
         return SlotShare(
-            due=table.due.get(claim.sweep, 0.0),
+            due=allocation.due.get(claim.sweep, 0.0),
             # What others than the sweeps of this journal hold is waited for in Ray's own line.
             slots=1 if held_outside and claim.wanted else slots,
             lost=tuple(lost),
@@ -119,27 +126,27 @@ class Answers:
         )
 
     def _slots(self, claim: Claim) -> int:
-        kept, reserved = self.table.kept[claim.sweep], self.table.reserved[claim.sweep]
+        kept, reserved = self.allocation.kept[claim.sweep], self.allocation.reserved[claim.sweep]
         return len(kept) + len(reserved) + self._extra.get(claim.sweep, 0)
 
     def _late(self, claim: Claim) -> bool:
         """Whether a sweep wants more than it can have now."""
-        waits = any(not each.free for each in self.table.reserved[claim.sweep])
+        waits = any(not each.free for each in self.allocation.reserved[claim.sweep])
         return waits or self._slots(claim) < claim.wanted
 
     def _forecast(self) -> None:
         """Find out which sweeps hold the places of each slot that waits, and until when."""
-        table, room = self.table, Room.of(self.table.idle.nodes)
+        allocation, room = self.allocation, FreeResources.of(self.allocation.idle.nodes)
         given_back: dict[str, list[tuple[float, int, Held, Claim]]] = defaultdict(list)
-        for number, claim in enumerate(seat.claim for seat in table.seats):
+        for number, claim in enumerate(candidate.claim for candidate in allocation.candidates):
             for held in self._lost[claim.sweep]:
-                at = math.inf if held.free_at is None else max(held.free_at, table.now)
+                at = math.inf if held.free_at is None else max(held.free_at, allocation.now)
                 for node in held.nodes:
                     given_back[node].append((at, number, held, claim))
         for listed in given_back.values():
             listed.sort(key=lambda item: item[:2], reverse=True)
         for reserved in self._waiting:
-            starts_at = table.now
+            starts_at = allocation.now
             for node, ranks in reserved.places.items():
                 while room.count(node, reserved.claim.needs) < ranks and given_back[node]:
                     at, _, held, claim = given_back[node].pop()
@@ -154,8 +161,8 @@ class Answers:
 
     def _backfill(self, claims: Sequence[Claim]) -> dict[str, int]:
         """Return how many slots each sweep may have for an order, beyond its share."""
-        table, extra = self.table, dict[str, int]()
-        backfill = Backfill(self._waiting, table.idle, table.quotas, table.now)
+        allocation, extra = self.allocation, dict[str, int]()
+        backfill = Backfill(self._waiting, allocation.idle, allocation.quotas, allocation.now)
         first = sorted(claims, key=lambda claim: (-claim.priority, claim.since, claim.sweep))
         for claim in first:
             held = [
@@ -166,42 +173,46 @@ class Answers:
             self._lost[claim.sweep] = [lost for lost in self._lost[claim.sweep] if lost not in held]
             extra[claim.sweep] = len(held)
         for claim in first:
-            missing = most_slots(claim, table.rules) - len(table.kept[claim.sweep])
-            missing -= len(table.reserved[claim.sweep]) + extra[claim.sweep]
+            missing = most_slots(claim, allocation.rules) - len(allocation.kept[claim.sweep])
+            missing -= len(allocation.reserved[claim.sweep]) + extra[claim.sweep]
             extra[claim.sweep] += backfill.add(claim, max(0, missing))
         return {sweep: count for sweep, count in extra.items() if count}
 
     def _wait(self, claim: Claim) -> Shortage:
         """Return why a sweep has fewer slots than it wants, and until when."""
-        late = [reserved for reserved in self.table.reserved[claim.sweep] if not reserved.free]
+        late = [reserved for reserved in self.allocation.reserved[claim.sweep] if not reserved.free]
         if late:
             first = min(late, key=lambda reserved: reserved.starts_at or math.inf)
             return Shortage(tuple(first.behind[:NAMED]), first.starts_at)
-        if claim.sweep in self.table.refused:
-            return Shortage(reason=self.table.refused[claim.sweep])
-        if not self._fits_into(self.table.nodes, claim):
+        if claim.sweep in self.allocation.refused:
+            return Shortage(reason=self.allocation.refused[claim.sweep])
+        if not self._fits_into(self.allocation.nodes, claim):
             return Shortage(reason="no node of the cluster has room for it")
         return Shortage(tuple(name for name in self._largest if name != claim.sweep)[:NAMED])
 
     def _is_held_outside(self, claim: Claim) -> bool:
         """Whether a slot has no room only because of what is held outside these sweeps."""
-        return not self._fits_into(self.table.nodes, claim) and self._fits_into(self.whole, claim)
+        return not self._fits_into(self.allocation.nodes, claim) and self._fits_into(
+            self.whole, claim
+        )
 
     def _fits_into(self, nodes: Nodes, claim: Claim) -> bool:
         """Whether a slot would fit if nothing were held of these resources."""
         needs = sorted(claim.needs.items())
         key = (nodes is self.whole, claim.nodes, claim.ranks, claim.placement, *needs)
         if key not in self._fits:
-            empty = Search((Room.of(nodes),), allowed(claim, nodes))
+            empty = Search((FreeResources.of(nodes),), allowed(claim, nodes))
             self._fits[key] = empty.place(claim) is not None
         return self._fits[key]
 
     def _could_use(self, other: Claim, claim: Claim) -> bool:
         """Whether a sweep that waits lacks, on a node, something that this sweep has there."""
         common = [name for name, amount in other.needs.items() if amount and claim.needs.get(name)]
-        waits = [each for each in self.table.reserved[other.sweep] if not each.free]
-        places, left = _nodes(waits), self.table.left.nodes
-        own = _nodes(self.table.reserved[claim.sweep]).union(*(held.nodes for held in claim.held))
+        waits = [each for each in self.allocation.reserved[other.sweep] if not each.free]
+        places, left = _nodes(waits), self.allocation.left.nodes
+        own = _nodes(self.allocation.reserved[claim.sweep]).union(
+            *(held.nodes for held in claim.held)
+        )
         return any(
             node in places or left.get(node, {}).get(name, 0.0) < other.needs[name] * other.ranks
             for node in allowed(other, own)
@@ -209,9 +220,9 @@ class Answers:
         )
 
 
-def _lost(table: Table, claim: Claim) -> list[Held]:
-    """Return the slots of a sweep that were not dealt to it."""
-    kept = {held.slot for held in table.kept[claim.sweep]}
+def _lost(allocation: Allocation, claim: Claim) -> list[Held]:
+    """Return the slots of a sweep that were not allocated to it."""
+    kept = {held.slot for held in allocation.kept[claim.sweep]}
     return [held for held in claim.held if held.slot not in kept]
 
 

@@ -10,7 +10,6 @@ import datetime
 import hmac
 import socket
 import ssl
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -27,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from cluster import local
 from cluster.jobs import Job, Jobs, with_retries
+from cluster.retries import retry
 from hposvc.errors import OutOfReach
 from hposvc.journal.home import Home
 from hposvc.journal.tokens import PREFIX
@@ -208,23 +208,23 @@ def _await(jobs: Jobs, job: Job, server: ServedSweeps) -> None:
         OutOfReach: its job ends, or its port can't be reached from here.
         SpecError: the job refuses to serve.
     """
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            server.http.get("/healthz")
-            return
-        except OutOfReach:
-            current = with_retries(partial(jobs.find, job.id))
-            if current is None or current.ended:
-                raise job_error(current or job, jobs.log(job.id)) from None
-            if time.monotonic() > deadline:
-                port = job.metadata[PORT_KEY]
-                raise OutOfReach(
-                    f"{server.http.name}: its job {job.id} runs, but port {port} does not answer",
-                    fix="if you reach the dashboard through a tunnel, forward that port too: "
-                    f"ssh -L 8265:127.0.0.1:8265 -L {port}:127.0.0.1:{port} HEAD",
-                ) from None
-        time.sleep(POLL_S)
+
+    def is_passing(error: Exception, waited_s: float) -> bool:
+        if not isinstance(error, OutOfReach):
+            return False
+        current = with_retries(partial(jobs.find, job.id))
+        if current is None or current.ended:
+            raise job_error(current or job, jobs.log(job.id)) from None
+        if waited_s > START_S:
+            port = job.metadata[PORT_KEY]
+            raise OutOfReach(
+                f"{server.http.name}: its job {job.id} runs, but port {port} does not answer",
+                fix="if you reach the dashboard through a tunnel, forward that port too: "
+                f"ssh -L 8265:127.0.0.1:8265 -L {port}:127.0.0.1:{port} HEAD",
+            ) from None
+        return True
+
+    retry(partial(server.http.get, "/healthz"), is_passing, (POLL_S,))
 
 
 def _free_port() -> int:

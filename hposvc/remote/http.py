@@ -8,12 +8,12 @@ only if the server did not get it, or answered that it did nothing.
 
 import os
 import ssl
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cluster.retries import retry
 from hposvc.errors import (
     Busy,
     Denied,
@@ -50,6 +50,18 @@ ERRORS: Mapping[str, Callable[[str], Exception]] = {
 # Codes of errors in what was asked for.
 WRONG = ("spec_error", "bad_request", "id_taken", "too_large", "path_outside")
 TOKEN, TOKEN_FILE = "HPOSVC_TOKEN", "HPOSVC_TOKEN_FILE"
+
+
+class _ErrorAnswer(Exception):
+    """A server has answered, with an error."""
+
+    def __init__(self, response: "httpx.Response") -> None:
+        super().__init__(response.status_code)
+        self.response = response
+        wait = response.headers.get("Retry-After", "")
+        passes = response.status_code in UNAVAILABLE and wait.isdigit()
+        # Seconds after which the same request may be answered; None: it will not be.
+        self.after_s = min(float(wait), RESTART_S) if passes else None
 
 
 class Http:
@@ -147,26 +159,27 @@ class Http:
         """
         place = path if path.startswith("/") else f"{API}/{path}"
         limits = (CONNECT_S, ANSWER_S + wait_s, ANSWER_S, ANSWER_S)  # connect, read, write, pool
-        begun, tries = time.monotonic(), 0
-        while True:
-            pause_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
-            patience_s = RESTART_S if self._answered else PATIENCE_S
-            late = time.monotonic() - begun > patience_s
-            try:
-                response = self._client.request(method, place, timeout=limits, **content)
-            except self._transport_errors as error:
-                if late or not (repeatable or isinstance(error, self._unsent)):
-                    raise OutOfReach(self._describe_silence(error)) from error
-            else:
-                self._answered = True
-                if response.is_success:
-                    return response
-                retry_after = response.headers.get("Retry-After", "")
-                if late or response.status_code not in UNAVAILABLE or not retry_after.isdigit():
-                    raise self._error(response)
-                pause_s = max(pause_s, min(float(retry_after), patience_s))
-            tries += 1
-            time.sleep(pause_s)
+
+        def ask() -> "httpx.Response":
+            response = self._client.request(method, place, timeout=limits, **content)
+            self._answered = True
+            if not response.is_success:
+                raise _ErrorAnswer(response)
+            return response
+
+        def is_passing(error: Exception, waited_s: float) -> bool:
+            if waited_s > (RESTART_S if self._answered else PATIENCE_S):
+                return False
+            if isinstance(error, _ErrorAnswer):
+                return error.after_s is not None
+            return isinstance(error, self._unsent if not repeatable else self._transport_errors)
+
+        try:
+            return retry(ask, is_passing, PAUSES_S)
+        except _ErrorAnswer as refusal:
+            raise self._error(refusal.response) from None
+        except self._transport_errors as error:
+            raise OutOfReach(self._describe_silence(error)) from error
 
     def _describe_silence(self, error: Exception) -> str:
         why = f"{error}" or type(error).__name__

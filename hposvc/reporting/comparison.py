@@ -11,18 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from hposvc.analysis import devices
-from hposvc.analysis.amounts import amount, share
 from hposvc.analysis.comparison import (
     FRACTIONS,
-    LEVEL,
     BestConfiguration,
     Comparison,
-    Interval,
     Standing,
     compare_bests,
 )
 from hposvc.analysis.comparison import compare as compare_runs
 from hposvc.errors import SpecError, fail
+from hposvc.estimate import CONFIDENCE
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.charts import comparison as chart
@@ -37,7 +35,7 @@ from hposvc.reporting.comparison_checks import (
     usual_groups,
 )
 from hposvc.spec.metrics import Metric
-from hposvc.text import NONE, duration, finite, number
+from hposvc.text import NONE, amount, duration, finite, number, percent, share
 
 PROBABLY = 0.8  # probability from which a group is called probably better
 
@@ -136,9 +134,9 @@ class Compared:
                     *([] if self.cost == "trials" else [spent]),
                     number(data["best"]),
                     NONE if self._several else number(value),
-                    _with_ends(standing.rank),
+                    standing.rank.text(_short),
                     NONE if standing.better is None else share(standing.better),
-                    _with_ends(standing.cost_ratio) if place else "1",
+                    standing.cost_ratio.text(_short) if place else "1",
                 ]
             )
         return rows
@@ -168,7 +166,7 @@ class Compared:
             "tasks": len(figures.tasks),
             "paired_by": None if figures.pairing == "none" else figures.pairing,
             "pairs": figures.pairs,
-            "confidence": LEVEL,
+            "confidence": CONFIDENCE,
             "fractions": [*FRACTIONS],
             "groups": [self._group(standing) for standing in figures.standings],
             "best_configurations": configurations,
@@ -186,9 +184,6 @@ class Compared:
         loss, sweeps = self.metric.loss, [run.sweep for run in each.runs]
         entries = [entry for entry in self.entries if entry.id in sweeps]
         bests = [entry.history.improvements[-1].value for entry in entries]
-        ends = sorted(loss(end) for end in (each.loss.low, each.loss.high) if end is not None)
-        low, high = ends or (None, None)
-        value = {"mean": loss(each.loss.value), "low": low, "high": high}
         values = [None if math.isnan(value) else loss(value) for value in each.losses]
         return {
             "name": each.name,
@@ -197,13 +192,13 @@ class Compared:
             "spent": sum(entry.end(self.cost) for entry in entries),
             "best": min(bests, key=loss),
             "values": None if self._several else values,
-            "value": None if self._several else value,
-            "rank": _data(each.rank),
-            "lead": _data(each.lead),
+            "value": None if self._several else each.loss.map(loss).data(),
+            "rank": each.rank.data(),
+            "lead": each.lead.data(),
             "better": each.better,
             "verdict": each.verdict,
             "target_cost": finite(each.target_cost),
-            "cost_ratio": _data(each.cost_ratio),
+            "cost_ratio": each.cost_ratio.data(),
         }
 
     def _better(self) -> list[str]:
@@ -253,17 +248,17 @@ class Compared:
             elif not math.isfinite(first.target_cost):
                 parts.append(f"{standing.name} got there and {first.name} did not")
             else:
-                needs = _with_ends(standing.cost_ratio)
+                needs = standing.cost_ratio.text(_short)
                 parts.append(f"{standing.name} needs {needs} times what {first.name} needs")
-        has_interval = any(standing.cost_ratio.low is not None for standing in others)
-        sure = f" ({LEVEL * 100:.0f} % sure)" if has_interval else ""
+        has_interval = any(standing.cost_ratio.known for standing in others)
+        sure = f" ({percent(CONFIDENCE)} sure)" if has_interval else ""
         return f"To reach {what}, {'; '.join(parts)}{sure}."
 
     def _ranks(self) -> list[str]:
         if len(self.figures.groups) < 3:
             return []
         ordered = sorted(self.figures.standings, key=lambda each: each.rank.value)
-        ranks = ", ".join(f"{each.name} {_with_ends(each.rank)}" for each in ordered)
+        ranks = ", ".join(f"{each.name} {each.rank.text(_short)}" for each in ordered)
         return [f"Mean ranks, 1 is the best: {ranks}."]
 
     def _needed(self) -> list[str]:
@@ -383,23 +378,9 @@ def side_by_side(
         return None, f"{error}"
 
 
-def _with_ends(interval: Interval) -> str:
-    """Return `1.2 (1 to 1.8)`."""
-    low, high, text = interval.low, interval.high, _short(interval.value)
-    return text if low is None or high is None else f"{text} ({_short(low)} to {_short(high)})"
-
-
 def _short(value: float) -> str:
     if math.isnan(value):
         return NONE
     if 0 < value < 0.001:
         return "<0.001"
     return f"{value:.2g}" if value <= 999 else ">999" if math.isfinite(value) else "∞"
-
-
-def _data(interval: Interval) -> dict[str, float | None]:
-    return {
-        "mean": finite(interval.value),
-        "low": finite(interval.low),
-        "high": finite(interval.high),
-    }

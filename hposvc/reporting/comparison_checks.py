@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hposvc import spec as specs
-from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.comparison import SweepRun
 from hposvc.analysis.judgement import HUGE
 from hposvc.errors import fail
@@ -15,7 +14,8 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
-from hposvc.text import duration, listed
+from hposvc.spec.sweep_spec import DESCRIPTIVE_KEYS
+from hposvc.text import cost_text, count, duration, listed
 from searchers.names import nearest
 
 Cost = Literal["hours", "trials", "time"]
@@ -24,10 +24,7 @@ HARDWARE = "costs are of unlike hardware"
 NAMED = 3  # sweeps that a message names
 USUAL = ("search.method", "scheduler.type")
 # Keys that make repeats of a sweep, name it, or do not change what it finds.
-OWN = (
-    *("seed", "name", "description", "tags", "folder", "project", "version", "notify", "storage"),
-    *("tracking", "register", "price"),
-)
+OWN = DESCRIPTIVE_KEYS | {"seed", "version", "storage", "register"}
 
 
 @dataclass(frozen=True)
@@ -126,10 +123,10 @@ def check(entries: Sequence[ComparedSweep], cost: Cost) -> None:
     )
     if len(metrics) > 1:
         fix = "compare sweeps of one metric and goal"
-        raise fail(f"metrics differ: {_listed(metrics)}", fix=fix)
+        raise fail(f"metrics differ: {_sweeps_by(metrics)}", fix=fix)
     units = _by(entries, lambda each: each.history.cost_unit)
     if cost == "hours" and len(units) > 1:
-        raise fail(f"costs differ: {_listed(units)}", "--cost", fix="compare by trials or time")
+        raise fail(f"costs differ: {_sweeps_by(units)}", "--cost", fix="compare by trials or time")
 
 
 def group_names(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str]:
@@ -202,7 +199,7 @@ def _unlike_conditions(entries: Sequence[ComparedSweep], by: Sequence[str]) -> l
     for key, (value, why) in CONDITIONS.items():
         groups = _by(entries, value)
         if len(groups) > 1 and not _covered(key, by):
-            warnings.append(f"{key} differs ({_listed(groups)}), so {why}.")
+            warnings.append(f"{key} differs ({_sweeps_by(groups)}), so {why}.")
     spaces = _by(entries, lambda each: json.dumps(specs.dump(each.spec)["parameters"]))
     if len(spaces) > 1 and not _covered("parameters", by):
         warnings.append(f"Search spaces differ: there are {len(spaces)} of them.")
@@ -320,6 +317,6 @@ def _by(
     return dict(groups)
 
 
-def _listed(groups: Mapping[Any, Collection[str]]) -> str:
+def _sweeps_by(groups: Mapping[Any, Collection[str]]) -> str:
     """Return values with the sweeps that have them."""
     return "; ".join(f"{value} of {listed(names, NAMED)}" for value, names in groups.items())

@@ -4,9 +4,6 @@ The HTML is one file that needs no network: style, scripts, pictures and data ar
 many trials are compressed; the page unpacks them where it shows them.
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,13 +14,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hposvc.analysis.amounts import amount
+from hposvc.analysis.findings import why
 from hposvc.analysis.forecast.kept import Accuracy, accuracy
-from hposvc.analysis.verdict import verdict
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
-from hposvc.reporting.chart import DIGITS, Chart
+from hposvc.reporting.chart import Chart, packed
 from hposvc.reporting.charts import charts, draw, draw_for_screens
 from hposvc.reporting.comparison import Compared, side_by_side
 from hposvc.reporting.comparison_checks import ComparedSweep
@@ -32,12 +28,12 @@ from hposvc.reporting.prose import prose
 from hposvc.spec.metrics import Metric
 from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
+from hposvc.state.answers import Best, values_of
 from hposvc.state.sweep import SweepState
-from hposvc.text import duration, finite, number, value_text
+from hposvc.text import amount, duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
 
 STILL = 20  # trials in the table that needs no JavaScript
-PLAIN = 4096  # characters of JSON that are not worth compressing
 REAL_TIME = 1e8  # seconds; smaller times are those of a simulated clock
 
 SHOWN_ELSEWHERE = ("best", "wrong", "reproduce")  # topics that the report has places for
@@ -152,13 +148,13 @@ class Section:
         return self.state.worked_s
 
     @cached_property
-    def front(self) -> list[dict[str, Any]]:
+    def front(self) -> list[Best]:
         """The best trial, or with several metrics the front."""
         return summary.front(self.id, self.state, self.runs)
 
     @property
     def best_trials(self) -> list[str]:
-        return [best["trial"] for best in self.front]
+        return [best.trial for best in self.front]
 
     @property
     def best_text(self) -> str:
@@ -168,7 +164,7 @@ class Section:
         if not self.front:
             return "none"
         best = self.front[0]
-        return f"{self.metric} {number(best['value'])} ({best['trial']})"
+        return f"{self.metric} {number(values_of(best.value)[0])} ({best.trial})"
 
     @property
     def nothing(self) -> str:
@@ -184,7 +180,7 @@ class Section:
     @cached_property
     def findings(self) -> list[dict[str, str]]:
         """Sentences on what to believe of the result."""
-        answers = verdict(self.id, self.state, self.history.explained())
+        answers = why(self.id, self.state, self.history.explained())
         return [
             {"level": finding.level, "title": finding.title, "sentence": finding.sentence}
             for finding in answers
@@ -223,7 +219,7 @@ class Section:
             return ""
         made = planned.forecast
         within = "within" if planned.held else "outside"
-        return f"forecast {show(made.expected)}, {within} {show(made.low)} to {show(made.high)}"
+        return f"forecast {show(made.value)}, {within} {show(made.low)} to {show(made.high)}"
 
     @cached_property
     def charts(self) -> list[Chart]:
@@ -231,14 +227,13 @@ class Section:
 
     @property
     def drawn(self) -> list[dict[str, Any]]:
-        """The charts with their pictures, and the data of those that can be moved."""
+        """The charts with their pictures."""
         return [
             {
                 "kind": chart.kind,
                 "title": chart.title,
                 "message": chart.message,
                 "svg": Markup(draw_for_screens(chart)),
-                "packed": packed(chart.data) if chart.kind in MOVING else "",
             }
             for chart in self.charts
         ]
@@ -249,22 +244,20 @@ class Section:
         rows = summary.trials(self.state, self.runs)
 
         def of(key: str) -> list[Any]:
-            return [row[key] for row in rows]
+            return [getattr(row, key) for row in rows]
 
-        values = [row["value"] for row in rows]
-        if self.state.spec.several:
-            results = [
-                Column(metric.name, [None if value is None else value[n] for value in values])
-                for n, metric in enumerate(self.metrics)
-            ]
-        else:
-            results = [Column(self.metric, values)]
+        metrics = self.metrics
+        values = [values_of(row.value) or [None] * len(metrics) for row in rows]
+        results = [
+            Column(metric.name, [*column])
+            for metric, column in zip(metrics, zip(*values, strict=True), strict=bool(rows))
+        ]
         # Nothing for a parameter that the trial has not; null for one that is null.
         params = [
-            [_cell(row["params"][name]) if name in row["params"] else None for row in rows]
+            [_cell(row.params[name]) if name in row.params else None for row in rows]
             for name in self.names
         ]
-        causes = [row["detail"] or row["reason"] for row in rows]
+        causes = [row.detail or row.reason for row in rows]
         return [
             Column("trial", of("trial"), number=False),
             Column("state", [state.lower() for state in of("state")], number=False),
@@ -333,15 +326,12 @@ class Section:
         return {
             "sweep": self.id,
             "state": self.phase,
-            "best": self.front,
+            "best": finite(self.front),
             "findings": self.findings,
             "figures": [asdict(figure) for figure in self.figures],
             "forecast": None if self.forecast is None else self.forecast.data(),
             "charts": [asdict(chart) for chart in self.charts],
         }
-
-
-MOVING = ("best", "curves", "parallel")  # kinds of charts that charts.js can move
 
 
 def html(sections: Sequence[Section]) -> str:
@@ -392,18 +382,6 @@ def asset(name: str) -> Markup:
     """Return the text of a file in reporting/assets."""
     text = resources.files("hposvc.reporting").joinpath("assets", name).read_text("utf-8")
     return Markup(text)
-
-
-def packed(data: Any) -> Markup:
-    """Return a script element with JSON, compressed if it is long."""
-    text = json.dumps(finite(data, DIGITS), separators=(",", ":"))
-    if len(text) < PLAIN:
-        # No text of a user may end the element.
-        return Markup('<script type="application/json">{}</script>').format(
-            Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
-        )
-    body = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-    return Markup('<script type="application/json" data-encoding="gzip">{}</script>').format(body)
 
 
 def cell(value: Any) -> str:

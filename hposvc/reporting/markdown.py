@@ -10,6 +10,7 @@ from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import Compared
 from hposvc.reporting.document import Section, compare
 from hposvc.reporting.svg import flat
+from hposvc.state.answers import values_of
 from hposvc.text import duration, number, value_text
 
 ZOOM = 2  # pixels of a PNG for each of its picture
@@ -119,10 +120,10 @@ def first_screen(section: Section) -> list[str]:
     lines = [f"## {escape(section.id)}: {section.phase.lower()}", ""]
     if section.front:
         lines += [f"Best: **{escape(section.best_text)}**", ""]
-        names = [name for name in section.names if any(name in b["params"] for b in section.front)]
+        names = [name for name in section.names if any(name in b.params for b in section.front)]
         rows = [
-            [best["trial"], _values(best["value"])]
-            + [escape(value_text(best["params"].get(name))) for name in names]
+            [best.trial, ", ".join(map(number, values_of(best.value)))]
+            + [escape(value_text(best.params.get(name))) for name in names]
             for best in section.front[:10]
         ]
         metrics = ", ".join(metric.name for metric in section.metrics)
@@ -139,11 +140,6 @@ def first_screen(section: Section) -> list[str]:
         for figure in section.figures
     ]
     return [*lines, escape(" · ".join(facts)), ""]
-
-
-def _values(value: float | Sequence[float]) -> str:
-    values = value if isinstance(value, Sequence) else [value]
-    return ", ".join(number(each) for each in values)
 
 
 def reproduction(section: Section) -> list[str]:

@@ -14,6 +14,7 @@ from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.document import Section
 from hposvc.reporting.markdown import first_screen, reproduction
 from hposvc.spec.parsing.document import to_yaml
+from hposvc.state.answers import values_of
 from trainables.storage import checkpoint, stores
 from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, Saved
 
@@ -41,7 +42,7 @@ def hand_on(sweep: OpenSweep, to: str) -> list[str]:
     try:
         _copy_weights(checkpoint.verify(saved), folder)
         best = section.front[0]
-        (folder / CONFIGURATION).write_text(f"{json.dumps(best['params'], indent=2)}\n")
+        (folder / CONFIGURATION).write_text(f"{json.dumps(best.params, indent=2)}\n")
         (folder / CARD).write_text(card(section))
         if stores.is_url(to):
             stores.upload(to, folder, last=CARD)
@@ -67,10 +68,9 @@ def card(section: Section) -> str:
 def _for_hubs(section: Section) -> str:
     """Return the card's first lines: tags, and the result in the words of a model index."""
     best = section.front[0]
-    values = best["value"] if isinstance(best["value"], list) else [best["value"]]
     metrics = [
         {"type": metric.name, "value": value, "name": metric.name}
-        for metric, value in zip(section.metrics, values, strict=True)
+        for metric, value in zip(section.metrics, values_of(best.value), strict=True)
     ]
     result: dict[str, Any] = {
         "task": {"type": "other"},
@@ -88,11 +88,11 @@ def _best_checkpoint(section: Section) -> Saved:
     if not section.front:
         raise NotFound(f"{section.id}: {section.nothing}")
     best = section.front[0]
-    trial = section.state.trials[best["trial"]]
-    saved = trial.checkpoint_at(best["step"])
-    if saved is None or best["checkpoint"] is None:
+    trial = section.state.trials[best.trial]
+    saved = trial.checkpoint_at(best.step)
+    if saved is None or best.checkpoint is None:
         raise NotFound(
-            f"{section.id}: {trial.id}, the best trial, has no checkpoint of step {best['step']}",
+            f"{section.id}: {trial.id}, the best trial, has no checkpoint of step {best.step}",
             fix="`checkpoints: {keep_best: 1}` keeps it, if the code saves any",
         )
     return saved

@@ -1,9 +1,8 @@
 """The result of a sweep, for Python: its best trial or its front, and all trials as a table."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hposvc.errors import NO_VALUE
@@ -11,9 +10,10 @@ from hposvc.events import Event, Ordered, Reported
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
+from hposvc.state.answers import Best, Trial, values_of
 from hposvc.state.doubts import nearest_to_limits
+from hposvc.text import number
 from searchers.values import as_cell
-from trainables.storage.stores import is_url
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,24 +33,6 @@ class NoValue(LookupError):
 
 class NoSingleBest(LookupError):
     """The sweep has several metrics, so it has a front of best trials rather than one."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best trial of a sweep."""
-
-    trial: str
-    params: Mapping[str, float | int | str | bool | None]
-    value: float
-    metrics: Mapping[str, float | None] = field(repr=False)  # at the step that gave the value
-    step: int
-    checkpoint: Path | str | None  # a folder or a store's URL; None: not kept, or never written
-    mlflow_run_id: str | None = field(repr=False)
-    trained_to_end: bool  # False: the trial was stopped, or the scheduler did not promote it
-    baseline: bool = False  # whether it is the trial that measures the metric's noise
-    device: str | None = None  # model of its GPU, or of its CPU; None: unknown
-    # Mean, interval and values of its replicates as a finalist; None: the sweep has no finalists.
-    estimate: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,8 +68,8 @@ class Result:
         if spec.several:
             return f"{count}, {len(front)} on the Pareto front"
         best, name = front[0], spec.objectives[0].name
-        place = f"({best['trial']}, {spec.unit} {best['step']})"
-        return f"{count}, best {name}={best['value']:.5g} {place}"
+        place = f"({best.trial}, {spec.unit} {best.step})"
+        return f"{count}, best {name}={number(values_of(best.value)[0])} {place}"
 
     @property
     def best(self) -> Best:
@@ -114,10 +96,7 @@ class Result:
                 f"{self.sweep}: no trial {condition}, {len(failures)} failed; "
                 f"`hposvc logs {self.sweep}` shows why{first}{nearest and f'; {nearest}'}"
             )
-        best = {name: value for name, value in front[0].items() if name != "sweep"}
-        checkpoint = best.pop("checkpoint")
-        as_it_is = checkpoint is None or is_url(checkpoint)
-        return Best(**best, checkpoint=checkpoint if as_it_is else Path(checkpoint))
+        return front[0]
 
     @property
     def pareto(self) -> "pd.DataFrame":
@@ -183,7 +162,7 @@ class Result:
         own = set(_names(spec))  # these have their columns
         rows = []
         for trial in self.record.trials():
-            others = {name: value for name, value in trial["metrics"].items() if name not in own}
+            others = {name: value for name, value in trial.metrics.items() if name not in own}
             row = _row(trial, spec, columns)
             rows.append(row | {f"metrics.{name}": value for name, value in others.items()})
         return pd.DataFrame(rows, columns=None if rows else columns)
@@ -227,12 +206,12 @@ def _headings(spec: SweepSpec) -> list[str]:
     return [f"metrics.{name}" if name in taken else name for name in _names(spec)]
 
 
-def _row(trial: Mapping[str, Any], spec: SweepSpec, columns: Sequence[str]) -> dict[str, Any]:
-    value, names = trial["value"], _headings(spec)
-    values = value if spec.several and value is not None else [value] * len(names)
-    cells = {**trial, **dict(zip(names, values, strict=True))}
+def _row(trial: Trial | Best, spec: SweepSpec, columns: Sequence[str]) -> dict[str, Any]:
+    names = _headings(spec)
+    values = values_of(trial.value) or [None] * len(names)
+    cells = {**vars(trial), **dict(zip(names, values, strict=True))}
     params = {
         f"params.{name}" if name in columns else name: as_cell(value)
-        for name, value in trial["params"].items()
+        for name, value in trial.params.items()
     }
     return {**{name: cells[name] for name in columns}, **params}

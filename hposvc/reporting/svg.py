@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
-from hposvc.analysis.quantiles import spans_decades
+from hposvc.analysis.judgement import spans_decades
 from hposvc.text import number
 
 INK = "var(--ink,#1b2430)"
@@ -39,7 +39,7 @@ GOOD, BAD = "var(--good,#009e73)", "var(--bad,#b3261e)"
 FONT = "system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 SIZE = 12.0  # of text
 LETTER = 0.56  # mean width of a letter, as a share of the text's size
-WIDTH, HEIGHT = 760.0, 320.0
+WIDTH, HEIGHT = 920.0, 360.0  # as wide as a page's card is; charts of one panel are as high
 TICKS = 6
 VARIABLE = re.compile(r"var\(--[\w-]+,([^)]+)\)")
 Anchor = Literal["start", "middle", "end"]
@@ -206,6 +206,14 @@ def robust(
     return Linear.around([low, high], start, end)
 
 
+def whole(values: Iterable[float | None], start: float, end: float, goal: str) -> Linear | LogScale:
+    """Return a scale on which all values of a metric lie, whatever its goal."""
+    return Linear.around([value for value in values if value is not None], start, end)
+
+
+ScaleOf = Callable[[Iterable[float | None], float, float, str], Linear | LogScale]
+
+
 def time_unit(seconds: float) -> tuple[float, str]:
     """Return the unit for an axis of so many seconds: its length in seconds, and its name."""
     for limit, size, unit in ((180, 1, "seconds"), (10800, 60, "minutes"), (259200, 3600, "hours")):
@@ -356,10 +364,15 @@ class Picture:
             self.text(2, frame.top - 18, fitted(title, self.width / 2), INK)
 
     def legend(self, frame: Frame, entries: Sequence[tuple[str, str, Mark]]) -> None:
-        """Write names with their marks and colours above the upper right corner of a frame."""
+        """Write names with their marks and colours above the upper right corner of a frame.
+
+        Names that find no place in a line stand in one above it.
+        """
         x, y = frame.right, frame.top - 18
         for name, colour, mark in reversed(entries):
             x -= text_width(name, 11)
+            if x < 16:
+                x, y = frame.right - text_width(name, 11), y - 16
             self.text(x, y, name, MUTED, size=11)
             self.mark(x - 10, y - 4, colour, mark)
             x -= 30
@@ -398,6 +411,13 @@ class Picture:
                 'stroke-linecap="round" stroke-opacity="0.6"',
                 "path",
             )
+
+    @contextmanager
+    def mark_of(self, trial: str, words: str) -> Iterator[None]:
+        """Make what is drawn the mark of a trial, which says these words when pointed at."""
+        self.parts.append(f"<g data-trial={quoteattr(trial)}><title>{escape(words)}</title>")
+        yield
+        self.parts.append("</g>")
 
     @contextmanager
     def clipped(self, frame: Frame) -> Iterator[None]:

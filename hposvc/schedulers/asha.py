@@ -20,7 +20,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hposvc.schedulers.resumable import Resumable
 from hposvc.schedulers.rung_ranking import Fronts, LossRanking, empty_ranking
@@ -40,13 +40,14 @@ from hposvc.schedulers.scheduler import (
     Wait,
     rungs,
 )
+from searchers.bounds import COUNT, AtMost
 
 
 @dataclass(frozen=True)
 class Asha:
     """Successive halving that never waits for a rung to fill."""
 
-    eta: int = 3  # one trial in eta goes on from a rung
+    eta: Annotated[int, AtMost(COUNT)] = 3  # one trial in eta goes on from a rung
     mode: Literal["stop", "promote"] = "stop"
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

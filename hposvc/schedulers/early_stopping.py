@@ -11,16 +11,17 @@ PyTorch Lightning call delta min_delta).
 
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from hposvc.schedulers.scheduler import Decision, Report
+from searchers.bounds import STEPS, AtMost
 
 
 @dataclass(frozen=True)
 class Plateau:
     """The options that say when a trial has stopped improving."""
 
-    patience: int  # steps without an improvement
+    patience: Annotated[int, AtMost(STEPS)]  # steps without an improvement
     delta: float = 0.0  # the largest fall that is no improvement yet, in the metric's unit
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

@@ -31,7 +31,7 @@ Source: Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Op
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from hposvc.errors import Problem
 from hposvc.schedulers.hyperband_bracket import Bracket, BracketShape, bracket_shape
@@ -50,6 +50,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
+from searchers.bounds import COUNT, AtMost
 from searchers.space import Space
 
 
@@ -57,8 +58,9 @@ from searchers.space import Space
 class Hyperband:
     """Successive halving in several brackets, some of which judge trials early and some late."""
 
-    eta: int = 3  # one trial in eta goes on from a rung
-    brackets: int | None = None  # use at most this many values of s, from s_max down; None: all
+    eta: Annotated[int, AtMost(COUNT)] = 3  # one trial in eta goes on from a rung
+    # Use at most this many values of s, from s_max down; None: all.
+    brackets: Annotated[int, AtMost(COUNT)] | None = None
     # Longer trials would need other brackets than those that the trials were assigned to.
     fixed_length: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -19,7 +19,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     judgement_problems,
 )
+from searchers.bounds import COUNT, STEPS, AtMost
 from searchers.space import Space
 
 Array = NDArray[np.float64]
@@ -47,8 +48,10 @@ MAX_JUDGEMENTS = 100  # of a trial, if no interval is given
 class Median:
     """Stop trials that are worse than the median of the trials before them."""
 
-    min_trials: int = 5  # trials that must be over, and have reached a step, before it stops any
-    interval: int | None = None  # steps between judgements; None: 1, or more for long trials
+    # Trials that must be over, and have reached a step, before it stops any.
+    min_trials: Annotated[int, AtMost(COUNT)] = 5
+    # Steps between judgements; None: 1, or more for long trials.
+    interval: Annotated[int, AtMost(STEPS)] | None = None
     ends_steadily: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

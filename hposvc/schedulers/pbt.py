@@ -27,7 +27,7 @@ import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -51,6 +51,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
     judgement_problems,
 )
+from searchers.bounds import STEPS, AtMost
 from searchers.names import nearest
 from searchers.space import Space
 from searchers.values import Params, SpaceError
@@ -63,7 +64,7 @@ ROUNDING = 1e-9  # 0.29 * 100 is less than 29
 class Pbt:
     """Truncation selection on a population whose members train side by side."""
 
-    interval: int  # steps between two rankings of a member
+    interval: Annotated[int, AtMost(STEPS)]  # steps between two rankings of a member
     mutate: dict[str, object]  # how each parameter may change: see pbt_mutation.py
     quantile: float = 0.2  # the share that copies, and the share that is copied
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)

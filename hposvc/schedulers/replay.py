@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from numpy.random import Generator
 
@@ -29,6 +29,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
+from searchers.bounds import STEPS, AtMost
 from searchers.domains import has_lists
 from searchers.names import nearest
 from searchers.space import Space
@@ -51,7 +52,8 @@ class Replay:
 
     schedule: tuple[Shift, ...] = ()  # ascending
     seed_of: str | None = None  # like a shift's, for the steps before the first shift
-    until: int | None = None  # the step after which it ends; None: the end of a trial
+    # The step after which it ends; None: the end of a trial.
+    until: Annotated[int, AtMost(STEPS)] | None = None
     fixed_length: ClassVar[bool] = True
     changes_values: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -69,7 +69,9 @@ def caller(request: Request) -> Principal:
     return principal
 
 
-def _needs(*scopes: str) -> object:
+def needs(*scopes: str) -> object:
+    """Return the check that the caller has one of these scopes, on the sweep in the path."""
+
     async def check(
         request: Request, granted: Annotated[frozenset[str], Depends(check_sweep)]
     ) -> Principal:
@@ -108,12 +110,12 @@ def _needs_on_studies(scope: str) -> object:
 
 
 Caller = Annotated[Principal, Depends(caller)]  # whoever is known
-Reader = Annotated[Principal, _needs("read")]
-Submitter = Annotated[Principal, _needs("submit")]
-Steerer = Annotated[Principal, _needs("steer")]
-Admin = Annotated[Principal, _needs("admin")]
-Agent = Annotated[Principal, _needs("agent")]
-ReaderOrAgent = Annotated[Principal, _needs("read", "agent")]
-ReaderOrSubmitter = Annotated[Principal, _needs("read", "submit")]
+Reader = Annotated[Principal, needs("read")]
+Submitter = Annotated[Principal, needs("submit")]
+Steerer = Annotated[Principal, needs("steer")]
+Admin = Annotated[Principal, needs("admin")]
+Agent = Annotated[Principal, needs("agent")]
+ReaderOrAgent = Annotated[Principal, needs("read", "agent")]
+ReaderOrSubmitter = Annotated[Principal, needs("read", "submit")]
 StudyReader = Annotated[Principal, _needs_on_studies("read")]
 StudyWriter = Annotated[Principal, _needs_on_studies("steer")]  # who may delete studies, too

@@ -4,10 +4,11 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from hposvc.errors import fail
 
@@ -15,13 +16,13 @@ JSON = "application/json"
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already."}}
 
 
-def tagged(request: Request, body: BaseModel) -> Response:
+def tagged(request: Request, body: object) -> Response:
     """Return a body with its ETag; 304 without a body if the client has it (If-None-Match)."""
     content = _encode(body)
     return _unless_known(request, content, lambda: content)
 
 
-def tagged_as(request: Request, version: str, make: Callable[[], BaseModel]) -> Response:
+def tagged_as(request: Request, version: str, make: Callable[[], object]) -> Response:
     """Return a body that is made only if the client does not have it; 304 if it does.
 
     Args:
@@ -30,8 +31,15 @@ def tagged_as(request: Request, version: str, make: Callable[[], BaseModel]) -> 
     return _unless_known(request, version.encode(), lambda: _encode(make()))
 
 
-def _encode(body: BaseModel) -> bytes:
-    return body.model_dump_json(exclude_unset=True).encode()
+def _encode(body: Any) -> bytes:
+    kind: Any = type(body)  # mypy takes no class for hashable
+    return _writer(kind).dump_json(body, exclude_unset=isinstance(body, BaseModel))
+
+
+@cache
+def _writer(kind: Any) -> TypeAdapter[Any]:
+    """Return what writes bodies of a class."""
+    return TypeAdapter(kind)
 
 
 def _unless_known(request: Request, version: bytes, make: Callable[[], bytes]) -> Response:

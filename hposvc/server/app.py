@@ -19,15 +19,14 @@ from hposvc.server.routes import (
     archives,
     docs,
     events,
-    maintenance,
     monitoring,
     operations,
-    queue,
     steer,
     studies,
     submit,
     sweeps,
     tokens,
+    verbs,
 )
 from hposvc.server.service import Service
 from hposvc.server.turns import IN_TURN, give_threads
@@ -58,10 +57,8 @@ def create_app(service: Service) -> FastAPI:
     openapi.describe(app)
     api = (
         sweeps,
-        queue,
         submit,
         steer,
-        maintenance,
         operations,
         archives,
         events,
@@ -73,6 +70,7 @@ def create_app(service: Service) -> FastAPI:
     for routes in api:
         checks = [existing_sweep] if routes in WAITING else [existing_sweep, IN_TURN]
         app.include_router(routes.router, prefix=API, dependencies=checks)
+    app.include_router(verbs.create_router(), prefix=API, dependencies=[existing_sweep, IN_TURN])
     pages = (files, login, sweep_list, sweep_page, trial_page, compare_page)
     for shown in pages:
         app.include_router(

@@ -21,8 +21,8 @@ from hposvc.server.policy import Bound, key_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import read_file
 from hposvc.spec.types import CLOSED, Bytes, Name, Positive, Seconds, Word
-from hposvc.tracking.addresses import ALLOWED, NOTHING, PRIVATE, PUBLIC
 from hposvc.tracking.services import FIXED, SERVICES
+from hposvc.tracking.webhook import HOSTS
 
 Scope = Literal["read", "submit", "steer", "admin"]
 HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:.]+", re.IGNORECASE)
@@ -92,22 +92,16 @@ class Requests:
 
 @dataclass(frozen=True)
 class NotifyRules:
-    """Where webhooks of sweeps may be, and the services that sweeps may use."""
+    """The only receivers of sweeps' notifications."""
 
-    hosts: tuple[Host, ...] | None = None  # only these, wherever they are; None: public addresses
-    private: bool = False  # also at any address of a private network, this machine's not
-    services: tuple[Word, ...] = FIXED  # of apprise; those with a host in the URL need `hosts` too
+    hosts: tuple[Host, ...] = ()  # of webhooks, and of services whose URL names a host
+    services: tuple[Word, ...] = FIXED  # of apprise
     __pydantic_config__ = CLOSED
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables with which a driver keeps to this."""
-        services = {SERVICES: ",".join(self.services)}
-        if self.hosts is None and not self.private:
-            return services
-        entries = [PUBLIC] if self.hosts is None else [*self.hosts]
-        entries += [PRIVATE] if self.private else []
-        return {**services, ALLOWED: ",".join(entries or [NOTHING])}
+        return {HOSTS: ",".join(self.hosts), SERVICES: ",".join(self.services)}
 
 
 @dataclass(frozen=True)

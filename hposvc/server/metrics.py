@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -30,7 +30,7 @@ from hposvc.server.service import Service
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.verbs.ls import ls_rows
-from hposvc.verbs.queue import queue_rows
+from hposvc.verbs.queue import QueueRow, queue_rows
 
 COUNTED_S = 10.0  # for which a count of all sweeps stands
 RECENT_S = 3600.0  # since a sweep was created or had a driver: it still has series of its own
@@ -195,11 +195,11 @@ class _SweepCounter:
         service = self.service
         rows = service.sweeps.journal.sweeps()
         listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
-        states = {row["sweep"]: row["state"] for row in listed}
+        states = {row.sweep: row.state for row in listed}
         shown = {*driven, *self._recent(rows, driven)}
         store = service.sweeps.journal.store
         owners = submissions.owners(store, shown)
-        queued = {each["sweep"]: each for each in queue_rows(store) if each["wanted"] is not None}
+        queued = {each.sweep: each for each in queue_rows(store) if each.wanted is not None}
         for row in rows:
             if row.id not in states:  # deleted meanwhile
                 continue
@@ -242,7 +242,7 @@ def _samples(
 
 
 def _queue_samples(
-    row: Mapping[str, Any] | None,
+    row: QueueRow | None,
 ) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """Yield name, further labels and value of the metrics of one sweep in the queue.
 
@@ -251,14 +251,16 @@ def _queue_samples(
     """
     if row is None:
         return
-    labels, waiting = (row["queue"], row["user"]), row["waiting"]
-    yield "slots_wanted", labels, row["wanted"]
-    yield "slots_held", labels, row["held"]
-    yield "slots_allowed", labels, row["slots"]
-    yield "due_gpus", labels, row["due"]
-    yield "ahead_gpu_seconds", labels, row["ahead_s"]
-    waited_s = 0.0 if waiting is None else time.time() - waiting["since"]
-    yield "slot_wait_seconds", labels, max(0.0, waited_s)
+    labels = (row.queue or "", row.user or "")
+    figures = {
+        "slots_wanted": row.wanted,
+        "slots_held": row.held,
+        "slots_allowed": row.slots,
+        "due_gpus": row.due,
+        "ahead_gpu_seconds": row.ahead_s,
+        "slot_wait_seconds": max(0.0, time.time() - row.waiting.since) if row.waiting else 0.0,
+    }
+    yield from ((name, labels, value) for name, value in figures.items() if value is not None)
 
 
 def _of_each_sweep(sweeps: Sequence[_Counted]) -> Iterator[Metric]:

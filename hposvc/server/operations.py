@@ -55,14 +55,18 @@ class Operations:
         return operations.find(self._store, name)
 
     def run_here(
-        self, principal: Principal, verb: str, work: Callable[[], Mapping[str, Any]]
+        self,
+        principal: Principal,
+        verb: str,
+        sweep: str | None,
+        work: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Record an operation, and carry its quick work out before the request is answered.
 
         Raises:
             Exception: what the work raises; the operation is on record as failed.
         """
-        self._carry_out(self._begin(principal, verb, None), work)
+        self._carry_out(self._begin(principal, verb, sweep), work)
 
     def find(self, operation: str) -> Operation:
         """Return an operation.

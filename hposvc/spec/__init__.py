@@ -17,16 +17,17 @@ from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
 from hposvc.spec import paths, registry, variants
-from hposvc.spec.cross_checks import COMPLETENESS, Check, default_strategy
+from hposvc.spec.cross_checks import COMPLETENESS, Check
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import Document, from_mapping, read_file
 from hposvc.spec.parsing.unsupported import planned_feature_problems
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PluginType
+from hposvc.spec.sections import warm_start_mapping
 from hposvc.spec.sweep_spec import SweepSpec
 from hposvc.spec.user_code import import_and_check
-from hposvc.spec.warm_start import to_mapping
+from trainables.strategies import default_strategy
 
 __all__ = ["SweepSpec", "check", "check_for_server", "dump", "expand", "flat", "given", "load"]
 __all__ += ["restore", "thaw"]
@@ -118,7 +119,7 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     data = asdict(spec)
     for section in ("search", "scheduler"):
         data[section] = {NAME_KEYS[section]: data[section]["name"], **data[section]["options"]}
-    data["warm_start"] = None if spec.warm_start is None else to_mapping(spec.warm_start)
+    data["warm_start"] = None if spec.warm_start is None else warm_start_mapping(spec.warm_start)
     if spec.training.strategy == default_strategy(spec.resources.max_workers):
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))

@@ -15,6 +15,7 @@ from searchers.syntax import parameters_of
 from trainables.load import TRAINING
 from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names, render
 from trainables.programs.output_metrics import PAIR, STEP
+from trainables.strategies import default_strategy
 from trainables.training import Training
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.trainable is not None:
         fix = "remove one of them"
         yield Problem(("command",), "is given, and trainable too", fix, at_key=True)
-    if spec.training != Training(strategy="ddp" if workers > 1 else "single"):
+    if spec.training != Training(strategy=default_strategy(workers)):
         fix = "a command trains as it likes"
         yield Problem(("training",), "is for trainables", fix, at_key=True)
     collected = None if spec.collect is None else spec.collect.names

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
-from hposvc.spec.bounds import option_problem
 from hposvc.spec.command import command_problems
 from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
@@ -28,6 +27,7 @@ from searchers.values import Params, SpaceError
 from trainables.combinations import nan_refusals, refusals
 from trainables.load import ITS_OWN, TRAINING, training_of
 from trainables.storage.checkpoint import Period
+from trainables.strategies import default_strategy
 from trainables.training import Training
 from trainables.worker import Nan
 
@@ -38,11 +38,6 @@ SAMPLES = 200  # samples of a space, to see which training options occur togethe
 # Problems reported for initial points, or searched options: a point can take 1/3 s to check.
 MAX_PROBLEMS = 5
 MOST_REPLICATES = 10_000  # of finalists: all are looked at whenever a slot is free
-
-
-def default_strategy(workers: int) -> Literal["single", "ddp"]:
-    """Return the strategy of a trial that names none."""
-    return "ddp" if workers > 1 else "single"
 
 
 def space_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -158,9 +153,6 @@ def _changed_parameter_problems(
 
 def _changed_option_problems(spec: "SweepSpec", changed: Params) -> Iterator[Problem]:
     options = {name: value for name, value in changed.items() if name.startswith(TRAINING)}
-    for name, value in options.items():
-        if too_large := option_problem(name.removeprefix(TRAINING), value):
-            yield replace(too_large, path=("finalists", "set", name))
     try:
         training = training_of(spec.training, options)
     except ValueError as error:
@@ -383,7 +375,8 @@ def compression_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if resources.gpus_per_worker or resources.max_workers == 1:
         return
     reason = "only NCCL adds bf16 up, on GPUs; choose fp16 or powersgd, or give each worker a GPU"
-    if training.gradient_compression == "bf16" and training.strategy in ("ddp", "zero1"):
+    compresses = "gradient_compression" in training.traits.options
+    if compresses and training.gradient_compression == "bf16":
         yield Problem(("training", "gradient_compression"), f"is bf16, but {reason}")
     for name, path, domain in parameters_of(spec.parameters):
         if name == f"{TRAINING}gradient_compression" and not domain.problem("bf16"):
@@ -436,9 +429,6 @@ def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -
             fill(Training, {option: value})
         except SpecError as error:
             yield replace(error.problems[0], path=path)
-            return
-        if too_large := option_problem(option, value):
-            yield replace(too_large, path=path)
             return
 
 

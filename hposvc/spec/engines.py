@@ -1,10 +1,17 @@
-"""The engines that carry orders out, and what each of them can do.
+"""The section `engine`, and the engines that carry orders out with what each of them can do.
 
 A new engine takes a backend in a room of its own, and a line here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from hposvc.errors import fail, shown
+from hposvc.spec.registry import is_reference
+from hposvc.spec.types import CLOSED, Seconds
 
 METRICS = "hposvc.backends.ray.prometheus:RayMetrics"
 
@@ -51,3 +58,49 @@ ENGINES: Mapping[str, EngineType] = {
     ),
     "simulate": EngineType("hposvc.backends.simulate:Simulation", simulated=True),
 }
+
+
+def _check_engine(name: str) -> str:
+    if name not in ENGINES:
+        *others, last = ENGINES
+        raise ValueError(f"is {shown(name)}; choose {', '.join(others)} or {last}")
+    return name
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine: the backend that carries out orders."""
+
+    type: Annotated[str, AfterValidator(_check_engine), WithJsonSchema({"enum": list(ENGINES)})] = (
+        "ray"
+    )
+    curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
+    # For agents: seconds without a sign of life after which a trial is taken away. None: a minute.
+    lease: Annotated[Seconds, Field(ge=1, le=1e6)] | None = None
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.lease is not None and not self.traits.foreign:
+            message = f"is for type agents, and type is {self.type}"
+            raise fail(message, "lease", fix="remove it", at_key=True)
+        simulated = self.traits.simulated
+        if simulated and self.curve is None:
+            raise fail("is missing", "curve", fix="give module:function", at_key=True)
+        if not simulated and self.curve is not None:
+            message = f"is for type simulate, and type is {self.type}"
+            raise fail(message, "curve", fix="remove it", at_key=True)
+        curve = self.curve
+        if curve is None or is_reference(curve):
+            return
+        remedy = "write module:function or path/to/file.py:function"
+        raise fail(f"is {shown(self.curve)}", "curve", fix=remedy)
+
+    @property
+    def lease_s(self) -> float:
+        """Return the seconds of an agent's lease."""
+        return 60.0 if self.lease is None else self.lease
+
+    @property
+    def traits(self) -> EngineType:
+        """Return what the engine can do."""
+        return ENGINES[self.type]

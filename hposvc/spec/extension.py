@@ -2,32 +2,25 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import get_args, get_origin, get_type_hints
 
 from hposvc import spec as specs
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.spec.types import EXTENDABLE
+from searchers.bounds import annotations
 from searchers.names import nearest
 
 # Dotted keys. The rest of a spec is what makes results comparable: `fork` changes that.
-LIMITS = (
-    "trials.max",
-    "trials.parallel",
-    "trials.proposed",
-    "fidelity.max",
-    "budget.wall",
-    "budget.gpu_hours",
-    "budget.cpu_hours",
-    "budget.cost",
-    "metric.target",
-    "stop.plateau",
-    "stop.worth",
-    "stop.max_failed",
-    "stop.rules",
-    "checkpoints.quota",
-    "queue.priority",
-    "queue.weight",
-    "queue.max_parallel",
+LIMITS = tuple(
+    f"{section}.{key}"
+    for section, hint in get_type_hints(SweepSpec).items()
+    for cls in (hint, *get_args(hint))
+    if is_dataclass(cls) and get_origin(hint) is not tuple
+    for key, annotation in annotations(cls).items()
+    if EXTENDABLE in get_args(annotation)
 )
 INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many
 

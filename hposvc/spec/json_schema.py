@@ -1,10 +1,11 @@
 """The JSON Schema of a spec: editors complete keys by it, and mark what does not fit.
 
-It is derived from the dataclasses of the sections and of the built-in plug-ins. What lies between
-keys it does not say: `hposvc validate` does.
+It is derived from the dataclasses of the sections and of the built-in plug-ins, with the words of
+the page `spec`. What lies between keys it does not say: `hposvc validate` does.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,11 +13,19 @@ from pydantic import TypeAdapter
 
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.spec import NAME_KEYS, PLUG_IN_SECTIONS, SweepSpec
-from hposvc.spec.bounds import MOST
 from hposvc.spec.registry import PluginType, resolve
 
 Schema = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
+TABLE = re.compile(r"\| key \| type \(default\) \| meaning \|\n(?:\|.*\n)+")
+ROW = re.compile(r"^\| `([^`]+)` \| .+? \| (.+) \|$", re.MULTILINE)
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def meanings(page: str) -> dict[str, str]:
+    """Return what keys mean, by dotted key, from the tables of the page `spec`."""
+    rows = (row for table in TABLE.findall(page) for row in ROW.findall(table))
+    return {key: LINK.sub(r"\1", meaning).replace("`", "") for key, meaning in rows}
 
 
 def build(descriptions: Mapping[str, str]) -> Schema:
@@ -42,8 +51,6 @@ def build(descriptions: Mapping[str, str]) -> Schema:
         {"required": [name], "properties": {name: {"type": kind}}}
         for name, kind in (("metric", "object"), ("metrics", "array"))
     ]
-    for key, most in MOST.items():
-        _set_maximum(find(schema, key), most)
     for key, text in descriptions.items():
         find(schema, key)["description"] = text
     tidy: Schema = _tidy(schema)
@@ -61,12 +68,6 @@ def _let_groups_nest(schema: Schema) -> None:
     parameter = schema["$defs"]["Parameter"] = parameters["additionalProperties"]
     parameters["additionalProperties"] = reference
     parameter["else"]["else"]["then"]["additionalProperties"] = reference
-
-
-def _set_maximum(part: Schema, most: float) -> None:
-    for branch in (part, *part.get("anyOf", ()), part.get("additionalProperties")):
-        if isinstance(branch, dict) and branch.get("type") in ("integer", "number"):
-            branch["maximum"] = most
 
 
 def find(schema: Schema, key: str) -> Schema:

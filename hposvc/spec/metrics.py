@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import SHOWN, Problem, SpecError, fail, shown
-from hposvc.spec.types import CLOSED, Word
+from hposvc.spec.types import CLOSED, Extendable, Word
 from searchers.names import nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Metric:
     name: Word
     goal: Literal["minimize", "maximize"]
     select: str = "last"  # a trial's value: last, best, or mean_K (the mean of the last K)
-    target: float | None = None  # a value as good as this ends the sweep; None: no target
+    # A value as good as this ends the sweep; None: no target.
+    target: Extendable[float | None] = None
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:

@@ -138,52 +138,46 @@ def check_url(text: str) -> str:
     """
     try:
         parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        host = None
-    if parts_wrong(text) or not host or parts.scheme not in ("http", "https"):
+        is_url = False
+    if not is_url or not _has_characters_of_urls(text):
         raise ValueError("is no address of a webhook; give https://HOST/PATH or ${VARIABLE}")
     if "@" in parts.netloc:
         raise ValueError("holds a user or a password; give ${VARIABLE} with a secret in the path")
     return text
 
 
-def parts_wrong(text: str) -> bool:
-    """Return whether a URL is too long, or has characters that no URL has."""
-    return len(text) > LONGEST or not text.isascii() or not text.isprintable() or " " in text
+def _check_service(text: str) -> str:
+    if not scheme_of(text) or not _has_characters_of_urls(text):
+        raise ValueError("is no address of apprise; give SERVICE://... or ${VARIABLE}")
+    return text
 
 
-def _check_name(name: str) -> None:
-    if name.startswith(RESERVED_PREFIXES):
-        raise ValueError(f"names {name}, which is not for messages; choose another variable")
+def _has_characters_of_urls(text: str) -> bool:
+    return len(text) <= LONGEST and text.isascii() and text.isprintable() and " " not in text
 
 
-def _check_address(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"is {shown(value)}; give https://HOST/PATH or ${{VARIABLE}}")
-    name = variable_of(value)
-    if name is None:
-        return check_url(value)
-    _check_name(name)
-    return value
+def _refuse_value(text: str) -> str:
+    raise ValueError("must name a variable, not hold a value; give ${VARIABLE}")
 
 
-def _check_service(value: object) -> str:
-    if isinstance(value, str) and not parts_wrong(value):
-        if name := variable_of(value):
-            _check_name(name)
-        if name or scheme_of(value):
-            return value
-    # Never the value itself in a message: it may be a secret.
-    raise ValueError("is no address of apprise; give SERVICE://... or ${VARIABLE}")
+def _variable_or(check: Callable[[str], str]) -> PlainValidator:
+    """Return the check of a text that is `${NAME}`, or passes another check.
 
+    No message repeats the text: it may be a secret.
+    """
 
-def _check_secret(value: object) -> str:
-    name = variable_of(value) if isinstance(value, str) else None
-    if name is None:  # never the value itself in a message: it may be the secret
-        raise ValueError("must name a variable, not hold a value; give ${VARIABLE}")
-    _check_name(name)
-    return f"{value}"
+    def read(value: object) -> str:
+        text = value if isinstance(value, str) else ""
+        name = variable_of(text)
+        if name is None:
+            return check(text)
+        if name.startswith(RESERVED_PREFIXES):
+            raise ValueError(f"names {name}, which is not for messages; choose another variable")
+        return text
+
+    return PlainValidator(read)
 
 
 _TEXT = {"type": "string"}
@@ -197,9 +191,9 @@ _MOMENT = {
     ]
 }
 _MOMENTS = {"anyOf": [*_MOMENT["anyOf"], {"type": "array", "items": _MOMENT, "minItems": 1}]}
-Address = Annotated[str, PlainValidator(_check_address), WithJsonSchema(_TEXT)]
-Service = Annotated[str, PlainValidator(_check_service), WithJsonSchema(_TEXT)]
-Secret = Annotated[str, PlainValidator(_check_secret), WithJsonSchema(_TEXT)]
+Address = Annotated[str, _variable_or(check_url), WithJsonSchema(_TEXT)]
+Service = Annotated[str, _variable_or(_check_service), WithJsonSchema(_TEXT)]
+Secret = Annotated[str, _variable_or(_refuse_value), WithJsonSchema(_TEXT)]
 On = Annotated[tuple[object, ...], PlainValidator(_check_on), WithJsonSchema(_MOMENTS)]
 
 

@@ -7,20 +7,20 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import fail, shown
-from hposvc.spec.engines import ENGINES, EngineType
+from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.registry import REFERENCES, is_reference
-from hposvc.spec.sinks import SINKS
 from hposvc.spec.stopping import Share
 from hposvc.spec.types import (
     CLOSED,
+    Amount,
+    AtOnce,
     Bytes,
     Count,
+    Extendable,
     Interval,
     Labels,
     Name,
@@ -32,6 +32,7 @@ from hposvc.spec.types import (
     Word,
     read_interval,
 )
+from searchers.bounds import AT_ONCE, COUNT, AtMost
 from searchers.names import nearest
 from trainables.length import COUNTED
 from trainables.storage import stores
@@ -44,13 +45,16 @@ MOST_HALVINGS = 40
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 RESERVED_ALIAS = re.compile(r"latest|v[0-9]+", re.ASCII | re.IGNORECASE)  # MLflow's own
 GATE_KEYS = ("improvement",)
+MAX_TRIALS = AtMost(COUNT, "leave it out for as many as a budget allows")
+RESOURCE = AtMost(AT_ONCE, least=1e-4)  # Ray counts resources in ten thousandths
+CustomResource = Annotated[float, Field(gt=0), AtMost(1e12, least=1e-4)]
 
 
 @dataclass(frozen=True)
 class Fidelity:
     """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
-    max: Steps
+    max: Extendable[Steps]
     min: Steps = 1  # the first rung
     unit: Word = "step"  # what a step is: a Task takes epoch, epoch/10, update, sample or token
     every: Steps | None = None  # steps from one report of a Task to the next
@@ -72,9 +76,10 @@ class Fidelity:
 class Trials:
     """The number of trials, in all and at once."""
 
-    max: Positive | None = None  # None: until the budget is spent
-    parallel: Parallel = "auto"
-    proposed: Share = 0.3  # of the trials begun, for what `hposvc propose` queues
+    # None: until the budget is spent
+    max: Extendable[Annotated[int, Field(ge=1), MAX_TRIALS] | None] = None
+    parallel: Extendable[Parallel] = "auto"
+    proposed: Extendable[Share] = 0.3  # of the trials begun, for what `hposvc propose` queues
     __pydantic_config__ = CLOSED
 
 
@@ -82,8 +87,8 @@ class Trials:
 class Span:
     """A range of workers for elastic trials: `min`, doubled while resources are free, to `max`."""
 
-    min: Positive
-    max: Positive
+    min: AtOnce
+    max: AtOnce
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -111,6 +116,7 @@ Workers = Annotated[
     int | Span,
     PlainValidator(read_workers),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, _SPAN]}),
+    AtMost(AT_ONCE),
 ]
 
 
@@ -122,11 +128,12 @@ class Resources:
     """
 
     workers: Workers = 1
-    cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
-    gpus_per_worker: Annotated[float, Field(ge=0)] = 0.0  # below 1: one worker on a share of a GPU
+    cpus_per_worker: Annotated[float, Field(gt=0), RESOURCE] = 1.0
+    # Below 1: one worker on a share of a GPU.
+    gpus_per_worker: Annotated[float, Field(ge=0), RESOURCE] = 0.0
     memory_per_worker: Bytes | None = None  # bytes; read from a text like 4GiB
     accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
-    custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # per worker
+    custom: Mapping[str, CustomResource] = field(default_factory=dict)  # per worker
     labels: Labels = field(default_factory=dict)  # required of the nodes of its workers
     placement: Literal["pack", "strict_pack", "spread"] = "pack"
     __pydantic_config__ = CLOSED
@@ -162,50 +169,76 @@ class Resources:
         return replace(self, workers=ranks)
 
 
-def _check_engine(name: str) -> str:
-    if name not in ENGINES:
-        *others, last = ENGINES
-        raise ValueError(f"is {shown(name)}; choose {', '.join(others)} or {last}")
-    return name
+WARM_START_KEYS = ("from", "top")
+AUTO = "auto"
+IDS = f"give {AUTO}, the id of a sweep, or a list"
 
 
 @dataclass(frozen=True)
-class Engine:
-    """The engine: the backend that carries out orders."""
+class WarmStart:
+    """Earlier sweeps whose trials are prior data."""
 
-    type: Annotated[str, AfterValidator(_check_engine), WithJsonSchema({"enum": list(ENGINES)})] = (
-        "ray"
-    )
-    curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
-    # For agents: seconds without a sign of life after which a trial is taken away. None: a minute.
-    lease: Annotated[Seconds, Field(ge=1, le=1e6)] | None = None
-    __pydantic_config__ = CLOSED
-
-    def __post_init__(self) -> None:
-        if self.lease is not None and not self.traits.foreign:
-            message = f"is for type agents, and type is {self.type}"
-            raise fail(message, "lease", fix="remove it", at_key=True)
-        simulated = self.traits.simulated
-        if simulated and self.curve is None:
-            raise fail("is missing", "curve", fix="give module:function", at_key=True)
-        if not simulated and self.curve is not None:
-            message = f"is for type simulate, and type is {self.type}"
-            raise fail(message, "curve", fix="remove it", at_key=True)
-        curve = self.curve
-        if curve is None or is_reference(curve):
-            return
-        remedy = "write module:function or path/to/file.py:function"
-        raise fail(f"is {shown(self.curve)}", "curve", fix=remedy)
+    # Ids, `from` in the document; none: `auto`, they are found when the sweep is made.
+    sweeps: tuple[str, ...]
+    top: Count = 0  # how many of their best configurations are tried first
+    place: str = field(default="", compare=False)  # of `from` in the document; empty: recorded
 
     @property
-    def lease_s(self) -> float:
-        """Return the seconds of an agent's lease."""
-        return 60.0 if self.lease is None else self.lease
+    def is_auto(self) -> bool:
+        """Whether the sweeps are still to be found."""
+        return not self.sweeps
 
-    @property
-    def traits(self) -> EngineType:
-        """Return what the engine can do."""
-        return ENGINES[self.type]
+
+def read_warm_start(value: object) -> WarmStart:
+    """Return the warm start in the word `auto`, or in a mapping of `from` and `top`."""
+    if value == AUTO:
+        return WarmStart(())
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"is {shown(value)}; give {AUTO}, or a mapping of {', '.join(WARM_START_KEYS)}"
+        )
+    problems = [
+        Problem((key,), "no such key", nearest(key, WARM_START_KEYS), at_key=True)
+        for key in value
+        if key not in WARM_START_KEYS
+    ]
+    if "from" not in value:
+        problems.append(
+            Problem(("from",), "is missing", f"give {AUTO}, or the id of a sweep", at_key=True)
+        )
+    source, top = value.get("from", ()), value.get("top", 0)
+    sweeps = [source] if isinstance(source, str) else source
+    if not isinstance(sweeps, list | tuple) or not all(isinstance(sweep, str) for sweep in sweeps):
+        problems.append(Problem(("from",), f"is {shown(source)}", IDS))
+    elif "from" in value and not (sweeps and all(sweeps)):
+        problems.append(Problem(("from",), "is empty", IDS))
+    elif len(set(sweeps)) < len(sweeps):
+        problems.append(Problem(("from",), "names a sweep twice", "remove one"))
+    if not isinstance(top, int) or isinstance(top, bool) or top < 0:
+        problems.append(Problem(("top",), f"is {shown(top)}", "give a whole number from 0 up"))
+    if problems:
+        raise SpecError(problems)
+    return WarmStart(() if source == AUTO else tuple(sweeps), top)
+
+
+def warm_start_mapping(warm: WarmStart) -> dict[str, Any]:
+    """Return the mapping that `read_warm_start` reads."""
+    return {"from": AUTO if warm.is_auto else list(warm.sweeps), "top": warm.top}
+
+
+_ID = {"type": "string", "minLength": 1}
+_MAPPING = {
+    "type": "object",
+    "properties": {
+        "from": {"anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}]},
+        "top": {**TypeAdapter(Count).json_schema(), "default": 0},
+    },
+    **{"required": ["from"], "additionalProperties": False},
+}
+_WARM_START_FORMS = {"anyOf": [{"const": AUTO}, _MAPPING]}
+WarmStartSection = Annotated[
+    WarmStart, PlainValidator(read_warm_start), WithJsonSchema(_WARM_START_FORMS)
+]
 
 
 LEAST_WEIGHT = 0.001  # but for 0
@@ -217,9 +250,11 @@ class Queue:
     """The sweep's place among the sweeps that share its cluster: hposvc docs queue."""
 
     name: Name = "default"
-    priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
-    weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0  # 0: only what the others leave
-    max_parallel: Positive | None = None  # slots at once; None: as many as `trials.parallel` says
+    priority: Extendable[Annotated[int, Field(ge=-MOST, le=MOST)]] = 0
+    # 0: only what the others leave.
+    weight: Extendable[Annotated[float, Field(ge=0, le=MOST)]] = 1.0
+    # Slots at once; None: as many as `trials.parallel` says.
+    max_parallel: Extendable[AtOnce | None] = None
     preemptible: bool = True  # False: it keeps its slots until it needs them no more
     __pydantic_config__ = CLOSED
 
@@ -237,9 +272,9 @@ class Failure:
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
-    stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
+    stall: Annotated[Seconds, Field(ge=1)] = 600.0  # seconds without a sign of life
     # Seconds that a trial may run, summed over its orders; then it fails. None: no limit.
-    timeout: Annotated[Seconds, Field(ge=1, le=1e9)] | None = None
+    timeout: Annotated[Seconds, Field(ge=1)] | None = None
     # A rank or node that is slower than its peers (trainables/monitoring/slow_ranks.py says how it
     # is detected). drain: its trial goes on elsewhere, and nothing new starts on that node.
     straggler: Literal["report", "drain"] = "report"
@@ -283,41 +318,14 @@ class Checkpoints:
     every: Interval = 1  # units of fidelity, or a period; `interval` is its parsed form
     keep_last: Positive = 1
     keep_best: Count = 1
-    quota: Bytes | None = None  # bytes of all checkpoints of a sweep; read from a text like 20GiB
+    # Bytes of all checkpoints of a sweep; read from a text like 20GiB.
+    quota: Extendable[Bytes | None] = None
     __pydantic_config__ = CLOSED
 
     @property
     def interval(self) -> Every:
         """The interval of checkpoints, beside those at the end of an order and at decisions."""
         return read_interval(self.every)
-
-
-@dataclass(frozen=True)
-class Tracking:
-    """Where the runs of a sweep are sent, and the MLflow server and experiment."""
-
-    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS, and references to classes of users
-    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
-    experiment: Word | None = None  # None: the project
-    system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
-    __pydantic_config__ = CLOSED
-
-    def __post_init__(self) -> None:
-        for number, name in enumerate(self.send_to):
-            if name not in SINKS and not is_reference(name):
-                other = "" if ":" not in name and ".py" not in name else f"; write {REFERENCES}"
-                raise fail("no such sink", "send_to", number, fix=f"{nearest(name, SINKS)}{other}")
-            if name in self.send_to[:number]:
-                raise fail(f"names {name} twice", "send_to", number, fix="remove one")
-        for key in ("uri", "experiment"):
-            if getattr(self, key) is not None and "mlflow" not in self.send_to:
-                raise fail("is for MLflow, which is not in send_to", key, fix="add mlflow there")
-        if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
-            fix = "write sqlite:///PATH or http://HOST"
-            raise fail("names a folder, which MLflow 3 refuses", "uri", fix=fix)
-        if self.uri is not None and self.uri.startswith("http") and {"?", "#"} & set(self.uri):
-            fix = "give http://HOST"
-            raise fail("has ? or #, which would swallow the paths of MLflow's API", "uri", fix=fix)
 
 
 def _check_storage(value: str) -> str:
@@ -352,7 +360,6 @@ _IMPROVEMENT = {
     **{"type": "object", "properties": {"improvement": _AMOUNT}},
     **{"required": ["improvement"], "additionalProperties": False},
 }
-Amount = Annotated[float, Field(ge=0)]
 Gate = Annotated[
     float, PlainValidator(read_gate), WithJsonSchema({"anyOf": [_AMOUNT, _IMPROVEMENT]})
 ]

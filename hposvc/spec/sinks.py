@@ -1,4 +1,4 @@
-"""The sinks: places that the runs of a sweep can be sent to.
+"""The section `tracking`, and the sinks: places that the runs of a sweep can be sent to.
 
 A new sink takes a file in hposvc/tracking with a class as hposvc/tracking/sink.py describes it, a
 line here, and what the page `architecture` lists. A sink of a user's own is named by reference.
@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from hposvc.errors import fail
+from hposvc.spec.registry import REFERENCES, is_reference
+from hposvc.spec.types import CLOSED, Word
+from searchers.names import nearest
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,31 @@ def sink_key(name: str, folder: str | None = None) -> str:
     if folder is not None and Path(file).is_relative_to(Path(folder)):
         name = f"{Path(file).relative_to(folder).as_posix()}:{cls}"
     return f"{cls[:16]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Where the runs of a sweep are sent, and the MLflow server and experiment."""
+
+    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS, and references to classes of users
+    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
+    experiment: Word | None = None  # None: the project
+    system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        for number, name in enumerate(self.send_to):
+            if name not in SINKS and not is_reference(name):
+                other = "" if ":" not in name and ".py" not in name else f"; write {REFERENCES}"
+                raise fail("no such sink", "send_to", number, fix=f"{nearest(name, SINKS)}{other}")
+            if name in self.send_to[:number]:
+                raise fail(f"names {name} twice", "send_to", number, fix="remove one")
+        for key in ("uri", "experiment"):
+            if getattr(self, key) is not None and "mlflow" not in self.send_to:
+                raise fail("is for MLflow, which is not in send_to", key, fix="add mlflow there")
+        if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
+            fix = "write sqlite:///PATH or http://HOST"
+            raise fail("names a folder, which MLflow 3 refuses", "uri", fix=fix)
+        if self.uri is not None and self.uri.startswith("http") and {"?", "#"} & set(self.uri):
+            fix = "give http://HOST"
+            raise fail("has ? or #, which would swallow the paths of MLflow's API", "uri", fix=fix)

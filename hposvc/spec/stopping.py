@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from hposvc.errors import fail, shown
 from hposvc.spec.registry import REFERENCES, is_reference
-from hposvc.spec.types import CLOSED, ParameterValue, Positive, Seconds
+from hposvc.spec.types import CLOSED, Extendable, Hours, ParameterValue, Positive, Seconds
+from searchers.bounds import AtMost
 
 
 def read_share(value: object) -> float:
@@ -32,7 +33,8 @@ _PERCENTAGE = {"type": "string", "pattern": "^[0-9.]+ ?%$"}
 Share = Annotated[
     float, BeforeValidator(read_share), WithJsonSchema({"anyOf": [_FRACTION, _PERCENTAGE]})
 ]
-Hours = Annotated[float, Field(gt=0)]
+SEEDS = AtMost(1000)
+Seeds = Annotated[int, Field(ge=2), SEEDS]
 
 
 def check_rule(text: str) -> str:
@@ -47,12 +49,16 @@ Rule = Annotated[str, AfterValidator(check_rule)]
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits on what a sweep may use; at a limit, running trials stop and no new ones start."""
+    """The limits on what a sweep may use; at a limit, running trials stop and no new ones start.
 
-    wall: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
-    gpu_hours: Hours | None = None  # GPUs times hours that orders hold them; None: no limit
-    cpu_hours: Hours | None = None  # CPU cores times hours; None: no limit
-    cost: Annotated[float, Field(gt=0)] | None = None  # by `price`, in its currency; None: no limit
+    None: there is no such limit.
+    """
+
+    wall: Extendable[Annotated[Seconds, Field(gt=0)] | None] = None
+    gpu_hours: Extendable[Hours | None] = None  # GPUs times hours that orders hold them
+    cpu_hours: Extendable[Hours | None] = None  # CPU cores times hours
+    # By `price`, in its currency.
+    cost: Extendable[Annotated[float, Field(gt=0), AtMost(1e12)] | None] = None
     reserve: Share | None = None  # share of each limit kept for the finalists; None: nothing
     __pydantic_config__ = CLOSED
 
@@ -115,10 +121,11 @@ class MaxFailed:
 class Stop:
     """The rules that end a sweep early."""
 
-    plateau: PlateauRule | None = None  # None: never
-    worth: Worth | None = None  # None: never
-    max_failed: MaxFailed | None = None  # None: never
-    rules: tuple[Rule, ...] = ()  # the user's own: hposvc/driver/user_stop_rules.py asks them
+    plateau: Extendable[PlateauRule | None] = None  # None: never
+    worth: Extendable[Worth | None] = None  # None: never
+    max_failed: Extendable[MaxFailed | None] = None  # None: never
+    # The user's own: hposvc/driver/user_stop_rules.py asks them.
+    rules: Extendable[tuple[Rule, ...]] = ()
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -131,8 +138,8 @@ class Stop:
 class Finalists:
     """The best trials to train again, from nothing and to the end, with several seeds each."""
 
-    top: Positive = 3  # trials
-    seeds: Annotated[int, Field(ge=2)] = 5  # trainings of each
+    top: Annotated[int, Field(ge=1), SEEDS] = 3  # trials
+    seeds: Seeds = 5  # trainings of each
     # Values that differ from the trial's, by name, such as a larger width; empty: none does.
     set: Mapping[str, ParameterValue] = field(default_factory=dict)
     __pydantic_config__ = CLOSED
@@ -145,6 +152,6 @@ class Baseline:
     Beside the search it is trained to the end with several other seeds.
     """
 
-    seeds: Annotated[int, Field(ge=2)] = 5  # trainings beside the trial itself
+    seeds: Seeds = 5  # trainings beside the trial itself
     params: Mapping[str, ParameterValue] | None = None  # None: the first of `initial`
     __pydantic_config__ = CLOSED

@@ -1,26 +1,26 @@
 """SweepSpec, the definition of a sweep: its sections, and what follows from them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator
 
-from hposvc.errors import Problem
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, registry
-from hposvc.spec.bounds import bound_problems
 from hposvc.spec.command import Collect, CommandItems, Launch
+from hposvc.spec.engines import Engine
 from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
 from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
 from hposvc.spec.sections import (
     Checkpoints,
-    Engine,
     Failure,
     Fidelity,
     Price,
@@ -28,14 +28,16 @@ from hposvc.spec.sections import (
     Register,
     Resources,
     Storage,
-    Tracking,
     Trials,
+    WarmStartSection,
 )
+from hposvc.spec.sinks import Tracking
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from hposvc.spec.types import (
     CLOSED,
+    DESCRIPTIVE,
     VERSION,
-    Count,
+    Descriptive,
     Name,
     Parameters,
     ParameterValue,
@@ -45,7 +47,7 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.variants import Variants
-from hposvc.spec.warm_start import WarmStartSection
+from searchers.bounds import AtMost, annotations, bounds_in
 from searchers.searcher import Searcher
 from searchers.space import Space
 from trainables.training import Training
@@ -63,9 +65,10 @@ class SweepSpec:
     metric: Metric | None = None  # None: `metrics` has several
     metrics: tuple[Metric, ...] = ()  # 2 to 4 metrics; empty: `metric` is the only one
     version: Version = VERSION
-    folder: Word | None = None  # base of relative paths; None: each process's working directory
-    name: Name = "sweep"  # prefix of the sweep's id
-    project: Word = "default"  # the MLflow experiment
+    # Base of relative paths; None: each process's working directory.
+    folder: Descriptive[Word | None] = None
+    name: Descriptive[Name] = "sweep"  # prefix of the sweep's id
+    project: Descriptive[Word] = "default"  # the MLflow experiment
     trainable: Reference | None = None  # None: a command, or a simulation
     command: CommandItems | None = None  # a program and its arguments, in place of a trainable
     launch: Launch = "rank"  # a process of the command for each rank, or for each node
@@ -86,17 +89,17 @@ class SweepSpec:
     stop: Stop = field(default_factory=Stop)
     finalists: Finalists | None = None  # None: nothing is trained again
     baseline: Baseline | None = None  # None: the noise of the metric is not measured
-    price: Price = field(default_factory=Price)  # counts for `budget.cost` alone
+    price: Descriptive[Price] = field(default_factory=Price)  # counts for `budget.cost` alone
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     environment: Environment = field(default_factory=Environment)
     storage: Storage | None = None  # None: a folder under HPOSVC_HOME
-    tracking: Tracking = field(default_factory=Tracking)
+    tracking: Descriptive[Tracking] = field(default_factory=Tracking)
     register: Register | None = None  # None: nothing is registered
-    notify: Notify = ()  # who is told of which moments
-    seed: Count = 0
-    description: str = ""
-    tags: dict[str, Scalar] = field(default_factory=dict)
+    notify: Descriptive[Notify] = ()  # who is told of which moments
+    seed: Annotated[int, Field(ge=0), AtMost(2**64)] = 0
+    description: Descriptive[str] = ""
+    tags: Descriptive[dict[str, Scalar]] = field(default_factory=dict)
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -110,7 +113,7 @@ class SweepSpec:
         Only new specs and new limits are checked: the spec of a recorded sweep was checked when
         it was recorded, and later versions may have stricter rules.
         """
-        if absurd := [*bound_problems(self)]:
+        if absurd := [*_bound_problems(self)]:
             return absurd  # the other checks may build what such a number asks for
         checks = (check for check in cross_checks.CHECKS if check not in skipped)
         return [problem for check in checks for problem in check(self)]
@@ -225,3 +228,34 @@ class SweepSpec:
         if self.fidelity is None:
             return 1 if self.engine.traits.simulated else None
         return self.fidelity.max
+
+
+DESCRIPTIVE_KEYS = frozenset(
+    key for key, annotation in annotations(SweepSpec).items() if DESCRIPTIVE in get_args(annotation)
+)
+
+
+def _bound_problems(spec: SweepSpec) -> Iterator[Problem]:
+    """Check that no number of a spec is beyond the bound that its type has."""
+    yield from _beyond(spec, SweepSpec, ())
+    for section, kind in (("search", SEARCHERS), ("scheduler", SCHEDULERS)):
+        plug_in = getattr(spec, section)
+        if reference := kind.classes.get(plug_in.name):
+            for option, annotation in annotations(registry.resolve(reference)).items():
+                yield from _beyond(plug_in.options.get(option), annotation, (section, option))
+    with suppress(SpecError):  # reported elsewhere
+        yield from _beyond(spec.plateau, Any, ("scheduler", "plateau"))
+
+
+def _beyond(value: object, annotation: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+    """Yield the numbers beyond their bounds in a value, of this type; mappings have one type."""
+    if isinstance(value, int | float):
+        for bound in bounds_in(annotation):
+            if advice := bound.advice(value):
+                yield Problem(path, f"is {shown(value)}", advice)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _beyond(inner, annotation, (*path, name))
+    elif is_dataclass(value):
+        for name, inner in annotations(type(value)).items():
+            yield from _beyond(getattr(value, name, None), inner, (*path, name))

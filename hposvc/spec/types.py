@@ -3,7 +3,7 @@
 import math
 import re
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.text import SECONDS
+from searchers.bounds import AT_ONCE, COUNT, STEPS, AtMost
 from searchers.syntax import check_count, read_declared
 from searchers.values import SpaceError, Value, is_value, refusal
 from trainables.load import PICKLE
@@ -26,7 +27,7 @@ from trainables.storage.checkpoint import Every, Period
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
-STEPS = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMB])", re.ASCII)
+STEP_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMB])", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
 BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
@@ -73,7 +74,7 @@ def read_bytes(value: object) -> int:
 def read_steps(value: object) -> int:
     """Return a number of steps, from a number or a text like `20k`, `1.5M` or `2B` (billions)."""
     steps: float = 0
-    if isinstance(value, str) and (match := STEPS.fullmatch(value)):
+    if isinstance(value, str) and (match := STEP_COUNT.fullmatch(value)):
         steps = float(match[1]) * THOUSANDS[match[2]]
     elif _is_whole(value):
         steps = value  # type: ignore[assignment]
@@ -265,22 +266,49 @@ _DOMAIN: dict[str, Any] = {
 _PERIOD = f"{UPDATES.pattern}|({DURATION.pattern})+"
 _LABEL = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
+T = TypeVar("T")
+EXTENDABLE = "`hposvc extend` may change it"
+DESCRIPTIVE = "it changes neither what a sweep finds nor how long that takes"
+Extendable = Annotated[T, EXTENDABLE]  # the rest of a spec is what makes results comparable
+Descriptive = Annotated[T, DESCRIPTIVE]
+
 Word = Annotated[str, Field(min_length=1)]
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+# Bounds are for new specs, like the rules between keys: a recorded spec keeps its numbers.
+Positive = Annotated[int, Field(ge=1), AtMost(COUNT)]
+AtOnce = Annotated[int, Field(ge=1), AtMost(AT_ONCE)]
+Count = Annotated[int, Field(ge=0), AtMost(COUNT)]
 Seconds = Annotated[
-    float, BeforeValidator(read_seconds), number_or_text("number", f"({DURATION.pattern})+", 0)
+    float,
+    BeforeValidator(read_seconds),
+    number_or_text("number", f"({DURATION.pattern})+", 0),
+    AtMost(1e9),  # 30 years
 ]
-Steps = Annotated[int, BeforeValidator(read_steps), number_or_text("integer", STEPS.pattern, 1)]
+Hours = Annotated[float, Field(gt=0), AtMost(1e9)]
+Amount = Annotated[float, Field(ge=0), AtMost(1e12)]
+Steps = Annotated[
+    int,
+    BeforeValidator(read_steps),
+    number_or_text("integer", STEP_COUNT.pattern, 1),
+    AtMost(STEPS),
+]
 Bytes = Annotated[int, BeforeValidator(read_bytes), number_or_text("integer", SIZE.pattern, 1)]
-Interval = Annotated[int | str, PlainValidator(read_every), number_or_text("integer", _PERIOD, 1)]
+Interval = Annotated[
+    int | str,
+    PlainValidator(read_every),
+    number_or_text("integer", _PERIOD, 1),
+    AtMost(STEPS),
+]
 Parallel = Annotated[
-    int | Literal["auto"], PlainValidator(read_parallel), number_or_text("integer", "auto", 1)
+    int | Literal["auto"],
+    PlainValidator(read_parallel),
+    number_or_text("integer", "auto", 1),
+    AtMost(AT_ONCE, "write auto for as many as fit"),
 ]
 Retries = Annotated[
     int | Literal["unlimited"],
     PlainValidator(read_retries),
     number_or_text("integer", "unlimited", 0),
+    AtMost(COUNT, "write unlimited for any number"),
 ]
 Version = Annotated[int, AfterValidator(check_version), WithJsonSchema({"const": VERSION})]
 Name = Annotated[str, AfterValidator(check_name), text_like(NAME.pattern)]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEVEL = 0.8  # of the interval
+from hposvc.estimate import CONFIDENCE, Estimate
+
 FEWEST = 8  # trials from which anything is forecast
 NEXT_BEST = 8  # trials that the best is compared with
 QUANTILES = (np.arange(200) + 0.5) / 200
@@ -61,9 +62,7 @@ class Prospect:
     """The forecast of what more trials gain over the best value."""
 
     trials: int
-    gain: float  # mean, which the interval holds
-    low: float  # of an interval that holds the gain with a probability of LEVEL or more
-    high: float
+    gain: Estimate  # its mean, which the interval holds
     chance: float  # probability of any gain
 
 
@@ -80,7 +79,7 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
         return None
     unit, room = lead(known), room_of(known)
     if unit <= 1e-12 * float(np.abs(known[: 1 + NEXT_BEST]).max()):
-        return Prospect(more, 0.0, 0.0, 0.0, 0.0)
+        return Prospect(more, Estimate(0.0, 0.0, 0.0), 0.0)
     chance = chance_of_gain(losses, more, pace)
 
     def size(share: np.ndarray) -> np.ndarray:
@@ -90,13 +89,13 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
         return gains
 
     # No gain is the most probable value; where it is likely, the shortest interval begins there.
-    missed = (1.0 - LEVEL) / 2.0
+    missed = (1.0 - CONFIDENCE) / 2.0
     is_sure = chance > 1.0 - missed
-    levels = np.array([missed, 1.0 - missed] if is_sure else [0.0, LEVEL])
+    levels = np.array([missed, 1.0 - missed] if is_sure else [0.0, CONFIDENCE])
     low, high = size(np.maximum(1.0 - (1.0 - levels) / chance, 0.0)).tolist()
     gain = chance * float(size(np.minimum(QUANTILES, LARGEST)).mean())
-    # Few large gains may make a mean that is above what happens in four of five cases.
-    return Prospect(more, gain, low, max(high, gain), chance)
+    # Few large gains may make a mean that is above what happens in nearly all cases.
+    return Prospect(more, Estimate(gain, low, max(high, gain)), chance)
 
 
 def room_of(known: np.ndarray) -> float:

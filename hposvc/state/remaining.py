@@ -14,6 +14,7 @@ from itertools import accumulate
 from random import Random
 from statistics import mean, pstdev
 
+from hposvc.estimate import Estimate
 from hposvc.spec.registry import SCHEDULERS, trait
 from hposvc.state.summary import eta_of, rung_steps
 from hposvc.state.sweep import SweepState
@@ -29,35 +30,18 @@ Seconds = Callable[[Random], float]  # draws how long a slot is busy
 Steps = Callable[[Random], float]  # draws a step, or a number of steps
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """The seconds that a sweep still takes, and the range in which they lie 8 times in 10."""
-
-    expected_s: float
-    low_s: float
-    high_s: float
-
-    def changed(self, change: Callable[[float], float]) -> "Remaining":
-        """Return these seconds, each changed."""
-        return Remaining(*map(change, (self.expected_s, self.low_s, self.high_s)))
-
-    def after(self, seconds: float) -> "Remaining":
-        """Return what remains when so many seconds have passed."""
-        return self.changed(lambda part: max(0.0, part - seconds))
-
-
-def remaining(state: SweepState) -> Remaining | None:
-    """Return how long a sweep still takes, as of its last event; None: it can't be known yet."""
+def remaining(state: SweepState) -> Estimate | None:
+    """Return the seconds that a sweep still takes, as of its last event; None: not known yet."""
     if state.state != "RUNNING":
         return None
     most_s = _budget_left_s(state)
     if state.spec.trials.max is None and state.closed is None:
-        return None if most_s is None else Remaining(most_s, 0.0, most_s)
+        return None if most_s is None else Estimate(most_s, 0.0, most_s)
     rest = _rest(state)
     if rest is None:
         return None
     estimate = rest.play(max(1, len(state.running())))
-    return estimate if most_s is None else estimate.changed(lambda part: min(part, most_s))
+    return estimate if most_s is None else estimate.map(lambda part: min(part, most_s))
 
 
 @dataclass(frozen=True)
@@ -68,16 +52,13 @@ class _Rest:
     new: Sequence[tuple[int, Seconds]]  # kinds of work that wait for a slot: how many, how long
     seen: float  # trials from which the figures are known
 
-    def play(self, slots: int) -> Remaining:
+    def play(self, slots: int) -> Estimate:
         """Play the rest on so many slots, and return how long that takes."""
         rng = Random(0)  # the same rest takes the same time at each look
         spans = sorted(self._once(slots, rng) for _ in range(PLAYS))
         sd = math.hypot(PACE_SD, SD / math.sqrt(max(1.0, self.seen)))
-        doubted = sorted(span * max(0.1, rng.gauss(1.0, sd)) for span in spans)
-        expected, tenth = spans[PLAYS // 2], PLAYS // 10
-        return Remaining(
-            expected, min(expected, doubted[tenth]), max(expected, doubted[-1 - tenth])
-        )
+        doubted = [span * max(0.1, rng.gauss(1.0, sd)) for span in spans]
+        return Estimate.of_draws(doubted, spans[PLAYS // 2])
 
     def _once(self, slots: int, rng: Random) -> float:
         free = [seconds(rng) for seconds in self.held][:slots]

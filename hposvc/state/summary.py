@@ -1,54 +1,63 @@
-"""Plain data about a sweep for people and programs; the page `command` describes it."""
+"""What is said of a sweep to people and programs; the page `json` describes it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 from hposvc.events import DriverState, error_line
 from hposvc.schedulers.scheduler import WithRungs
 from hposvc.spec import SweepSpec
 from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import SCHEDULERS, build
-from hposvc.state.estimates import of_best
+from hposvc.state.answers import (
+    Best,
+    BestTrials,
+    Counts,
+    FinalistEstimate,
+    Progress,
+    Proposals,
+    Trial,
+)
+from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import finite, number
 from searchers import pareto
 from searchers.names import closest
 from trainables.storage.checkpoint import FOREIGN
+from trainables.storage.stores import is_url
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
 PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
 
 
-def status(
-    sweep: str, state: SweepState, runs: Mapping[str, str], driver: DriverState
-) -> dict[str, Any]:
+def status(sweep: str, state: SweepState, runs: Mapping[str, str], driver: DriverState) -> Progress:
     """Return a sweep's status in a few figures."""
     counts = {phase.lower(): count for phase, count in counted(state, driver).items()}
     reasons = fallbacks(state)
-    return {
-        "sweep": sweep,
-        "state": phase(state, driver),
-        "reason": state.reason,
-        "trials": {"total": len(state.trials), **counts},
-        "best": best(sweep, state, runs),
-        "elapsed_s": round(state.worked_s, 3),
-        "queued_s": round(state.queued_s, 3),
-        "gpu_hours": state.gpu_hours,
-        "money": state.money,
-        "currency": state.spec.price.currency,
-        "proposals": {
-            "waited": state.waits,
-            "waited_s": round(state.waited_s, 3),
-            "fallbacks": len(reasons),
-            "fallback_reason": reasons[-1] if reasons else None,
-            "proposed": len(state.proposals.begun),
-            "queued": len(state.proposals.waiting),
-        },
-        "driver": driver,
-        "learned_from": earlier_trials(state),
-    }
+    return Progress(
+        sweep=sweep,
+        state=phase(state, driver),
+        reason=state.reason,
+        trials=Counts(total=len(state.trials), **counts),
+        best=best(sweep, state, runs),
+        elapsed_s=round(state.worked_s, 3),
+        queued_s=round(state.queued_s, 3),
+        gpu_hours=state.gpu_hours,
+        money=state.money,
+        currency=state.spec.price.currency,
+        proposals=Proposals(
+            waited=state.waits,
+            waited_s=round(state.waited_s, 3),
+            fallbacks=len(reasons),
+            fallback_reason=reasons[-1] if reasons else None,
+            proposed=len(state.proposals.begun),
+            queued=len(state.proposals.waiting),
+        ),
+        driver=driver,
+        learned_from=earlier_trials(state),
+    )
 
 
 def earlier_trials(state: SweepState) -> dict[str, int]:
@@ -85,20 +94,21 @@ def _seen(recorded: str, driver: DriverState) -> str:
     return INTERRUPTED if recorded == "RUNNING" and driver != "alive" else recorded
 
 
-def best(
-    sweep: str, state: SweepState, runs: Mapping[str, str]
-) -> dict[str, Any] | list[dict[str, Any]] | None:
+def best(sweep: str, state: SweepState, runs: Mapping[str, str]) -> BestTrials:
     """Return the best trial, or None if no trial has a value; with several metrics, the front."""
     best_trials = front(sweep, state, runs)
     return best_trials if state.spec.several else next(iter(best_trials), None)
 
 
-def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[dict[str, Any]]:
+def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[Best]:
     """Return the unbeaten trials: one for one metric; for several, sorted by the first one."""
     trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
     rows = [_best(sweep, state, trial, runs.get(trial.id)) for trial in trials]
-    estimate = of_best(state)  # if there is one, the front is the best finalist alone
-    return rows if estimate is None else [{**row, "estimate": estimate.data()} for row in rows]
+    result = of_best(state)  # if there is one, the front is the best finalist alone
+    if result is None:
+        return rows
+    estimate = FinalistEstimate(**result.data())
+    return [replace(row, estimate=estimate) for row in rows]
 
 
 def bests(state: SweepState) -> list[float]:
@@ -136,14 +146,14 @@ def worst(
     return tuple(max(column, key=metric.loss) for metric, column in columns) or None
 
 
-def named(spec: SweepSpec, values: Sequence[float]) -> float | list[float] | None:
+def named(spec: SweepSpec, values: Sequence[float]) -> float | Sequence[float] | None:
     """Return values as JSON: one, or a list in the order of the metrics; null: none."""
     if spec.several:
         return list(values) or None
     return next(iter(values), None)
 
 
-def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> dict[str, Any]:
+def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> Best:
     selected = trial.selected
     assert selected is not None  # the best trials have values
     spec = state.spec
@@ -151,19 +161,24 @@ def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> 
     saved = trial.checkpoint_at(step)
     if saved is not None and saved.size == 0 and not saved.path.startswith(FOREIGN):
         saved = None  # a simulated checkpoint has a name and no files
-    return {
-        "sweep": sweep,
-        "trial": trial.id,
-        "params": dict(trial.reported_params),
-        "value": named(spec, trial.values),
-        "metrics": finite(metrics),
-        "step": step,
-        "trained_to_end": trial.completed(spec.last_step),
-        "checkpoint": None if saved is None else saved.path,
-        "mlflow_run_id": run,
-        "baseline": trial.id == state.replicates.baseline_trial,
-        "device": ", ".join(trial.uses) or None,
-    }
+    return Best(
+        sweep=sweep,
+        trial=trial.id,
+        params=dict(trial.reported_params),
+        value=named(spec, trial.values),
+        metrics=finite(metrics),
+        step=step,
+        trained_to_end=trial.completed(spec.last_step),
+        checkpoint=None if saved is None else _place(saved.path),
+        mlflow_run_id=run,
+        baseline=trial.id == state.replicates.baseline_trial,
+        device=", ".join(trial.uses) or None,
+    )
+
+
+def _place(path: str) -> Path | str:
+    """Return the folder of a checkpoint, or its URL in a store."""
+    return path if is_url(path) else Path(path)
 
 
 def eta_of(spec: SweepSpec) -> int | None:
@@ -262,7 +277,7 @@ def describe_unsearched(name: str, spec: SweepSpec) -> str:
 
 def trials(
     state: SweepState, runs: Mapping[str, str], driver: DriverState = "alive"
-) -> list[dict[str, Any]]:
+) -> list[Trial]:
     """Return all trials, in the order proposed."""
     return [trial_row(state, trial, runs, driver) for trial in state.trials.values()]
 
@@ -274,31 +289,31 @@ def failures(state: SweepState) -> Sequence[TrialState]:
 
 def trial_row(
     state: SweepState, trial: TrialState, runs: Mapping[str, str], driver: DriverState
-) -> dict[str, Any]:
+) -> Trial:
     """Return the facts about one trial."""
     gpus, rank_s = state.spec.resources.gpus_per_worker, trial.rank_s_at(state.now)
-    return {
-        "trial": trial.id,
-        "state": _seen(trial.state, driver),
-        "reason": trial.reason,
-        "detail": error_line(trial.message),
-        "params": dict(trial.reported_params),
-        "value": named(state.spec, trial.values),
-        "kept": trial.kept if trial.excess else None,
-        "metrics": finite(trial.metrics),
-        "step": trial.step,
-        "attempts": trial.attempts,
-        "shrink": trial.shrink,
-        "duration_s": round(trial.seconds_at(state.now), 3),
-        "gpu_hours": rank_s * gpus / 3600,
-        "money": state.spec.money(rank_s),
-        "mlflow_run_id": runs.get(trial.id),
-        "parent": trial.parent,
-        "repeat_of": trial.repeat_of,
-        "baseline": trial.id == state.replicates.baseline_trial,
-        "device": ", ".join(trial.uses) or None,
-        "node": trial.node or None,
-    }
+    return Trial(
+        trial=trial.id,
+        state=_seen(trial.state, driver),
+        reason=trial.reason,
+        detail=error_line(trial.message),
+        params=dict(trial.reported_params),
+        value=named(state.spec, trial.values),
+        kept=trial.kept if trial.excess else None,
+        metrics=finite(trial.metrics),
+        step=trial.step,
+        attempts=trial.attempts,
+        shrink=trial.shrink,
+        duration_s=round(trial.seconds_at(state.now), 3),
+        gpu_hours=rank_s * gpus / 3600,
+        money=state.spec.money(rank_s),
+        mlflow_run_id=runs.get(trial.id),
+        parent=trial.parent,
+        repeat_of=trial.repeat_of,
+        baseline=trial.id == state.replicates.baseline_trial,
+        device=", ".join(trial.uses) or None,
+        node=trial.node or None,
+    )
 
 
 def trial_values(trial: TrialState) -> str:

@@ -1,6 +1,6 @@
 """The description of a sweep's own run: what a person wants to know first, in Markdown."""
 
-from hposvc.state.estimates import of_best
+from hposvc.state.finalists import of_best
 from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.text import number, value_text
@@ -21,11 +21,11 @@ def describe(state: SweepState) -> str:
         parts.append(f"**Best: {trial.id}**, {trial_values(trial)} at step {step} · {shown}")
     if len(best) > MOST_FRONT:
         parts.append(f"… and {len(best) - MOST_FRONT} more trials that none beats")
-    if estimate := of_best(state):
-        half = estimate.half
-        width = "" if half is None else f" ± {half:.2g}"
-        runs = f"{len(estimate.values)} trainings{estimate.of_what or ' with other random numbers'}"
-        parts.append(f"Mean of {runs}: {number(estimate.mean)}{width}")
+    if result := of_best(state):
+        mean = result.estimate
+        width = f" ± {mean.half:.2g}" if mean.known else ""
+        runs = f"{len(result.values)} trainings{result.of_what or ' with other random numbers'}"
+        parts.append(f"Mean of {runs}: {number(mean.value)}{width}")
     parts.append(_cost(state))
     return "\n\n".join(filter(None, parts))
 

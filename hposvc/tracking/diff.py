@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hposvc.text import listed
-from hposvc.tracking.comparison import Difference, Remedy
+from hposvc.tracking.answers import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
 from hposvc.tracking.projection import MetricPoint, RunContent
 from searchers.values import as_text

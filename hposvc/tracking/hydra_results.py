@@ -87,14 +87,14 @@ class HydraResults(Sink):
         if state.spec.several:
             results["solutions"] = [
                 {
-                    "params": self._multirun.params(trial["params"]),
-                    "values": [trial["metrics"][metric.name] for metric in metrics],
+                    "params": self._multirun.params(trial.params),
+                    "values": [trial.metrics[metric.name] for metric in metrics],
                 }
                 for trial in best
             ]
         else:
-            results["best_evaluated_params"] = self._multirun.params(best[0]["params"])
-            results["best_evaluated_result"] = best[0]["value"]
+            results["best_evaluated_params"] = self._multirun.params(best[0].params)
+            results["best_evaluated_result"] = best[0].value
         return results
 
 

@@ -26,7 +26,7 @@ class Message:
     """A message about a moment of a sweep; `id` is the same at each attempt to send it."""
 
     id: str
-    what: MomentKind | str  # "test": of hposvc notify --test
+    what: MomentKind | str  # "test": of hposvc notify
     sweep: str
     name: str
     project: str
@@ -37,27 +37,26 @@ class Message:
     metric: str | None = None
     value: float | None = None
 
-    @property
-    def subject(self) -> str:
-        """The first line."""
-        return f"{self.sweep}: {self.text}"
-
     def json(self) -> dict[str, object]:
         """Return the body of a webhook."""
         return {"version": VERSION, **asdict(self)}
 
     @property
     def title(self) -> str:
-        """The first line for a service of apprise, in which no name is markup or a mention."""
-        return PING.sub(f"@{NO_BREAK}", f"[hposvc] {self.subject}").translate(HARMLESS)
+        """The first line for a service of apprise."""
+        return harmless(f"[hposvc] {self.sweep}: {self.text}")
 
     @property
     def details(self) -> str:
-        """The lines below the title, with no markup or mention."""
+        """The lines below the title."""
         details = {"sweep": self.sweep, "project": self.project, "state": self.state}
         lines = [f"{key}: {value}" for key, value in details.items() if value]
-        text = "\n".join([*lines, f"look: hposvc status {self.sweep}"])
-        return PING.sub(f"@{NO_BREAK}", text).translate(HARMLESS)
+        return harmless("\n".join([*lines, f"look: hposvc status {self.sweep}"]))
+
+
+def harmless(text: str) -> str:
+    """Return a text in which no service finds markup or a mention."""
+    return PING.sub(f"@{NO_BREAK}", text).translate(HARMLESS)
 
 
 def plain(text: str, longest: int = LONGEST) -> str:

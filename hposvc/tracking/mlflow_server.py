@@ -8,7 +8,7 @@ import time
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
-from hposvc.spec.sections import Tracking
+from hposvc.spec.sinks import Tracking
 from hposvc.tracking.projection import EXPERIMENT
 
 ASK_S = 0.2  # seconds between two queries for a run that was missing

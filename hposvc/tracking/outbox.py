@@ -250,7 +250,7 @@ def tell(news: int, line: str) -> None:
         os.write(news, f"{line[:LONGEST]}\n".encode())
 
 
-class _ToDriver(logging.Handler):
+class DriverNews(logging.Handler):
     """Passes messages for the driver's user on."""
 
     def __init__(self, news: int) -> None:
@@ -289,7 +289,7 @@ def main(task: Mapping[str, Any]) -> None:
         sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
         return sink
 
-    FOR_USERS.addHandler(_ToDriver(task["news"]))
+    FOR_USERS.addHandler(DriverNews(task["news"]))
     lock = recorder_lock(setting.folder, key)
     mark = lock.with_suffix(".sent")
     outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key, mark)

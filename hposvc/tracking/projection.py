@@ -26,7 +26,7 @@ from hposvc.events import (
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
-from hposvc.state.estimates import of_best
+from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.tracking.description import describe
@@ -225,15 +225,15 @@ class Projection:
         self._sent_names[name] = current.name
         start = self._starts[name] if name in self._new else None
         return RunContent(
-            params,
-            current.tags,
-            points,
-            current.status,
-            current.end,
-            reopened,
-            inputs,
-            renamed,
-            start,
+            params=params,
+            tags=current.tags,
+            points=points,
+            status=current.status,
+            end=current.end,
+            reopened=reopened,
+            inputs=inputs,
+            name=renamed,
+            start=start,
         )
 
     def _affected_runs(self, event: Event) -> Iterable[str]:
@@ -293,8 +293,8 @@ class Projection:
         values |= {f"best/{metric.name}": value for metric, value in pairs}
         if self.spec.several and bests:
             values["hypervolume"] = summary.hypervolume(self.state)
-        estimate = of_best(self.state) if PARENT in names else None
-        interval = {} if estimate is None else estimate.data()
+        result = of_best(self.state) if PARENT in names else None
+        interval = {} if result is None else result.data()
         for name in ("mean", "low", "high"):
             if interval.get(name) is not None:
                 values[f"final/{name}"] = interval[name]

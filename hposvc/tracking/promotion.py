@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from hposvc.errors import NotFound
 from hposvc.spec.metrics import Metric
 from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
+from hposvc.tracking.answers import Choice, Promotion
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
 from hposvc.tracking.mlflow_names import legal_entry
 from hposvc.tracking.projection import PARENT, RunContent
@@ -54,28 +54,6 @@ class Candidate:
             "hposvc.goal": self.metric.goal,
             "hposvc.value": repr(self.value),
         }
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """The decision on a registered version and the alias."""
-
-    sweep: str
-    trial: str
-    model: str
-    version: str
-    alias: str
-    before: str | None  # the version that had the alias; None: no version
-    verdict: Literal["moved", "stays"]
-    reason: str
-
-    def __str__(self) -> str:
-        version = f"{_version_name(self)} ({self.sweep} {self.trial})"
-        if self.verdict == "moved":
-            return f"{version} is {self.alias} now: {self.reason}"
-        return (
-            f"{version} is registered; {self.alias} stays at version {self.before}: {self.reason}"
-        )
 
 
 def candidate(sweep: str, state: SweepState) -> Candidate:
@@ -133,7 +111,7 @@ class Registry:
         moved, reason = self._judge(best, version, before)
         if moved:
             client.set_registered_model_alias(name, alias, version)
-        verdict: Literal["moved", "stays"] = "moved" if moved else "stays"
+        verdict: Choice = "moved" if moved else "stays"
         client.set_model_version_tag(name, version, self._decision_tag, f"{verdict}: {reason}")
         return Promotion(best.sweep, best.trial, name, version, alias, before, verdict, reason)
 
@@ -236,7 +214,7 @@ def promote(
         tracker.find()
         made = Registry(tracker, register).promote(best, runs[best.trial])
         for name, text in (
-            ("hposvc.registered", _version_name(made)),
+            ("hposvc.registered", made.version_name),
             ("hposvc.decision", str(made)),
         ):
             tracker.client.set_tag(runs[PARENT], name, text)
@@ -275,7 +253,3 @@ def promote_once(
         return str(promote(tracker, register, state, runs))
     except Unfit as error:
         return f"nothing is registered: {error}"
-
-
-def _version_name(promotion: Promotion) -> str:
-    return f"{promotion.model} version {promotion.version}"

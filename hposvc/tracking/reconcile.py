@@ -14,7 +14,7 @@ from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.tracking import provenance
-from hposvc.tracking.comparison import Difference, MlflowComparison, Stance
+from hposvc.tracking.answers import Difference, MlflowComparison, Stance
 from hposvc.tracking.diff import compare_attributes, compare_data, compare_points
 from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
 from hposvc.tracking.mlflow_names import NESTING, legal_entry

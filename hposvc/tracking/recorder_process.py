@@ -19,7 +19,6 @@ from functools import partial
 
 from hposvc.errors import StoreError
 from hposvc.events import Event, Finished
-from hposvc.journal.deliveries import Deliveries
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
@@ -83,7 +82,7 @@ class Recorder:
         self._names = [*self.sinks, *([NOTIFICATIONS] if spec.notify else [])]
         self._titles: dict[str, str] = {}  # of recorders to start, by name
         self._processes: dict[str, RestartedProcess] = {}  # by name
-        self._news: dict[str, _News] = {}  # from those of sinks
+        self._news: dict[str, _News] = {}  # from the recorders, by name
         self._trial_runs = TrialRuns(journal, sweep, tracking_uri(home, spec))
 
     def __enter__(self) -> "Recorder":
@@ -95,8 +94,7 @@ class Recorder:
                 log.warning(message, self.sweep, sink.title, sink.package, remedy)
                 continue
             self._titles[name] = name if sink is None else sink.title
-            if sink is not None:
-                self._news[name] = _News()
+            self._news[name] = _News()
         if "mlflow" in self.spec.tracking.send_to and "mlflow" not in self.sinks:
             message = "%s: not recorded in MLflow: %s; give `tracking` to have it recorded"
             log.warning(message, self.sweep, why_not(self.spec))
@@ -146,7 +144,7 @@ class Recorder:
     def _pass_news_on(self) -> None:
         """Say what recorders found, once that a sink does not answer, and that it does again."""
         for name, news in self._news.items():
-            title = sink_type(name).title + (f" ({self.uri})" if name == "mlflow" else "")
+            title = self._titles[name] + (f" ({self.uri})" if name == "mlflow" else "")
             answers, messages = news.read()
             for message in messages:
                 log.warning("%s: %s", self.sweep, message)
@@ -171,17 +169,6 @@ class Recorder:
     def waiting(self) -> list[str]:
         """The sinks that were not sent all events yet, as people know them."""
         return [sink_type(sink).title for sink in self.sinks if self._count_unsent(sink)]
-
-    @property
-    def undelivered(self) -> list[dict[str, object]]:
-        """The notifications that no attempt has delivered yet, as JSON data."""
-        if not self.spec.notify:
-            return []
-        return [
-            {**vars(delivery), "channel": self.spec.notify[delivery.channel].title}
-            for delivery in Deliveries(self.journal.store, self.sweep).all()
-            if delivery.state != "sent" and delivery.reason
-        ]
 
     def environment(self, trial: str) -> dict[str, str]:
         """Return the variables that tell rank 0 of a trial its MLflow run; empty: no run yet."""

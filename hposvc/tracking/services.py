@@ -6,18 +6,13 @@ so nothing of that log is passed on but the status of the service's answer.
 
 import logging
 import re
-import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import cache
 from urllib.parse import unquote
 
 from hposvc.spec.notify import scheme_of
-from hposvc.tracking.addresses import ALLOWED, Allowed
 from hposvc.tracking.messages import Message
-from hposvc.tracking.webhook import LIMIT_S, TRY_AGAIN, NotSent
-
-if TYPE_CHECKING:
-    from apprise import NotifyBase
+from hposvc.tracking.webhook import LIMIT_S, NotSent, check_host, may_pass
 
 SERVICES = "HPOSVC_NOTIFY_SERVICES"  # the variable with the list of schemes; unset: all
 # Services whose hosts a URL can't name.
@@ -35,40 +30,35 @@ def send(url: str, message: Message, variables: Mapping[str, str]) -> str:
     Raises:
         NotSent: the URL is refused, or the service did not take the message.
     """
-    from apprise import Apprise, AppriseAsset, AppriseResult  # half a second, for no other verb
+    from apprise import Apprise, AppriseAsset  # half a second, for no other verb
 
     scheme = scheme_of(url)
     if SERVICES in variables:
         _check_service(scheme, url, variables[SERVICES].split(","))
-    log = logging.getLogger("apprise")
-    log.handlers, log.propagate = [logging.NullHandler()], False
+    _keep_log_back()
     asset = AppriseAsset(http_redirects=False, storage_mode="memory")
     service = Apprise.instantiate(url, asset=asset)
     if service is None:
         raise NotSent(f"{scheme or 'this'} is no address of apprise", again=False)
-    if SERVICES in variables and scheme not in FIXED:
-        _check_hosts(service, Allowed.read(variables.get(ALLOWED, "")).hosts)
+    if scheme not in FIXED:
+        for host in filter(None, (service.host, getattr(service, "smtp_host", ""))):
+            check_host(host, variables)
     service.socket_connect_timeout = service.socket_read_timeout = LIMIT_S
-    results: list[AppriseResult] = []
-
-    def notify() -> None:
-        sender = Apprise(service, asset=asset)
-        results.append(sender.notify(message.details, message.title, body_format="text"))
-
-    # apprise's own time limit leaves a thread behind for which this process would wait at its end.
-    worker = threading.Thread(target=notify, daemon=True)
-    worker.start()
-    worker.join(LIMIT_S)
-    if not results:
-        raise NotSent(f"{scheme}: no answer within {LIMIT_S:g} s", again=True)
-    if results[0]:
+    sender = Apprise(service, asset=asset)
+    result = sender.notify(message.details, message.title, body_format="text")
+    if result:
         return f"taken by {scheme}"
-    logged = (STATUS.search(entry.message) for entry in results[0].logs())
+    logged = (STATUS.search(entry.message) for entry in result.logs())
     statuses = [int(match[1]) for match in logged if match is not None]
     if not statuses:
         raise NotSent(f"{scheme} did not take it", again=True)
-    again = statuses[-1] >= 500 or statuses[-1] in TRY_AGAIN
-    raise NotSent(f"{scheme}: HTTP {statuses[-1]}", again)
+    raise NotSent(f"{scheme}: HTTP {statuses[-1]}", may_pass(statuses[-1]))
+
+
+@cache  # once: apprise's own handlers come and go while other threads send
+def _keep_log_back() -> None:
+    log = logging.getLogger("apprise")
+    log.handlers, log.propagate = [logging.NullHandler()], False
 
 
 def _check_service(scheme: str, url: str, services: list[str]) -> None:
@@ -80,11 +70,3 @@ def _check_service(scheme: str, url: str, services: list[str]) -> None:
     named = [option for option in FILES if f"{option}=" in unquote(unquote(url)).lower()]
     if named:
         raise NotSent(f"{scheme} may not read files of the server: {min(named)}", again=False)
-
-
-def _check_hosts(service: "NotifyBase", hosts: frozenset[str]) -> None:
-    """Check that the operator of the server names each host that an address does."""
-    for host in filter(None, (service.host, getattr(service, "smtp_host", ""))):
-        if host.lower() not in hosts:
-            reason = f"{host} is not among the `notify.hosts` of the server's file"
-            raise NotSent(reason, again=False)

@@ -1,29 +1,20 @@
-"""Send a request to a webhook whose URL may be hostile.
+"""Post a message to a webhook, signed if it has a secret."""
 
-The host is resolved once, every address is checked, and the connection goes to a checked address:
-another answer of the name server in between changes nothing. No redirect is followed, the whole
-request has a time limit, and of the answer at most `MOST_BYTES` are read.
-"""
-
-import asyncio
 import base64
 import binascii
 import hashlib
 import hmac
-import socket
-import ssl
 from collections.abc import Mapping
-from functools import cache
 
 import httpx
 
 from hposvc.errors import shorten
 from hposvc.spec.notify import check_url
-from hposvc.tracking.addresses import ALLOWED, Allowed
 from hposvc.tracking.messages import plain
 
-LIMIT_S = 15.0  # of a whole request, with the look-up of its host
-MOST_BYTES = 4096  # read of an answer
+HOSTS = "HPOSVC_NOTIFY_HOSTS"  # the variable with the only hosts to reach; unset: any
+LIMIT_S = 15.0  # to connect, and for each part of an answer
+LONGEST_S = 300.0  # that a receiver may ask to wait
 SHOWN = 200  # characters of an answer in a message
 SECRET_PREFIX = "whsec_"  # of a secret in base64, by standardwebhooks.com
 TRY_AGAIN = frozenset({408, 425, 429})  # statuses below 500 that may pass
@@ -38,91 +29,46 @@ class NotSent(Exception):
         self.after_s = after_s  # seconds that the receiver asked to wait
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> str:
+def post(url: str, body: bytes, headers: Mapping[str, str], variables: Mapping[str, str]) -> str:
     """Send a body of JSON, and return what the receiver answered, for people.
 
     Raises:
         NotSent: the URL is refused, or nobody took the message.
     """
+    head = {"User-Agent": "hposvc", "Content-Type": "application/json", **headers}
     try:
-        check_url(url)
-    except ValueError as error:
-        raise NotSent(f"the address {error}", again=False) from None
-    try:
-        return asyncio.run(_within_limit(httpx.URL(url), body, headers, allowed))
-    except TimeoutError:
-        raise NotSent(f"no answer within {LIMIT_S:g} s", again=True) from None
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        text = f"{error}".replace(url, "URL") or "the connection broke"
-        again = not isinstance(error, httpx.InvalidURL | UnicodeError)
-        raise NotSent(plain(f"{type(error).__name__}: {text}", SHOWN), again) from None
-
-
-async def _within_limit(
-    url: httpx.URL, body: bytes, headers: Mapping[str, str], allowed: Allowed
-) -> str:
-    async with asyncio.timeout(LIMIT_S):
-        port = url.port or {"http": 80, "https": 443}[url.scheme]
-        address = await _resolve(url.host, port, allowed)
-        return await _exchange(url, address, body, headers)
-
-
-async def _resolve(host: str, port: int, allowed: Allowed) -> str:
-    """Return an address of a host, once all its addresses are checked."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise NotSent(f"{shorten(host)} is not found: {error.strerror}", again=True) from None
-    addresses = list(dict.fromkeys(f"{entry[4][0]}" for entry in found))
-    for address in addresses:
-        if not allowed.permits(host, address):
-            raise NotSent(
-                f"{shorten(host)} at {address} may not be reached: only {allowed}; for more, set "
-                f"{ALLOWED}, or `notify` in the server's file",
-                again=False,
-            )
-    return addresses[0]
-
-
-async def _exchange(url: httpx.URL, address: str, body: bytes, headers: Mapping[str, str]) -> str:
-    """Post to a checked address in the name of the URL's host."""
-    head = {"Host": url.netloc.decode("ascii"), "User-Agent": "hposvc", **headers}
-    head["Content-Type"] = "application/json"
-    named = {"sni_hostname": url.raw_host.decode("ascii")}  # what the certificate must be for
-    async with httpx.AsyncClient(
-        verify=_certificates(), trust_env=False, follow_redirects=False, timeout=LIMIT_S
-    ) as client:
-        target = url.copy_with(host=address)
-        request = client.build_request("POST", target, content=body, headers=head, extensions=named)
-        answer = await client.send(request, stream=True)
-        try:
-            received = b""
-            async for part in answer.aiter_raw(MOST_BYTES):
-                received += part
-                if len(received) >= MOST_BYTES:
-                    break
-        finally:
-            await answer.aclose()
-    return _judge(answer, received[:MOST_BYTES])
-
-
-_certificates = cache(ssl.create_default_context)
-
-
-def _judge(answer: httpx.Response, received: bytes) -> str:
-    """Return an answer for people, if the receiver took the message."""
-    text = plain(received.decode("utf-8", "replace"), SHOWN)
+        target = httpx.URL(check_url(url))
+        check_host(target.host, variables)
+        with httpx.stream("POST", target, content=body, headers=head, timeout=LIMIT_S) as answer:
+            begin = next(answer.iter_raw(), b"")[: 4 * SHOWN]  # no more: it may have no end
+    except (ValueError, httpx.InvalidURL):
+        raise NotSent("the address is no https://HOST/PATH, or holds a password", False) from None
+    except httpx.HTTPError as error:
+        text = f"{error}".replace(url, "URL")
+        raise NotSent(plain(f"{type(error).__name__}: {text}", SHOWN), again=True) from None
+    text = plain(begin.decode("utf-8", "replace"), SHOWN)
     answered = f"HTTP {answer.status_code}{f': {text}' if text else ''}"
     if answer.is_success:
         return answered
-    if answer.is_redirect:
-        reason = f"HTTP {answer.status_code} leads elsewhere; give the address that it leads to"
-        raise NotSent(reason, again=False)
-    again = answer.status_code >= 500 or answer.status_code in TRY_AGAIN
     wait = answer.headers.get("Retry-After", "")
-    is_number = wait.isascii() and wait.isdigit() and len(wait) < 6
-    raise NotSent(answered, again, float(wait) if is_number else 0.0)
+    after_s = float(wait) if wait.isascii() and wait.isdigit() else 0.0
+    raise NotSent(answered, may_pass(answer.status_code), min(after_s, LONGEST_S))
+
+
+def check_host(host: str, variables: Mapping[str, str]) -> None:
+    """Check that the operator of a server allows a host.
+
+    Raises:
+        NotSent: the operator does not.
+    """
+    if HOSTS in variables and host.lower() not in variables[HOSTS].lower().split(","):
+        reason = f"{shorten(host)} is not among the `notify.hosts` of the server's file"
+        raise NotSent(reason, again=False)
+
+
+def may_pass(status: int) -> bool:
+    """Return whether the same request may get another answer later."""
+    return status >= 500 or status in TRY_AGAIN
 
 
 def signature(secret: str, message: str, body: bytes, now: float) -> dict[str, str]:

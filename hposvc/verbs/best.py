@@ -1,6 +1,6 @@
 """`best`: show the best trial, or the front; hposvc/views/result.py describes it."""
 
-from hposvc.analysis.verdict import sureness
+from hposvc.analysis.findings import sureness
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views import result
 from hposvc.views.console import note, show

@@ -3,10 +3,9 @@
 A shell learns it by `eval "$(_HPOSVC_COMPLETE=bash_source hposvc)"`, or zsh_source or fish_source.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem
@@ -45,7 +44,7 @@ def complete_trial(
         trials = api.load(sweeps, context.params["sweep"]).trials() if sweeps else []
     except (NotFound, SpecError, StoreError):
         return []
-    items = [CompletionItem(row["trial"], help=row["state"].lower()) for row in trials]
+    items = [CompletionItem(row.trial, help=row.state.lower()) for row in trials]
     return [item for item in items if item.value.startswith(begun)]
 
 
@@ -63,22 +62,23 @@ def complete_key(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
     """Return the keys of a spec that begin like this, each with the sign before its value."""
-    text = (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
-    schema = json.loads(text)
-    keys = (f"{key}=" for key in _keys(schema, schema["$defs"]))
+    from hposvc.spec import SweepSpec
+
+    keys = (f"{key}=" for key in _keys(SweepSpec))
     return [CompletionItem(key) for key in keys if key.startswith(begun)]
 
 
-def _keys(schema: Mapping[str, Any], sections: Mapping[str, Any]) -> Iterator[str]:
+def _keys(cls: Any) -> Iterator[str]:
     """Yield the keys of a section, with points; a section has none if it takes no plain value."""
-    for name, below in schema["properties"].items():
-        forms = below.get("anyOf", [below])
-        referenced = [sections[form["$ref"].rpartition("/")[2]] for form in forms if "$ref" in form]
-        within = [section for section in referenced if "properties" in section]
-        if not within or any("enum" in form for form in forms):
+    hints = get_type_hints(cls)
+    for name in (field.name for field in fields(cls)):
+        hint = hints[name]
+        forms = [form for form in get_args(hint) or [hint] if form is not type(None)]
+        is_section = len(forms) == 1 and hasattr(forms[0], "__pydantic_config__")
+        if not is_section or name == "engine":  # `engine: local` is short for its type
             yield name
-        for section in within:
-            yield from (f"{name}.{key}" for key in _keys(section, sections))
+        if is_section:
+            yield from (f"{name}.{key}" for key in _keys(forms[0]))
 
 
 def _open_home(context: click.Context) -> "Sweeps | None":

@@ -12,14 +12,13 @@ from pathlib import Path
 import click
 from rich.markdown import Markdown
 
-import hposvc
 from hposvc.drafts import examples
+from hposvc.drafts.examples import SITE
 from hposvc.errors import fail
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import console, emit, make_grid, show
 from searchers.names import closest
 
-SITE = Path(hposvc.__file__).parent / "site"
 NO_PAGES = ("genindex", "search", "py-modindex")
 
 

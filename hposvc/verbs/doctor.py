@@ -15,7 +15,7 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
@@ -30,12 +30,11 @@ from hposvc.errors import OUT_OF_REACH, DamagedJournal, Denied, OutOfReach, Stor
 from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.journal import COPY_WITH_THEM
-from hposvc.remote.place import Place
-from hposvc.remote.server import connection
+from hposvc.operation import operation
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import registry
 from hposvc.text import format_bytes
-from hposvc.tracking.comparison import MlflowComparison
+from hposvc.tracking.answers import MlflowComparison
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, ray_address, verb
@@ -79,8 +78,8 @@ def doctor_command(
         if not shared.json([asdict(check) for check in checks]):
             show(table(checks))
         return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
-    comparison = compare_mlflow(shared.open_place(), sweep, fix)
-    if not shared.json(comparison.data()):
+    comparison = (repair_mlflow if fix else compare_mlflow)(shared.open_place(), sweep)
+    if not shared.json(compare_mlflow.data(comparison)):
         if comparison.differences:
             show(difference_table(comparison))
         show(verdict(comparison))
@@ -318,7 +317,7 @@ def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
     folder = home.path / "ray"
     address = given_address or own_address(folder)
     if not given_address and (others := find_others(folder)):
-        text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
+        text = f"another Ray runs here, at {' and '.join(others)}; each takes all CPUs for its own"
         yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
     if address is None and not deep:
         yield Check("ray", "ok", "none of this home runs; a sweep starts one (--deep tries it)")
@@ -338,44 +337,52 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
         remedy: for a cluster that does not answer.
     """
     from cluster import health
+    from cluster.own_ray import Unreachable
 
-    answer = health.ask(address or "local", home.path / "ray", home.path if deep else None)
     name = address or "one of this machine's own"
-    if answer.works:
-        yield Check("ray", "ok", f"{name}: {answer.text}")
-    else:
-        yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
-    for node in answer.nodes:
+    try:
+        text, nodes = health.ask(address or "local", home.path / "ray", home.path if deep else None)
+    except Unreachable as error:
+        yield Check("ray", "fail", f"{name}: {error}", remedy)
+        return
+    yield Check("ray", "ok", f"{name}: {text}")
+    for node in nodes:
         label = f"node {node.name}"
-        if not node.troubles:
+        if not node.issues:
             yield Check(label, "ok", node.text)
-        for trouble in node.troubles:
-            level: Level = "fail" if trouble.fatal else "warn"
-            yield Check(label, level, trouble.text, trouble.remedy)
+        for issue in node.issues:
+            yield Check(label, "fail" if issue.fatal else "warn", issue.text, issue.remedy)
 
 
-def compare_mlflow(place: Place, sweep: str, fix: bool = False) -> MlflowComparison:
+@operation("GET", "sweeps/{sweep}/doctor", "read", work_s=COMPARE_S)
+def compare_mlflow(sweeps: Sweeps, sweep: str) -> MlflowComparison:
     """Compare what MLflow holds of a sweep with the journal.
-
-    Args:
-        fix: write what MLflow lacks, and compare again.
 
     Raises:
         NotFound: there is no such sweep.
         TrackerError: MLflow is out of reach.
     """
-    if isinstance(place, connection.ServedSweeps):
-        where = connection.path_of(sweep, "doctor")
-        if not fix:
-            return MlflowComparison.from_data(place.http.get(where, work_s=COMPARE_S))
-        answer = place.http.post(where, {}, repeatable=True)
-        return MlflowComparison.from_data(place.result(answer))
-    quiet_mlflow()  # before mlflow is imported, which takes seconds
-    row = place.find(sweep)
-    make = registry.resolve("hposvc.tracking.reconcile:Reconciler")
-    reconciler = make(place.home, place.journal, row)
-    comparison: MlflowComparison = reconciler.mend() if fix else reconciler.compare()
+    comparison: MlflowComparison = _reconciler(sweeps, sweep).compare()
     return comparison
+
+
+@operation("POST", "sweeps/{sweep}/doctor", "steer", repeatable=True)
+def repair_mlflow(sweeps: Sweeps, sweep: str) -> MlflowComparison:
+    """Write what MLflow lacks of a sweep; the result is the comparison after that.
+
+    Raises:
+        NotFound, TrackerError: see `compare_mlflow`.
+    """
+    comparison: MlflowComparison = _reconciler(sweeps, sweep).mend()
+    return comparison
+
+
+def _reconciler(sweeps: Sweeps, sweep: str) -> Any:
+    quiet_mlflow()  # before mlflow is imported, which takes seconds
+    row = sweeps.find(sweep)
+    return registry.resolve("hposvc.tracking.reconcile:Reconciler")(
+        sweeps.home, sweeps.journal, row
+    )
 
 
 def difference_table(comparison: MlflowComparison) -> Table:

@@ -119,8 +119,6 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         show(*result.summary(record, home))
     elif record.behind:
         note(result.describe_backlog(record))
-    if record.undelivered:
-        note(result.describe_undelivered(record))
     trials = record.state.trials.values()
     none_succeeded = record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
     if record.state.state == "PAUSED" and record.state.full:

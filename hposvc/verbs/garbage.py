@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hposvc import api
@@ -29,12 +29,13 @@ MIN_AGE_S = 3600.0  # a function is pickled before the sweep that names it is re
 
 @dataclass(frozen=True)
 class Garbage:
-    """A file, folder or object to be deleted."""
+    """A file, folder or object that no sweep needs."""
 
     what: str
     path: str  # absolute, or a URL
     size: int  # bytes
     why: str
+    freed: bool = False
 
 
 def of_sweep(sweeps: api.Sweeps, sweep: str, logs: bool = False) -> list[Garbage]:
@@ -107,22 +108,21 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
     ]
 
 
-def free(garbage: Garbage) -> None:
-    """Delete garbage; deleting it twice is fine.
+def free(garbage: Garbage) -> Garbage:
+    """Delete garbage, and return it as freed; deleting it twice is fine.
 
     Raises:
         OSError: it can't be deleted.
     """
     if stores.is_url(garbage.path):
         stores.delete(garbage.path, first=MANIFEST)
-        return
-    path = Path(garbage.path)
-    if garbage.what == "folder":
-        clear(path)
-    elif path.is_dir():
-        shutil.rmtree(path)
+    elif garbage.what == "folder":
+        clear(Path(garbage.path))
+    elif Path(garbage.path).is_dir():
+        shutil.rmtree(garbage.path)
     else:
-        path.unlink(missing_ok=True)
+        Path(garbage.path).unlink(missing_ok=True)
+    return replace(garbage, freed=True)
 
 
 def _on_disk(folder: Path, state: SweepState) -> Iterator[Garbage]:

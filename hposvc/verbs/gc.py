@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import click
 from rich.console import Group, RenderableType
@@ -13,9 +13,8 @@ from hposvc.errors import OUT_OF_REACH, Busy, Fenced, SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.lease import Lease, driver_state
-from hposvc.remote.place import Place
-from hposvc.remote.server import connection
-from hposvc.text import format_bytes
+from hposvc.operation import operation
+from hposvc.text import doc, format_bytes
 from hposvc.verbs import garbage
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.garbage import Garbage
@@ -34,9 +33,10 @@ def gc_command(shared: Shared, sweep: str | None, dry_run: bool, compact: bool, 
     These are orphaned and incomplete checkpoints, and folders of no sweep. With ID: of that sweep
     alone. Sweeps that are running are left as they are. Logs of the best and of failed trials stay.
     """
-    freed = collect(shared.open_place(), sweep, dry_run, compact, logs)
-    if not shared.json(freed.data(dry_run)):
-        show(table(freed.items, "to be freed" if dry_run else "freed"))
+    place, asked = shared.open_place(), (dry_run, compact, logs)
+    freed = collect(place, *asked) if sweep is None else collect_of_sweep(place, sweep, *asked)
+    if not shared.json(collect.data(freed)["files"]):
+        show(table(freed.files, "to be freed" if dry_run else "freed"))
     if freed.vacuum_later:
         note("a sweep runs, which would wait: gc once more after it makes the file smaller")
     for failure in freed.failures:
@@ -58,50 +58,64 @@ def table(items: Sequence[Garbage], fate: str) -> RenderableType:
 class Freed:
     """Files that were deleted, or would be."""
 
-    items: list[Garbage] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  # what stays although it is garbage, and why
-    vacuum_later: bool = False  # the journal's file keeps its size, because a sweep runs
+    files: list[Garbage] = field(default_factory=list)
+    failures: Annotated[list[str], doc("What stays although it is garbage, and why.")] = field(
+        default_factory=list
+    )
+    vacuum_later: Annotated[
+        bool, doc("The journal's file keeps its size, because a sweep runs.")
+    ] = False
 
-    def data(self, dry_run: bool) -> list[dict[str, Any]]:
-        """Return the files for JSON."""
-        return [{**asdict(item), "freed": not dry_run} for item in self.items]
+
+DryRun = Annotated[bool, doc("Delete and compress nothing.")]
+Compact = Annotated[bool, doc("Compress the journal of ended sweeps, too.")]
+Logs = Annotated[
+    bool, doc("Delete logs of ended sweeps, but those of the best and of failed trials.")
+]
 
 
+@operation("POST", "gc", "admin", repeatable=True)
 def collect(
-    place: Place,
-    sweep: str | None = None,
-    dry_run: bool = False,
-    compact: bool = False,
-    logs: bool = False,
+    sweeps: Sweeps, dry_run: DryRun = False, compact: Compact = False, logs: Logs = False
 ) -> Freed:
-    """Delete what no sweep needs, of one sweep or of the whole home.
+    """Delete what no sweep needs, of all sweeps and of none."""
+    return _collect(sweeps, None, dry_run, compact, logs)
 
-    Args:
-        dry_run: delete and compress nothing.
-        compact: compress the journal of ended sweeps, too.
-        logs: delete logs of ended sweeps, too; those of the best and of failed trials stay.
+
+@operation("POST", "sweeps/{sweep}/gc", "steer", repeatable=True)
+def collect_of_sweep(
+    sweeps: Sweeps,
+    sweep: str,
+    dry_run: DryRun = False,
+    compact: Compact = False,
+    logs: Logs = False,
+) -> Freed:
+    """Delete checkpoints that a sweep does not need, unless a driver is at work on it.
 
     Raises:
         NotFound: there is no such sweep.
     """
-    if isinstance(place, connection.ServedSweeps):
-        where = "gc" if sweep is None else connection.path_of(sweep, "gc")
-        body = {"dry_run": dry_run, "compact": compact, "logs": logs}
-        result = place.result(place.http.post(where, body, repeatable=True))
-        files = [{key: file[key] for key in file if key != "freed"} for file in result["files"]]
-        garbage = [Garbage(**file) for file in files]
-        return Freed(garbage, result["failures"], result["vacuum_later"])
-    # A dry run on a full disk leaves the spare room to the real one.
-    with nullcontext() if dry_run else place.journal.store.with_spare_room():
-        return _collect(place, sweep, dry_run, compact, logs)
+    return _collect(sweeps, sweeps.find(sweep).id, dry_run, compact, logs)
 
 
 def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compact: bool, logs: bool) -> Freed:
+    """Delete what one sweep, or no sweep, needs."""
+    # A dry run on a full disk leaves the spare room to the real one.
+    with nullcontext() if dry_run else sweeps.journal.store.with_spare_room():
+        if sweep is None:
+            names, items = [row.id for row in sweeps.journal.sweeps()], garbage.of_home(sweeps)
+        else:
+            names, items = [sweep], []
+        freed = _free(sweeps, names, items, dry_run, logs)
+        if compact:
+            _compress(sweeps, names, dry_run, freed)
+        return freed
 
-    if sweep is None:
-        names, items = [row.id for row in sweeps.journal.sweeps()], garbage.of_home(sweeps)
-    else:
-        names, items = [sweeps.find(sweep).id], []
+
+def _free(
+    sweeps: Sweeps, names: Sequence[str], items: list[Garbage], dry_run: bool, logs: bool
+) -> Freed:
+    """Delete items, and what is garbage of the named sweeps."""
     freed = Freed()
     for name in names:
         try:
@@ -111,12 +125,10 @@ def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compact: bool, lo
     for item in items:
         try:
             if not dry_run:
-                garbage.free(item)
-            freed.items.append(item)
+                item = garbage.free(item)
+            freed.files.append(item)
         except OSError as error:
             freed.failures.append(f"{item.path} stays: {error}")
-    if compact:
-        _compress(sweeps, names, dry_run, freed)
     return freed
 
 
@@ -127,7 +139,7 @@ def _compress(sweeps: Sweeps, names: Sequence[str], dry_run: bool, freed: Freed)
         try:
             item = compress(sweeps, name, dry_run)
             if item is not None:
-                freed.items.append(item)
+                freed.files.append(item)
                 packed = not dry_run
         except (Damaged, StoreError) as error:
             freed.failures.append(f"{name} stays as it is: {error}")
@@ -156,7 +168,7 @@ def compress(sweeps: Sweeps, sweep: str, dry_run: bool = False) -> Garbage | Non
     if packs is None:
         return None
     why = f"{packs.events} events of a sweep that has ended: packed"
-    item = Garbage("journal", sweep, packs.saved, why)
+    item = Garbage("journal", sweep, packs.saved, why, freed=not dry_run)
     if dry_run:
         return item
     lease = Lease(sweeps.journal.store, sweep, "gc")

@@ -1,5 +1,6 @@
 """`laws`: fit a scaling law to a sweep's trials; hposvc/analysis/model_size.py does it."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ import click
 from rich.console import RenderableType
 
 from hposvc.analysis.scaling_law import Fit
+from hposvc.estimate import INTERVAL, Estimate
 from hposvc.text import number
 from hposvc.verbs.options import Shared, check_picture, plot, sweep_id, verb
 from hposvc.views.console import make_table, show
@@ -63,22 +65,19 @@ def laws_command(
 
 def describe(fit: Fit, use: "BestUse | None") -> list[RenderableType]:
     """Return a law's coefficients with their intervals, and the best use of a budget."""
-    table = make_table("coefficient", "value", "95% interval")
+    table = make_table("coefficient", "value", INTERVAL)
     signs = {"floor": "E", "a": "A", "alpha": "alpha", "b": "B", "beta": "beta"}
     for name, sign in signs.items():
         value = getattr(fit.law, name)
         if value:
-            low, high = fit.intervals[name]
-            table.add_row(sign, number(value), f"{number(low)} to {number(high)}")
+            table.add_row(sign, number(value), fit.coefficients[name].ends(number))
     parts: list[RenderableType] = [formula(fit), table]
     if use is not None:
-        best = make_table(f"for {use.flops:.3g} FLOPs", "best", "95% interval")
-        for name, value, (low, high) in (
-            ("weights N", use.weights, use.weights_interval),
-            ("data D", use.samples, use.samples_interval),
-        ):
-            best.add_row(name, f"{value:.3g}", f"{low:.3g} to {high:.3g}")
-        best.add_row("loss", number(fit.law.loss(use.weights, use.samples)), "")
+        short = partial(number, digits=3)
+        best = make_table(f"for {use.flops:.3g} FLOPs", "best", INTERVAL)
+        for name, size in (("weights N", use.weights), ("data D", use.samples)):
+            best.add_row(name, short(size.value), size.ends(short))
+        best.add_row("loss", number(fit.law.loss(use.weights.value, use.samples.value)), "")
         parts.append(best)
     return parts
 
@@ -118,7 +117,7 @@ def draw(fit: Fit, budget: float | None, file: Path) -> None:
 
 
 def _draw_optima(figure: "Figure", fit: Fit, budget: float | None) -> None:
-    """Draw the best number of weights by compute, with the resamples' 95% band."""
+    """Draw the best number of weights by compute, with the band of the resamples."""
     import numpy as np
 
     flops_spent = [6 * point.weights * point.samples for point in fit.points]
@@ -126,9 +125,9 @@ def _draw_optima(figure: "Figure", fit: Fit, budget: float | None) -> None:
     axes = figure.add_subplot(1, 2, 2)
     curves = np.array([[law.optimum(count)[0] for count in flops] for law in fit.laws])
     best = np.array([fit.law.optimum(count)[0] for count in flops])
-    low, high = np.percentile(curves, (2.5, 97.5), axis=0)
-    low, high = np.minimum(low, best), np.maximum(high, best)
-    axes.fill_between(flops, low, high, color=GREY, alpha=0.5, label="95% interval")
+    bands = [Estimate.of_draws(drawn, value) for drawn, value in zip(curves.T, best, strict=True)]
+    low, high = [band.low for band in bands], [band.high for band in bands]
+    axes.fill_between(flops, low, high, color=GREY, alpha=0.5, label=INTERVAL)
     axes.plot(flops, best, color=BLUE, label="best N")
     axes.plot(
         flops_spent,

@@ -1,12 +1,13 @@
 """`ls`: list sweeps, newest first."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import click
+from pydantic import TypeAdapter
 from rich.table import Table
 
 from hposvc import api
@@ -19,6 +20,7 @@ from hposvc.remote.place import Place
 from hposvc.remote.server.connection import PAGE, ServedSweeps
 from hposvc.spec.types import read_seconds
 from hposvc.state import summary
+from hposvc.state.answers import ListedSweep
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, duration, number
 from hposvc.verbs.options import Shared, verb
@@ -29,7 +31,7 @@ Read: TypeAlias = Callable[[SweepRow], SweepState]  # returns a sweep's state as
 
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
-LISTED = 1  # version of the cached rows; raise it when `ls` shows other facts
+LISTED = 2  # version of the cached rows; raise it when `ls` shows other facts
 
 
 @verb
@@ -48,8 +50,8 @@ def ls_command(shared: Shared, project: str | None, tag: str | None, since: str 
     if not shared.json(rows):
         show(table(rows))
         for row in rows:
-            if row["why"]:
-                note(f"{row['sweep']} can't be read: {row['why']}")
+            if row.why:
+                note(f"{row.sweep} can't be read: {row.why}")
 
 
 def parse_time(text: str, now: float) -> float:
@@ -69,7 +71,7 @@ def parse_time(text: str, now: float) -> float:
 
 def ls(
     place: Place, project: str | None = None, tag: str | None = None, since: float | None = None
-) -> list[dict[str, Any]]:
+) -> list[ListedSweep]:
     """List all sweeps, newest first; an unreadable sweep is listed with the reason.
 
     Args:
@@ -77,11 +79,11 @@ def ls(
         since: list only sweeps created at or after this time, in seconds of the epoch.
     """
     if isinstance(place, ServedSweeps):
-        listed: list[dict[str, Any]] = []
+        read, listed = TypeAdapter(list[ListedSweep]), list[ListedSweep]()
         query = {"project": project, "tag": tag, "since": since, "limit": PAGE, "cursor": None}
         while True:
             page = place.http.get("sweeps", query)
-            listed += ({key: row[key] for key in row if key != "owner"} for row in page["sweeps"])
+            listed += read.validate_python(page["sweeps"])
             if page["next"] is None:
                 return listed
             query["cursor"] = page["next"]
@@ -96,7 +98,7 @@ def has_tag(row: SweepRow, tag: str) -> bool:
     return name in tags and (not equals or str(tags[name]) == value)
 
 
-def ls_rows(sweeps: Sweeps, rows: Sequence[SweepRow], read: Read) -> list[dict[str, Any]]:
+def ls_rows(sweeps: Sweeps, rows: Sequence[SweepRow], read: Read) -> list[ListedSweep]:
     """Return the rows of `ls`; of an unreadable sweep, with the reason under `why`.
 
     Args:
@@ -109,62 +111,60 @@ def ls_rows(sweeps: Sweeps, rows: Sequence[SweepRow], read: Read) -> list[dict[s
     ]
 
 
-def _ls_row_or_reason(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> dict[str, Any]:
+def _ls_row_or_reason(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> ListedSweep:
     """Return a sweep's row of `ls`. A sweep of another version must not hide the others."""
     try:
-        return {**_ls_row(sweeps, row, known, read), "why": None}
+        return _ls_row(sweeps, row, known, read)
     except Exception as error:  # events of another version may break anything
         if isinstance(error, StoreError) and not isinstance(error.__cause__, Damaged):
             raise
         is_ours = isinstance(error, StoreError | SpecError | UnknownEvent)
         why = f"{error}" if is_ours else f"{type(error).__name__}: {error}"
-    unknown = ("trials", "best_value", "front", "elapsed_s", "gpu_hours")
-    return {**_identity(row), "state": UNREADABLE, **dict.fromkeys(unknown), "why": why}
+    return ListedSweep(row.id, row.name, row.project, row.created, UNREADABLE, why=why)
 
 
-def _ls_row(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> dict[str, Any]:
+def _ls_row(sweeps: Sweeps, row: SweepRow, known: Listed, read: Read) -> ListedSweep:
     """Return a sweep's row of `ls`; the journal caches the rows of ended sweeps."""
     key = {"version": LISTED, "seq": known.seq}  # what the cached row depends on
     if known.row.get("of") == key:
-        return dict(known.row["row"])
+        return ListedSweep(**known.row["row"])
     # The driver first: one that ends now writes its last events before it lets go.
     driver = sweeps.driver_of(row)
     state = read(row)
     listed = _summarize(row, state, driver)
     if state.finished:
         with suppress(StoreError):  # without a cached row, the next `ls` computes it again
-            sweeps.journal.record_listed(row.id, {"of": key, "row": listed})
+            sweeps.journal.record_listed(row.id, {"of": key, "row": vars(listed)})
     return listed
 
 
-def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> dict[str, Any]:
+def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> ListedSweep:
 
     value = None if state.best is None else state.trials[state.best].value
-    return {
-        **_identity(row),
-        "state": summary.phase(state, driver),
-        "trials": len(state.trials),
-        "best_value": value,
-        "front": len(state.front) if state.spec.several else None,
-        "elapsed_s": round(state.worked_s, 3),
-        "gpu_hours": state.gpu_hours,
-    }
+    return ListedSweep(
+        sweep=row.id,
+        name=row.name,
+        project=row.project,
+        created=row.created,
+        state=summary.phase(state, driver),
+        trials=len(state.trials),
+        best_value=value,
+        front=len(state.front) if state.spec.several else None,
+        elapsed_s=round(state.worked_s, 3),
+        gpu_hours=state.gpu_hours,
+    )
 
 
-def _identity(row: SweepRow) -> dict[str, Any]:
-    return {"sweep": row.id, "name": row.name, "project": row.project, "created": row.created}
-
-
-def table(listed: Iterable[Mapping[str, Any]]) -> Table:
+def table(listed: Iterable[ListedSweep]) -> Table:
     """Return the table of `ls`, one row per sweep."""
     made = make_table("sweep", "state", "trials", "best", "project", "age")
     for sweep in listed:
         made.add_row(
-            sweep["sweep"],
-            phase_text(sweep["state"]),
-            NONE if sweep["trials"] is None else str(sweep["trials"]),
-            number(sweep["best_value"]) if sweep["front"] is None else f"front of {sweep['front']}",
-            sweep["project"],
-            duration(time.time() - sweep["created"]),
+            sweep.sweep,
+            phase_text(sweep.state),
+            NONE if sweep.trials is None else str(sweep.trials),
+            number(sweep.best_value) if sweep.front is None else f"front of {sweep.front}",
+            sweep.project,
+            duration(time.time() - sweep.created),
         )
     return made

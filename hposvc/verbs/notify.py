@@ -1,4 +1,4 @@
-"""`notify`: send again what was not delivered, or a message to try a spec's channels out."""
+"""`notify`: send a message to try the channels of a spec out."""
 
 import os
 import time
@@ -6,34 +6,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import click
-
-from hposvc import spec as specs
 from hposvc.errors import OUT_OF_REACH, fail
-from hposvc.remote.place import Place
-from hposvc.remote.server import connection, submission
 from hposvc.spec import SweepSpec
 from hposvc.tracking.messages import Message, plain
-from hposvc.tracking.notifications import NotificationSender, Notifier
+from hposvc.tracking.notifications import NotificationSender
 from hposvc.tracking.webhook import NotSent
-from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, read_spec, verb
+from hposvc.verbs.options import Shared, read_spec, spec_file, verb
 from hposvc.views.console import show
 
 
 @verb
-@click.argument("sweep", metavar="ID", shell_complete=complete_sweep)
-@click.option("--test", is_flag=True, help="ID is a SPEC: send a message to each of its channels.")
-def notify_command(shared: Shared, sweep: str, test: bool) -> int:
-    """Send the notifications of a sweep that were not delivered, or try out a spec's."""
-    spec = Path(sweep)
-    results = try_out(read_spec(spec, ())) if test else send_again(shared.open_place(), sweep)
+@spec_file
+def notify_command(shared: Shared, spec: Path) -> int:
+    """Send a test message to each channel that a spec notifies."""
+    results = try_out(read_spec(spec, ()))
     if not shared.json([asdict(result) for result in results]):
         for result in results:
             said = "sent" if result.sent else "not sent"
-            show(f"{result.channel}: {result.what}: {said}: {result.answer}")
-        if not results:
-            show("everything was delivered")
+            show(f"{result.channel}: {said}: {result.answer}")
     return 0 if all(result.sent for result in results) else OUT_OF_REACH
 
 
@@ -42,38 +32,8 @@ class Sent:
     """The outcome of an attempt to send a message."""
 
     channel: str
-    what: str  # the moment, or "test"
     sent: bool
     answer: str  # of the receiver, or why it was not sent
-
-
-def send_again(place: Place, sweep: str, variables: Mapping[str, str] = os.environ) -> list[Sent]:
-    """Attempt every delivery of a sweep that was not made yet, also those that were given up.
-
-    Raises:
-        NotFound: there is no such sweep.
-    """
-    if isinstance(place, connection.ServedSweeps):
-        recorded = place.facts(sweep)["row"]
-        body = {"secrets": submission.find_variables(recorded["spec"], variables)}
-        where = connection.path_of(recorded["id"], "notify")
-        result = place.result(place.http.post(where, body, repeatable=True))
-        return [Sent(**sent) for sent in result["results"]]
-    row = place.find(sweep)
-    spec = specs.restore(row.spec)
-    notifier = Notifier(row, spec, place.journal, NotificationSender(variables).send)
-    notifier.read()
-    attempted = list(notifier.unsent.values())
-    notifier.attempt(attempted)
-    return [
-        Sent(
-            spec.notify[delivery.channel].title,
-            delivery.what,
-            (left := notifier.unsent.get((delivery.seq, delivery.channel))) is None,
-            "taken" if left is None else left.reason or "not attempted",
-        )
-        for delivery in attempted
-    ]
 
 
 def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[Sent]:
@@ -91,7 +51,7 @@ def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[
         name, project = plain(spec.name), plain(spec.project)
         message = Message(identifier, "test", name, name, project, now, "a test of notify")
         try:
-            results.append(Sent(channel.title, "test", True, sender.send(channel, message)))
+            results.append(Sent(channel.title, True, sender.send(channel, message)))
         except NotSent as error:
-            results.append(Sent(channel.title, "test", False, f"{error}"))
+            results.append(Sent(channel.title, False, f"{error}"))
     return results

@@ -1,6 +1,6 @@
 """`plan`: forecast a sweep before it runs; hposvc/analysis/forecast/ does it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -11,25 +11,23 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.analysis.amounts import amount
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
 from hposvc.remote.place import Place
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.sections import Price, amount_text
-from hposvc.text import duration, format_size
+from hposvc.text import amount, duration, format_size
 from hposvc.verbs.ls import ls
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, show
 
 if TYPE_CHECKING:
     from hposvc.analysis.forecast.evidence import Evidence
-    from hposvc.analysis.forecast.interval import ForecastInterval
     from hposvc.analysis.forecast.plan import Plan, Question
+    from hposvc.estimate import Estimate
 
 RECENT = 20  # sweeps of a server among which a plan looks for earlier ones
-LIKELY = "in 8 of 10 cases"
 
 
 @verb
@@ -65,7 +63,7 @@ def plan_command(
 ) -> None:
     """Forecast trials, time, money and disk.
 
-    Nothing runs, but with --pilot a few short trials. Intervals hold the truth in 80% of cases.
+    Nothing runs, but with --pilot a few short trials. Intervals hold the truth in 90% of cases.
     """
     from hposvc.analysis.forecast.plan import Question
 
@@ -96,7 +94,7 @@ def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
 
     if isinstance(place, ServedSweeps):
         newest = ls(place)[:RECENT]
-        rows: Iterable[SweepRow] = (place.find(listed["sweep"]) for listed in newest)
+        rows: Iterable[SweepRow] = (place.find(listed.sweep) for listed in newest)
     else:
         rows = place.journal.sweeps()
     yield from (row.id for row in rows if same_code(row.spec, spec))
@@ -117,20 +115,20 @@ def describe(answer: "Plan") -> list[RenderableType]:
 def _sentence(answer: "Plan") -> str:
     """Return the plan in one sentence."""
     made = answer.forecast
-    noun = "trial" if between(made.trials, count) == "1" else "trials"
-    trials = f"{between(made.trials, count)} {noun}"
+    noun = "trial" if made.trials.text(count) == "1" else "trials"
+    trials = f"{made.trials.text(count)} {noun}"
     if answer.evidence is None:
-        return f"{trials} will train {between(made.steps, count)} {answer.spec.unit}s in all."
+        return f"{trials} will train {made.steps.text(count)} {answer.spec.unit}s in all."
     parts = []
     if made.gpu_hours is not None:
-        parts.append(f"{between(made.gpu_hours, amount)} GPU-hours")
+        parts.append(f"{made.gpu_hours.text(amount)} GPU-hours")
     elif made.cpu_hours is not None:
-        parts.append(f"{between(made.cpu_hours, amount)} CPU-hours")
+        parts.append(f"{made.cpu_hours.text(amount)} CPU-hours")
     if answer.money is not None:
         parts[-1] += f", which cost {money(answer.money, answer.spec.price)},"
     if made.wall_s is not None:
         slots = "one" if made.slots == 1 else str(made.slots)
-        parts.append(f"{between(made.wall_s, duration)} with {slots} at once")
+        parts.append(f"{made.wall_s.text(duration)} with {slots} at once")
     return f"{trials} will take {' and '.join(parts)}."
 
 
@@ -147,7 +145,7 @@ def _source(evidence: "Evidence | None", notes: Sequence[str]) -> str:
             text = f"From {evidence.trials} trials of {names}: a step took {typical} at the median"
         case "stated":
             text = f"From what you stated: a step takes {typical}"
-    return "; ".join([text, *notes]) + f". Ranges hold {LIKELY}."
+    return "; ".join([text, *notes]) + ". Ranges hold in 9 of 10 cases."
 
 
 def _rungs(answer: "Plan") -> Table:
@@ -157,7 +155,7 @@ def _rungs(answer: "Plan") -> Table:
         table.add_column("range")
     for rung in answer.forecast.rungs:
         end = "the end" if answer.spec.last_step is None else str(rung.step)
-        cells = [end, count(rung.trials.expected)]
+        cells = [end, count(rung.trials.value)]
         if answer.evidence is not None:
             cells.append(f"{count(rung.trials.low)} to {count(rung.trials.high)}")
         table.add_row(*cells)
@@ -168,20 +166,20 @@ def _figures(answer: "Plan") -> Iterator[tuple[str, str]]:
     """Yield everything that was forecast, with its name."""
     made, memory = answer.forecast, answer.memory
     if answer.spec.last_step is not None:
-        yield "steps", between(made.steps, count)
+        yield "steps", made.steps.text(count)
     if made.gpu_hours is not None:
-        yield "GPU-hours", between(made.gpu_hours, amount)
+        yield "GPU-hours", made.gpu_hours.text(amount)
     if made.cpu_hours is not None:
-        yield "CPU-hours", between(made.cpu_hours, amount)
+        yield "CPU-hours", made.cpu_hours.text(amount)
     if made.wall_s is not None:
-        yield "wall time", between(made.wall_s, duration)
+        yield "wall time", made.wall_s.text(duration)
     if answer.money is not None:
         yield "money", money(answer.money, answer.spec.price)
     if answer.evidence is not None:
-        yield "trials that fail", between(made.failed, count)
+        yield "trials that fail", made.failed.text(count)
     if made.disk is not None and answer.checkpoint is not None:
         each = format_size(answer.checkpoint)
-        yield "checkpoints", f"{between(made.disk, format_size)}; {each} each"
+        yield "checkpoints", f"{made.disk.text(format_size)}; {each} each"
     if memory is not None:
         fits = {None: "", True: "; it fits", False: "; it does NOT fit"}[memory.fits]
         limit = "" if memory.limit is None else f" of {format_size(memory.limit)}"
@@ -212,21 +210,11 @@ def change(share: float) -> str:
     return "=" if abs(share - 1) < 0.03 else f"{share - 1:+.0%}"
 
 
-def between(value: "ForecastInterval", write: Callable[[float], str]) -> str:
-    """Return an expected value with its range: `3.1 (2.5 to 3.9)`; without it if there is none."""
-    low, high = write(value.low), write(value.high)
-    expected = write(value.expected)
-    # A mean of small counts may lie beyond where most of them do.
-    if low == high or not value.low <= value.expected <= value.high:
-        return expected
-    return f"{expected} ({low} to {high})"
-
-
 def count(value: float) -> str:
     """Return a number of things, which need not be whole on average."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def money(value: "ForecastInterval", price: Price) -> str:
+def money(value: "Estimate", price: Price) -> str:
     """Return an amount with its range, and then its currency: `5.20 (3.76 to 6.84) EUR`."""
-    return f"{between(value, amount_text)} {price.currency}".rstrip()
+    return f"{value.text(amount_text)} {price.currency}".rstrip()

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from pydantic import TypeAdapter
 
 from hposvc import api
 from hposvc.analysis import reproduction
@@ -93,5 +94,5 @@ def ask_verdict(server: ServedSweeps, record: Record) -> ReproductionResult | No
         return None
     with suppress(NotFound):
         data = server.http.get(path_of(record.row.id, "repro"))
-        return ReproductionResult(**{**data, "doubts": tuple(data["doubts"])})
+        return TypeAdapter(ReproductionResult).validate_python(data)
     return None

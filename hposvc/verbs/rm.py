@@ -1,13 +1,16 @@
 """`rm`: delete a sweep with its checkpoints and logs; deletion.py says in which order."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.api import Sweeps
+from hposvc.errors import Busy
+from hposvc.journal import supervision
+from hposvc.operation import operation
+from hposvc.text import doc
 from hposvc.verbs import deletion
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import note, plain, show
@@ -17,8 +20,8 @@ from hposvc.views.console import note, plain, show
 class Removed:
     """A deleted sweep."""
 
-    sweep: str
-    left: str  # folders that stay because they hold other files too; empty: none
+    removed: str
+    left: Annotated[str | None, doc("Folders that stay as they hold other files, too; or null.")]
 
 
 @verb
@@ -29,37 +32,33 @@ def rm_command(shared: Shared, sweep: str, yes: bool) -> None:
 
     Files in its folder that the sweep did not write stay, too. At a terminal, it asks first.
     """
-
-    def confirm(name: str) -> None:
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            question = plain(f"remove {name}, with its checkpoints and logs?")
-            click.confirm(question, abort=True, err=True)
-
-    removed = remove(shared.open_place(), sweep, confirm)
-    if not shared.json({"removed": removed.sweep, "left": removed.left or None}):
-        show(f"{removed.sweep} is removed; MLflow keeps its runs")
+    place = shared.open_place()
+    name = place.find(sweep).id
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        question = plain(f"remove {name}, with its checkpoints and logs?")
+        click.confirm(question, abort=True, err=True)
+    removed = remove(place, name)
+    if not shared.json(remove.data(removed)):
+        show(f"{name} is removed; MLflow keeps its runs")
     if removed.left:
-        note(f"{removed.left} stays: there is more in it than {removed.sweep} wrote")
+        note(f"{removed.left} stays: there is more in it than {name} wrote")
 
 
-def remove(
-    place: Place, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
-) -> Removed:
-    """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
+@operation("DELETE", "sweeps/{sweep}", "steer")
+def remove(sweeps: Sweeps, sweep: str) -> Removed:
+    """Delete a sweep's checkpoints, logs and journal; MLflow keeps its runs.
 
-    Args:
-        confirm: receives the sweep's full id before anything is deleted; may raise.
+    Other files in the sweep's folder stay.
 
     Raises:
         NotFound: there is no such sweep.
-        Busy, StoreError: see `deletion.remove`.
+        Busy: a driver is at work on it, or its server is to start one.
+        StoreError: see `deletion.remove`.
     """
-    if isinstance(place, ServedSweeps):
-        name = place.status(sweep)["sweep"]
-        confirm(name)
-        result = place.result(place.http.delete(path_of(name)))
-        return Removed(name, result.get("left") or "")
-    row = place.find(sweep)
-    confirm(row.id)
-    with place.journal.store.with_spare_room():
-        return Removed(row.id, deletion.remove(place, row))
+    row, store = sweeps.find(sweep), sweeps.journal.store
+    # A sweep that still waits for its first driver is at rest.
+    if sweeps.by and supervision.find(store, row.id) and sweeps.journal.last(row.id):
+        message = f"{row.id}: the server keeps a driver at work on it"
+        raise Busy(message, f"end it first: POST /api/v1/sweeps/{row.id}/stop")
+    with store.with_spare_room():
+        return Removed(row.id, deletion.remove(sweeps, row) or None)

@@ -4,7 +4,7 @@ import sys
 
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views import dashboard, result
-from hposvc.views.console import note, show
+from hposvc.views.console import show
 from hposvc.views.proposal import describe_queue
 
 
@@ -20,5 +20,3 @@ def status_command(shared: Shared, sweep: str) -> None:
             record.row.id, record.state, record.driver, wide, served, record.waiting
         )
         show(panel, *describe_queue(record), *result.mlflow(record, shared.find_home()))
-        if record.undelivered:
-            note(result.describe_undelivered(record))

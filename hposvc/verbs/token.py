@@ -2,20 +2,19 @@
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 from rich.table import Table
 
 from hposvc.api import Sweeps
 from hposvc.errors import NotFound, Problem, SpecError, fail, shown
-from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps
+from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens, TokenState
+from hposvc.operation import operation
 from hposvc.spec.types import read_seconds
-from hposvc.text import NONE, duration
+from hposvc.text import NONE, doc, duration
 from hposvc.verbs.options import Shared, share
 from hposvc.verbs.steering import asker
 from hposvc.views.console import make_table, note, show
@@ -24,6 +23,34 @@ from searchers.names import nearest
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}", re.ASCII)
 NEVER = "never"
 MAX_SCOPES = 20
+
+
+@dataclass(frozen=True)
+class TokenRow(Token):
+    """A token, without its secret."""
+
+    state: TokenState
+
+
+@dataclass(frozen=True)
+class CreatedToken(TokenRow):
+    """A new token, with its secret: nobody can read it again."""
+
+    token: str
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """All tokens, newest first."""
+
+    tokens: list[TokenRow]
+
+
+@dataclass(frozen=True)
+class Revoked:
+    """The id of a token that is good for nothing now."""
+
+    revoked: str
 
 
 @click.group("token")
@@ -52,10 +79,10 @@ def token_command() -> None:
 @click.pass_obj
 def create_command(shared: Shared, owner: str, scopes: tuple[str, ...], expires: str) -> None:
     """Create a token, and print it: this once, as only its hash is stored."""
-    created = create_token(shared.open_place(), owner, scopes, expires)
-    if not shared.json(created):
-        show(created["token"])
-        note(f"its id is {created['id']}; keep the token now, it can't be shown again")
+    created = create_token(shared.open_place(), owner, [*scopes], expires)
+    if not shared.json(create_token.data(created)):
+        show(created.token)
+        note(f"its id is {created.id}; keep the token now, it can't be shown again")
 
 
 @token_command.command("list")
@@ -63,11 +90,11 @@ def create_command(shared: Shared, owner: str, scopes: tuple[str, ...], expires:
 @click.pass_obj
 def list_command(shared: Shared) -> None:
     """List all tokens, without their secrets."""
-    rows = list_tokens(shared.open_place())
-    if shared.json(rows):
+    listed = list_tokens(shared.open_place())
+    if shared.json(list_tokens.data(listed)["tokens"]):
         return
-    if rows:
-        show(table(rows))
+    if listed.tokens:
+        show(table(listed.tokens))
     else:
         note("there is no token yet; `hposvc token create --owner NAME --scope read` makes one")
 
@@ -79,85 +106,72 @@ def list_command(shared: Shared) -> None:
 def revoke_command(shared: Shared, token: str) -> None:
     """Revoke the token with the id TOKEN, at once."""
     answer = revoke_token(shared.open_place(), token)
-    if not shared.json(answer):
-        show(f"revoked: {answer['revoked']}")
+    if not shared.json(revoke_token.data(answer)):
+        show(f"revoked: {answer.revoked}")
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table(rows: Sequence[TokenRow]) -> Table:
     """Return the table of `token list`, one row per token."""
     made = make_table("id", "owner", "scopes", "state", "age", "ends in", "last used")
     now = time.time()
     for token in rows:
-        used, expires = token["used"], token["expires"]
-        lasts = token["state"] == "valid" and expires is not None
+        used, expires = token.used, token.expires
         made.add_row(
-            token["id"],
-            token["owner"],
-            " ".join(token["scopes"]),
-            token["state"],
-            duration(now - token["created"]),
-            duration(expires - now) if lasts else NONE,
+            token.id,
+            token.owner,
+            " ".join(token.scopes),
+            token.state,
+            duration(now - token.created),
+            NONE if expires is None or token.state != "valid" else duration(expires - now),
             NONE if used is None else f"{duration(now - used)} ago",
         )
     return made
 
 
+@operation("POST", "tokens", "admin", verb="token create", at_once=True, secret="token")
 def create_token(
-    place: Place, owner: str, scopes: Sequence[str], expires: str, by: str = ""
-) -> dict[str, Any]:
-    """Create a token, and return it with its secret, which nobody can read again.
-
-    Args:
-        scopes: read, submit, steer, admin, or agent:SWEEP.
-        expires: after how long the token ends, like `30d`; or `never`.
-        by: who creates it; empty: user@host of this process. A server knows by whom.
+    sweeps: Sweeps,
+    owner: str,
+    scopes: Annotated[list[str], doc("read, submit, steer, admin or agent:SWEEP")],
+    expires: Annotated[str, doc("after how long it ends, like 30d; or never")] = "90d",
+) -> CreatedToken:
+    """Create a token; the answer is the only one that has its secret.
 
     Raises:
         SpecError: the owner, a scope or the end is not what it can be.
         NotFound: there is no sweep as an agent's scope names it.
     """
-    if isinstance(place, ServedSweeps):
-        body = {"owner": owner, "scopes": list(scopes), "expires": expires}
-        created: dict[str, Any] = place.http.post("tokens", body)
-        return created
     now = time.time()
     if not OWNER.fullmatch(owner):
         message = "use letters, digits, '.', '_', '@', '+' and '-', 200 at most"
         raise fail(f"is {shown(owner)}", "owner", fix=message)
     if not 0 < len(scopes) <= MAX_SCOPES:
         raise fail(f"are {len(scopes)}", "scopes", fix=f"give 1 to {MAX_SCOPES}")
-    checked = [_check_scope(place, scope) for scope in dict.fromkeys(scopes)]
-    token, secret = Tokens(place.journal.store).create(
-        owner, checked, _read_end(expires, now), by or asker(), now
+    checked = [_check_scope(sweeps, scope) for scope in dict.fromkeys(scopes)]
+    token, secret = Tokens(sweeps.journal.store).create(
+        owner, checked, _read_end(expires, now), sweeps.by or asker(), now
     )
-    return {"token": secret, **describe(token, now)}
+    return CreatedToken(**vars(token), state=token.state_at(now), token=secret)
 
 
-def list_tokens(place: Place) -> list[dict[str, Any]]:
-    """Return all tokens without their secrets, newest first."""
-    if isinstance(place, ServedSweeps):
-        return list(place.http.get("tokens")["tokens"])
+@operation("GET", "tokens", "admin")
+def list_tokens(sweeps: Sweeps) -> TokenRows:
+    """List all tokens, without their secrets."""
     now = time.time()
-    return [describe(token, now) for token in Tokens(place.journal.store).all()]
+    tokens = Tokens(sweeps.journal.store).all()
+    return TokenRows([TokenRow(**vars(token), state=token.state_at(now)) for token in tokens])
 
 
-def revoke_token(place: Place, token: str) -> dict[str, Any]:
-    """Revoke the token with this id; browsers that logged in with it are logged out.
+@operation("DELETE", "tokens/{token}", "admin", verb="token revoke", at_once=True)
+def revoke_token(sweeps: Sweeps, token: str) -> Revoked:
+    """Revoke a token, at once; browsers that logged in with it are logged out.
 
     Raises:
         NotFound: there is no such token.
     """
-    if isinstance(place, ServedSweeps):
-        revoked: dict[str, Any] = place.http.delete(f"tokens/{quote(token, safe='')}")
-        return revoked
-    if not Tokens(place.journal.store).revoke(token, time.time()):
+    if not Tokens(sweeps.journal.store).revoke(token, time.time()):
         raise NotFound(f"{token}: no such token", "`hposvc token list` shows their ids")
-    return {"revoked": token}
-
-
-def describe(token: Token, now: float) -> dict[str, Any]:
-    """Return a token as JSON, without its secret."""
-    return {**vars(token), "scopes": list(token.scopes), "state": token.state(now)}
+    return Revoked(token)
 
 
 def _check_scope(sweeps: Sweeps, scope: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import RenderableType
 
+from hposvc.estimate import INTERVAL
 from hposvc.text import number
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, check_picture, plot, verb
@@ -39,15 +40,13 @@ def transfer_command(
 
 def describe(judged: "RateTransfer") -> list[RenderableType]:
     """Return the table of optima, the answer with its reason, and the cost of a small model's."""
-    table = make_table(judged.over, f"best {judged.of}", "95% interval", "trials", "diverged")
+    table = make_table(judged.over, f"best {judged.of}", INTERVAL, "trials", "diverged")
     for best in judged.optima:
         beyond = f", perhaps {best.beyond}" if best.beyond else ""
-        interval = f"{number(best.low)} to {number(best.high)}{beyond}"
-        row = (number(best.size), number(best.rate), interval, f"{best.trials}", f"{best.diverged}")
-        table.add_row(*row)
-    mean, low, high = map(number, judged.cost)
+        row = (number(best.size), number(best.rate.value), f"{best.rate.ends(number)}{beyond}")
+        table.add_row(*row, f"{best.trials}", f"{best.diverged}")
     small, large = (number(judged.optima[at].size) for at in (0, -1))
-    cost = f"The best {judged.of} of {judged.over} {small} costs {mean} ({low} to {high}) of "
+    cost = f"The best {judged.of} of {judged.over} {small} costs {judged.cost.text(number)} of "
     cost += f"{judged.metric} at {judged.over} {large}."
     return [table, f"{judged.answer.capitalize()}: {judged.reason}.", cost]
 
@@ -64,8 +63,8 @@ def draw(judged: "RateTransfer", file: Path) -> None:
         order = np.argsort(size.rates)
         rates, losses = np.array(size.rates)[order], np.array(size.losses)[order]
         axes.plot(rates, losses, "o-", ms=3, color=colour, label=f"{judged.over} {best.size:g}")
-        axes.axvspan(best.low, best.high, color=colour, alpha=0.15)
-        axes.axvline(best.rate, color=colour)
+        axes.axvspan(best.rate.low, best.rate.high, color=colour, alpha=0.15)
+        axes.axvline(best.rate.value, color=colour)
     losses = np.concatenate([size.losses for size in judged.sizes])
     finite = losses[np.isfinite(losses)]
     low, high = finite.min(), np.quantile(finite, 0.8)

@@ -1,7 +1,6 @@
 """`trials`: list the trials of a sweep; hposvc/analysis/selection.py selects them."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import click
 from rich.table import Table
@@ -9,6 +8,7 @@ from rich.text import Text
 
 from hposvc.analysis.selection import chosen, to_csv
 from hposvc.spec import SweepSpec
+from hposvc.state.answers import Trial
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, make_table, note, show
@@ -50,7 +50,7 @@ def trials_command(
 
 
 def table(
-    listed: Sequence[Mapping[str, Any]],
+    listed: Sequence[Trial],
     spec: SweepSpec,
     front: Collection[str],
     cut: list[bool] | None = None,
@@ -60,10 +60,10 @@ def table(
     Args:
         cut: gets an item when the table is drawn and some parameters do not fit.
     """
-    copies = ["copied"] if any(trial["parent"] for trial in listed) else []
-    repeated = ["repeats"] if any(trial["repeat_of"] for trial in listed) else []
-    smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
-    again = ["attempts"] if any(trial["attempts"] > 1 for trial in listed) else []
+    copies = ["copied"] if any(trial.parent for trial in listed) else []
+    repeated = ["repeats"] if any(trial.repeat_of for trial in listed) else []
+    smaller = ["micro-batch"] if any(trial.shrink for trial in listed) else []
+    again = ["attempts"] if any(trial.attempts > 1 for trial in listed) else []
     columns = (
         "trial",
         *copies,
@@ -72,8 +72,8 @@ def table(
         spec.unit,
         *(metric.name for metric in spec.objectives),
     )
-    unlike = ["device"] if len({trial["device"] for trial in listed} - {None}) > 1 else []
-    priced = ["money"] if any(trial["money"] is not None for trial in listed) else []
+    unlike = ["device"] if len({trial.device for trial in listed} - {None}) > 1 else []
+    priced = ["money"] if any(trial.money is not None for trial in listed) else []
     reasons = ["reason"] if any(_reason(trial) for trial in listed) else []
     optional = (*priced, *unlike, *again, *smaller, *reasons)
     made = make_table(*columns, "time", *optional, "configuration")
@@ -81,29 +81,29 @@ def table(
         column.no_wrap = True  # only the configuration leaves out what does not fit
     names = varied(spec, listed)
     for trial in listed:
-        style = "bold green" if trial["trial"] in front else ""
-        params = trial["params"]
+        style = "bold green" if trial.trial in front else ""
+        params = trial.params
         pairs = [(name, scalar(params[name])) for name in names if name in params]
         made.add_row(
-            Text.assemble((trial["trial"], style), baseline_mark(trial["baseline"])),
-            *(trial["parent"] or NONE for _ in copies),
-            *(trial["repeat_of"] or NONE for _ in repeated),
-            phase_text(trial["state"]),
-            str(trial["step"]),
-            *(Text(text, style) for text in values(trial["value"], spec)),
-            duration(trial["duration_s"]),
-            *(spec.price.text(trial["money"]) for _ in priced),
-            *(trial["device"] or NONE for _ in unlike),
-            *(str(trial["attempts"]) for _ in again),
-            *(micro_batch_share(trial["shrink"]) or NONE for _ in smaller),
+            Text.assemble((trial.trial, style), baseline_mark(trial.baseline)),
+            *(trial.parent or NONE for _ in copies),
+            *(trial.repeat_of or NONE for _ in repeated),
+            phase_text(trial.state),
+            str(trial.step),
+            *(Text(text, style) for text in values(trial.value, spec)),
+            duration(trial.duration_s),
+            *(NONE if trial.money is None else spec.price.text(trial.money) for _ in priced),
+            *(trial.device or NONE for _ in unlike),
+            *(str(trial.attempts) for _ in again),
+            *(micro_batch_share(trial.shrink) or NONE for _ in smaller),
             *(_reason(trial) or NONE for _ in reasons),
             Configuration(pairs, "=", " ", [] if cut is None else cut),
         )
     return made
 
 
-def _reason(trial: Mapping[str, Any]) -> str:
-    beyond_limit = "beyond a limit" if trial["kept"] is False else ""
-    detail = trial["detail"] if trial["reason"] == "diverged" else ""
-    reason = ": ".join(filter(None, (trial["reason"], detail)))
+def _reason(trial: Trial) -> str:
+    beyond_limit = "beyond a limit" if trial.kept is False else ""
+    detail = trial.detail if trial.reason == "diverged" else ""
+    reason = ": ".join(filter(None, (trial.reason, detail)))
     return ", ".join(filter(None, (reason, beyond_limit)))

@@ -1,10 +1,10 @@
-"""`verdict`: keep, retest or discard a candidate; hposvc/analysis/candidate.py decides."""
+"""`verdict`: keep, retest or discard a candidate; hposvc/analysis/verdict.py decides."""
 
 from dataclasses import asdict
 
 import click
 
-from hposvc.analysis.candidate import EXIT_CODES, judge_candidate
+from hposvc.analysis.verdict import EXIT_CODES, judge_candidate
 from hposvc.open_sweep import Record
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import show

@@ -1,4 +1,4 @@
-"""`why`: say in ten sentences what a sweep found; hposvc/analysis/verdict.py does it."""
+"""`why`: say in ten sentences what a sweep found; hposvc/analysis/findings.py does it."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis.finding import Finding
-from hposvc.analysis.verdict import verdict
+from hposvc.analysis.findings import why
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import show
 
@@ -23,7 +23,7 @@ def why_command(shared: Shared, sweep: str) -> None:
     mind and to try next. `hposvc audit ID TRIAL` says why a trial was stopped.
     """
     record = shared.open_sweep(sweep).record()
-    findings = verdict(record.row.id, record.state)
+    findings = why(record.row.id, record.state)
     if shared.json([asdict(finding) for finding in findings]):
         return
     show(_table(finding for finding in findings if finding.topic != "warning"))

@@ -16,10 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.estimate import Estimate
 from hposvc.events import DriverState, error_line
 from hposvc.journal.waiting import DRIVER, SweepWait
 from hposvc.state.doubts import doubts
-from hposvc.state.remaining import Remaining, remaining
+from hposvc.state.remaining import remaining
 from hposvc.state.summary import (
     INTERRUPTED,
     counted,
@@ -158,10 +159,10 @@ def elapsed_s(state: SweepState, now: float) -> float:
     return state.elapsed_s + max(0.0, now - state.now)
 
 
-def time_left(state: SweepState, elapsed_s: float) -> Remaining | None:
-    """Return how long a sweep still takes after so many seconds; None: it can't be known yet."""
-    left = remaining(state)
-    return None if left is None else left.after(elapsed_s - state.elapsed_s)
+def time_left(state: SweepState, elapsed_s: float) -> Estimate | None:
+    """Return how many seconds a sweep still takes after so many; None: it can't be known yet."""
+    left, since_s = remaining(state), elapsed_s - state.elapsed_s
+    return None if left is None else left.map(lambda part: max(0.0, part - since_s))
 
 
 def searched(state: SweepState) -> list[str]:
@@ -197,14 +198,14 @@ def _phase(state: SweepState, elapsed_s: float, driver: DriverState = "alive") -
     return Text.assemble(text, *parts)
 
 
-def describe_remaining(left: Remaining | None) -> str:
+def describe_remaining(left: Estimate | None) -> str:
     """Return how long a sweep still takes, as in `about 4m left (3m to 7m)`; empty: not known."""
     if left is None:
         return ""
-    expected, low, high = (rough(part) for part in (left.expected_s, left.low_s, left.high_s))
+    expected, low, high = map(rough, (left.value, left.low, left.high))
     if expected == high:
         return f"about {expected} left" if low == high else f"at most {high} left"
-    if low == expected or left.low_s <= 0:
+    if low == expected or left.low <= 0:
         return f"about {expected} left (at most {high})"
     return f"about {expected} left ({low} to {high})"
 

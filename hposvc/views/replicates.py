@@ -5,17 +5,18 @@ from statistics import mean, stdev
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hposvc.state.estimates import CONFIDENCE, SEEDLESS, Estimate, chance, estimates, reasons
+from hposvc.estimate import CONFIDENCE
+from hposvc.state.finalists import SEEDLESS, FinalistResult, chance, finalist_results, reasons
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
 from hposvc.views.console import make_table
 
-LEVEL = 1 - CONFIDENCE
+SIGNIFICANT = 0.05  # p-value below which a finalist is called better
 
 
 def result(state: SweepState) -> RenderableType | None:
     """Return the table of finalists, best first, with a conclusion; None: there is no result."""
-    finalists = estimates(state)
+    finalists = finalist_results(state)
     if not finalists:
         return None
     metric = state.spec.objectives[0].name
@@ -47,15 +48,16 @@ def baseline(state: SweepState) -> RenderableType | None:
     return Text(f"baseline {name}: {metric} {spread} over {len(values)} seeds; {smaller}")
 
 
-def interval(estimate: Estimate) -> str:
+def interval(finalist: FinalistResult) -> str:
     """Return the mean and half its confidence interval, as in `0.912 ± 0.004`."""
-    return number(estimate.mean) + ("" if estimate.half is None else f" ± {estimate.half:.2g}")
+    mean = finalist.estimate
+    return number(mean.value) + (f" ± {mean.half:.2g}" if mean.known else "")
 
 
-def sentence(finalists: list[Estimate]) -> str:
+def sentence(finalists: list[FinalistResult]) -> str:
     """Say whether the best finalist is significantly better than the second."""
     best = finalists[0]
-    if best.half is None:
+    if not best.estimate.known:
         return f"{best.trial} has one value: nothing can be said of how sure it is"
     share = f"{CONFIDENCE:.0%}"
     if len(finalists) == 1:
@@ -65,7 +67,7 @@ def sentence(finalists: list[Estimate]) -> str:
     p, other = chance(best, finalists[1]), finalists[1].trial
     if p is None:
         return f"{best.trial} has the best mean; {other} has one value to compare it with"
-    if p < LEVEL:
+    if p < SIGNIFICANT:
         conclusion = f"{best.trial} is better than {other} (Welch's test: p = {p:.2g})"
     else:
         conclusion = f"{best.trial} and {other} can't be told apart (Welch's test: p = {p:.2g})"

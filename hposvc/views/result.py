@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis import devices
-from hposvc.analysis.verdict import worth
+from hposvc.analysis.findings import worth
 from hposvc.errors import missing
 from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, WANDB, Home
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
+from hposvc.state.answers import Best, Trial, values_of
 from hposvc.state.doubts import doubts
 from hposvc.state.error_pattern import error_pattern
 from hposvc.state.receipt import RequestReceipt
@@ -49,7 +49,6 @@ WHEN: Mapping[Verb, str] = {
     "pause": "pauses when its trials next report; hposvc resume goes on",
     "drain": "begins no new trials; those that run go on to their ends",
 }
-FATES = {"failed": "given up", "waiting": "more to come"}  # by the state of a delivery
 
 
 def summary(record: Record, home: Home) -> list[RenderableType]:
@@ -90,44 +89,40 @@ def report(record: Record, home: Home) -> list[RenderableType]:
     return [_copyable_line("report", f"{file}")] if is_written else []
 
 
-def best(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:
+def best(trials: Sequence[Best], spec: SweepSpec) -> RenderableType:
     """Describe the best trial, or with several metrics the front, and their checkpoints."""
     if not spec.several:
         return _best_trial(trials[0], spec)
     checkpoints = [
-        _copyable_line(trial["trial"], trial["checkpoint"])
-        for trial in trials
-        if trial["checkpoint"]
+        _copyable_line(trial.trial, f"{trial.checkpoint}") for trial in trials if trial.checkpoint
     ]
     return Group(front(trials, spec), *checkpoints)
 
 
-def values(value: float | Sequence[float] | None, spec: SweepSpec) -> list[str]:
+def values(value: float | Sequence[float | None] | None, spec: SweepSpec) -> list[str]:
     """Return the texts of a trial's values, one per metric, from the value that JSON has."""
-    if value is None:
-        return [NONE] * len(spec.objectives)
-    return [number(item) for item in (value if isinstance(value, Sequence) else [value])]
+    return [number(item) for item in values_of(value)] or [NONE] * len(spec.objectives)
 
 
-def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
+def front(trials: Sequence[Best], spec: SweepSpec) -> Table:
     """Return the table of the Pareto front, sorted by the first metric."""
     names = [metric.name for metric in spec.objectives]
     table = make_table(*names, "trial", spec.unit, "configuration")
     parameters = varied(spec, trials)
     for trial in trials:
         table.add_row(
-            *(Text(text, "bold green") for text in values(trial["value"], spec)),
-            Text.assemble(trial["trial"], baseline_mark(trial["baseline"])),
-            str(trial["step"]),
-            configuration(trial["params"], parameters),
+            *(Text(text, "bold green") for text in values(trial.value, spec)),
+            Text.assemble(trial.trial, baseline_mark(trial.baseline)),
+            str(trial.step),
+            configuration(trial.params, parameters),
         )
     return table
 
 
-def varied(spec: SweepSpec, trials: Iterable[Mapping[str, Any]]) -> list[str]:
+def varied(spec: SweepSpec, trials: Iterable[Best | Trial]) -> list[str]:
     """Return the parameters that are no constants: of the space, and decided within trials."""
     constant = {name for name in spec.space if isinstance(spec.space[name], Constant)}
-    names = dict.fromkeys([*spec.space, *(name for trial in trials for name in trial["params"])])
+    names = dict.fromkeys([*spec.space, *(name for trial in trials for name in trial.params)])
     return [name for name in names if name not in constant]
 
 
@@ -150,19 +145,19 @@ def describe_waits(state: SweepState) -> str:
     )
 
 
-def _best_trial(trial: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
+def _best_trial(trial: Best, spec: SweepSpec) -> RenderableType:
     """Describe one trial: its value, a line per parameter, and its checkpoint."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", min_width=10)  # aligns with _copyable_line's names
     value = Text.assemble(
-        (number(trial["value"]), "bold green"),
-        f" at {spec.unit} {trial['step']}, {trial['trial']}",
-        baseline_mark(trial["baseline"]),
+        ("".join(values(trial.value, spec)), "bold green"),
+        f" at {spec.unit} {trial.step}, {trial.trial}",
+        baseline_mark(trial.baseline),
     )
     grid.add_row(spec.objectives[0].name, value)
-    for name, chosen in trial["params"].items():
+    for name, chosen in trial.params.items():
         grid.add_row(name, Text(scalar(chosen)))
-    return Group(grid, _copyable_line("checkpoint", trial["checkpoint"] or NONE))
+    return Group(grid, _copyable_line("checkpoint", f"{trial.checkpoint or NONE}"))
 
 
 def trackers(record: Record, home: Home) -> list[RenderableType]:
@@ -213,19 +208,6 @@ def describe_backlog(record: Record) -> str:
     names = " or ".join(sink_type(sink).title for sink in sinks)
     unsent = f"{names} was not sent {record.behind} events (logs/recorder.log says why)"
     return f"{unsent}; when it answers: hposvc resume {sweep}"
-
-
-def describe_undelivered(record: Record) -> str:
-    """Say which notifications were not delivered, why, and what to do; empty: all were."""
-    lines = [
-        f"{delivery['channel']} was not told of {delivery['what']}: {delivery['reason']} "
-        f"({delivery['attempts']} attempts, {FATES[delivery['state']]})"
-        for delivery in record.undelivered[:SHOWN]
-    ]
-    if len(record.undelivered) > SHOWN:
-        lines.append(f"… and {len(record.undelivered) - SHOWN} more notifications")
-    again = f"when that is mended: hposvc notify {record.row.id}"
-    return "\n".join([*lines, again]) if lines else ""
 
 
 def failures(sweep: str, failed: Sequence[TrialState]) -> RenderableType:

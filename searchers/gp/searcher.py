@@ -13,11 +13,12 @@ it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
+from searchers.bounds import AT_ONCE, COUNT, AtMost
 from searchers.gp.acquisition import Acquisition
 from searchers.gp.cost import COST, learned_cost
 from searchers.gp.fits import MODELS, Model
@@ -57,9 +58,9 @@ class GaussianProcess:
     random numbers, while the metric is found to be noisy.
     """
 
-    initial: int = 4
-    probe_every: int = 5
-    rows: int = 240
+    initial: Annotated[int, AtMost(AT_ONCE)] = 4
+    probe_every: Annotated[int, AtMost(COUNT)] = 5
+    rows: Annotated[int, AtMost(AT_ONCE)] = 240
     per_second: bool = False
     priors: Mapping[str, Belief] = field(default_factory=dict)
     learned_prior: bool = True

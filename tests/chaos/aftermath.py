@@ -118,7 +118,7 @@ def check_checkpoints(sweeps: api.Sweeps, record: Record) -> None:
     assert {str(found) for found in folder.glob("*/*")} == {saved.path for saved in kept}
     best = record.best()
     assert best is not None
-    assert best["checkpoint"] in {saved.path for saved in kept}
+    assert f"{best.checkpoint}" in {saved.path for saved in kept}
 
 
 def check_mlflow(home: Home, record: Record, ledger: Ledger) -> None:

@@ -25,9 +25,9 @@ SETTINGS = (
 def finished(terminal: Terminal) -> dict[str, tuple[object, ...]]:
     """What stays of the trials that are over, whatever comes."""
     return {
-        trial["trial"]: (trial["state"], trial["value"], trial["step"], trial["attempts"])
+        trial.trial: (trial.state, trial.value, trial.step, trial.attempts)
         for trial in api.load(api.Sweeps.open(terminal.home), SWEEP).trials()
-        if trial["state"] in ("COMPLETED", "STOPPED")
+        if trial.state in ("COMPLETED", "STOPPED")
     }
 
 

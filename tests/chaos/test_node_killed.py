@@ -118,7 +118,7 @@ def _survive(desk: Terminal, up: dict[str, Any]) -> None:
         status = api.load(
             api.Sweeps.open(desk.home), sweep
         ).status()  # the cluster's journal is this one
-        return status["state"] not in ("QUEUED", "RUNNING", "INTERRUPTED")
+        return status.state not in ("QUEUED", "RUNNING", "INTERRUPTED")
 
     for sweep in SCHEDULERS:
         until(lambda sweep=sweep: ended(sweep), f"the end of {sweep}")

@@ -73,7 +73,7 @@ def test_a_sweep_outlives_nodes_that_announce_their_end(terminal: Terminal, tmp_
     assert len(steps) == SPEC["trials"]["max"] * SPEC["fidelity"]["max"]
     assert {*steps.values()} == {1}, "each step has a checkpoint, so none is trained twice"
     assert {event.cause for event in events if isinstance(event, Failed)} <= {"preempt"}
-    assert api.load(api.Sweeps.open(desk.home), "spot").status()["state"] == "COMPLETED"
+    assert api.load(api.Sweeps.open(desk.home), "spot").status().state == "COMPLETED"
 
 
 def leave(desk: Terminal, up: dict[str, Any], left: int) -> None:

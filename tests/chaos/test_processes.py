@@ -9,6 +9,7 @@ import psutil
 import pytest
 from terminal import GONE_S, title, until
 
+from hposvc.errors import INTERRUPTED, TERMINATED
 from hposvc.events import Failed, Ordered, Reported
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -103,9 +104,9 @@ def part_of_ray(terminal, name):
     return found
 
 
-def expect_interrupted(terminal, driver):
-    code, said = driver.end()
-    assert code == 130, said
+def expect_interrupted(terminal, driver, code):
+    ended, said = driver.end()
+    assert ended == code, said
     assert f"hposvc resume {SWEEP}" in said
     until(lambda: not terminal.processes(), "nothing is left", GONE_S)
     status = terminal.ask("status", SWEEP)
@@ -116,14 +117,14 @@ def expect_interrupted(terminal, driver):
 def test_an_interrupted_driver_leaves_nothing_but_the_way_to_resume(terminal, driver, gate):
     """SIGTERM, then Ctrl-C, and Ctrl-C again while the ranks are being ended."""
     driver.process.terminate()
-    expect_interrupted(terminal, driver)
+    expect_interrupted(terminal, driver, TERMINATED)
     driver = terminal.start("resume", SWEEP)
     until(lambda: len(happened(terminal, Ordered)) == 2 * TRIALS, "the sweep goes on")
     ranks = len(terminal.ranks())
     os.killpg(driver.process.pid, signal.SIGINT)
     until(lambda: len(terminal.ranks()) < ranks, "the first Ctrl-C was heard")
     os.killpg(driver.process.pid, signal.SIGINT)
-    expect_interrupted(terminal, driver)
+    expect_interrupted(terminal, driver, INTERRUPTED)
     finish(terminal, gate)
 
 

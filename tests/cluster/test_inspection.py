@@ -8,7 +8,7 @@ import ray
 from waiting import until
 
 from cluster import inspection, launch
-from cluster.inspection import Inspection, stored_results
+from cluster.inspection import Inspection, PendingProbe, collect, stored_results
 
 pytestmark = pytest.mark.ray
 DEADLINE_S = 60.0
@@ -25,7 +25,9 @@ def cluster(tmp_path_factory):
 def found(speed, **changes):
     """Return a probe's answer for a node with a core of this speed."""
     part = {"what": "matmul", "part": "a core", "model": "x", "value": speed, "unit": "GFLOPS"}
-    return {"speeds": [part], "problems": [], **changes, "time": time.time()}
+    now = time.time()
+    times = {"began": now, "time": now}
+    return {"speeds": [part], "problems": [], "notes": [], **times, **changes}
 
 
 class Fleet:
@@ -33,21 +35,21 @@ class Fleet:
 
     def __init__(self, monkeypatch, prefix):
         self.answers, self.asked, self.prefix = {}, [], prefix
-        monkeypatch.setattr(inspection, "exercise", self.exercise)
+        monkeypatch.setattr(inspection, "start_probe", self.start_probe)
         monkeypatch.setattr(inspection.ray, "nodes", self.nodes)
 
     def nodes(self):
         return [
-            {"NodeID": f"{self.prefix}{name}", "NodeName": name, "NodeManagerAddress": "10.0.0.1"}
-            | {"Alive": True, "Resources": {}}
+            {"NodeID": f"{self.prefix}{name}", "NodeName": name, "Alive": True, "Resources": {}}
             for name in self.answers
         ]
 
-    def exercise(self, node):
+    def start_probe(self, node):
         name = node["NodeName"]
         self.asked.append(name)
         answer = self.answers[name].pop(0)
-        return answer if isinstance(answer, ray.ObjectRef) else ray.put(answer)
+        reference = answer if isinstance(answer, ray.ObjectRef) else ray.put(answer)
+        return PendingProbe(node, reference, time.time())
 
     def look(self):
         """Judge all nodes, and return the problems of each judged node."""
@@ -115,8 +117,20 @@ def test_what_is_wrong_with_a_node_by_itself_is_told_at_the_first_look(fleet):
 
 
 def test_a_node_whose_clock_is_far_off_is_unfit(fleet):
-    fleet.answers = {"a": [found(50)], "b": [{**found(50), "time": time.time() - 3600}]}
+    then = time.time() - 3600
+    fleet.answers = {"a": [found(50)], "b": [found(50, began=then, time=then)]}
     assert re.search(r"its clock is 36\d\d\.\d s behind ours", fleet.look()["b"])
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "offset_s"),
+    [(7.0, -1.0, 0.0), (-7.0, -9.0, -7.0), (9.0, 7.0, 7.0), (0.0, 0.0, 0.0)],
+)
+def test_a_clock_is_as_far_off_as_the_times_of_its_answer_show(cluster, began, ended, offset_s):
+    """A slow start, or a late answer, is not a wrong clock."""
+    now = time.time()
+    answer = ray.put({"began": now + began, "time": now + ended})
+    assert collect(PendingProbe({}, answer, now))["clock"] == pytest.approx(offset_s, abs=0.5)
 
 
 def test_a_node_that_does_not_answer_holds_nobody_up_for_long(fleet, monkeypatch):

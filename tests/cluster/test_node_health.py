@@ -1,8 +1,8 @@
 import pytest
 
-from cluster.node_health import NodeHealth, merge_probes, own_issues, speed_issues
+from cluster.node_health import NodeHealth, judge, own_issues, speed_issues
 
-SOUND = {"problems": [], "clock": (0.3, 0.001)}
+SOUND = {"problems": [], "clock": 0.3}
 
 
 def looked(*values, model="x"):
@@ -18,8 +18,8 @@ def looked(*values, model="x"):
 @pytest.mark.parametrize(
     ("clock", "said", "fatal"),
     [
-        ((-7.0, 0.1), "its clock is 7.0 s behind ours", False),
-        ((70.0, 9.0), "its clock is 70.0 s before ours", True),
+        (-7.0, "its clock is 7.0 s behind ours", False),
+        (70.0, "its clock is 70.0 s before ours", True),
     ],
 )
 def test_a_clock_that_is_off_is_told(clock, said, fatal):
@@ -28,16 +28,12 @@ def test_a_clock_that_is_off_is_told(clock, said, fatal):
     assert issue.remedy
 
 
-def test_a_clock_is_not_blamed_for_a_slow_answer():
-    assert not list(own_issues({**SOUND, "clock": (3.0, 2.5)}))
-
-
 def test_why_nothing_should_run_on_a_node_is_what_is_fatal_there():
     problems = [["it is broken", "mend it", True], ["dusty", "clean it", False]]
-    issues = tuple(own_issues({"problems": problems, "clock": (-70.0, 0.1)}))
-    health = NodeHealth("node-1", "10.0.0.7", "", issues)
+    issues = tuple(own_issues({"problems": problems, "clock": -70.0}))
+    health = NodeHealth("node-1", "", issues)
     assert health.unfit == "it is broken; its clock is 70.0 s behind ours"
-    assert NodeHealth("node-1", "10.0.0.7", "", tuple(own_issues(SOUND))).unfit == ""
+    assert NodeHealth("node-1", "", tuple(own_issues(SOUND))).unfit == ""
 
 
 def test_what_is_far_slower_than_its_like_is_named():
@@ -54,10 +50,14 @@ def test_a_machine_at_work_is_not_held_against_idle_ones():
     assert not any(speed_issues({"a": looked(100.0), "b": looked(99.0), "c": at_work}).values())
 
 
-def test_of_two_looks_the_higher_speeds_count_and_the_later_problems():
-    first = {**looked(9.0, 80.0), "problems": [["it hung", "", True]]}
-    assert merge_probes(first, {**looked(70.0, 8.0), "problems": []}) == {
-        **looked(70.0, 80.0),
-        "problems": [],
-    }
-    assert merge_probes(looked(), looked(7.0)) == looked(7.0)
+NODE = {"NodeName": "node-1", "Resources": {"CPU": 8.0}}
+
+
+def test_a_node_is_described_with_its_resources_and_notes():
+    health = judge(NODE, {**SOUND, "notes": ["torch 2.13.0"]}, ())
+    assert health.text == "8 CPU, 0 GPU; torch 2.13.0; clock +0.30 s"
+    assert not health.issues
+
+
+def test_a_node_that_does_not_answer_is_unfit_and_says_why():
+    assert judge(NODE, "no answer within 120 s", ()).unfit == "no answer within 120 s"

@@ -4,13 +4,13 @@ import fcntl
 import json
 import shutil
 import subprocess
-import sys
 from contextlib import ExitStack
 
 import pytest
+from waiting import until
 
 from cluster import own_ray
-from cluster.own_ray import DAEMON, KEEPERS, Unreachable, find_others
+from cluster.own_ray import KEEPERS, Unreachable, find_others
 
 # A keeper whose Ray does not start twice, as on a busy machine, then one of no Ray at all.
 FICKLE = """
@@ -26,21 +26,18 @@ while not (folder / "end").exists():
 """
 
 
-def test_other_rays_of_this_machine_are_found_by_their_homes_and_processes(tmp_path):
-    mine, other = tmp_path / "mine" / "ray", tmp_path / "other" / "ray"
-    waiting = "import sys; sys.stdin.read()"
+def test_other_rays_of_this_machine_are_found_by_their_addresses(tmp_path):
     raylet = tmp_path / "raylet"
     shutil.copy(shutil.which("cat"), raylet)
-    commands = [[sys.executable, "-c", waiting, DAEMON, f"{place}"] for place in (mine, other)]
+    mine, other = "127.0.0.1:1", "127.0.0.1:2"
+    (tmp_path / own_ray.ADDRESS).write_text(json.dumps({"address": mine}))
     with ExitStack() as stack:
-        started = [
+        for address in (mine, other, other):
+            command = [raylet, "--", "-", f"--gcs-address={address}"]
             stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
-            for command in (*commands, [f"{raylet}"])
-        ]
-        found = find_others(mine)
-        assert f"that of the home {other.parent}" in found
-        assert f"that of the home {mine.parent}" not in found
-        assert f"process {started[2].pid}" in found
+        found = until(lambda: other in (found := find_others(tmp_path)) and found)
+        assert found.count(other) == 1
+        assert mine not in found
 
 
 def test_a_ray_that_nobody_keeps_does_not_run(tmp_path):
@@ -57,7 +54,7 @@ def fickle(tmp_path, monkeypatch):
     """A folder whose keepers are FICKLE."""
     (tmp_path / "fickle_keeper.py").write_text(FICKLE)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(own_ray, "DAEMON", "fickle_keeper")
+    monkeypatch.setattr(own_ray, "MODULE", "fickle_keeper")
     yield tmp_path
     (tmp_path / "end").touch()
 

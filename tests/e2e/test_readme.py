@@ -44,7 +44,7 @@ def test_commands_run_one_after_the_other(python, home, folder, request):
         assert ended.stdout or ended.stderr, arguments
         if arguments[0] == "run":
             status = api.load(api.Sweeps.open(home), "last").status()
-            assert (status["state"], status["trials"]["failed"]) == ("COMPLETED", 0), arguments
+            assert (status.state, status.trials.failed) == ("COMPLETED", 0), arguments
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))

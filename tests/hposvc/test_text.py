@@ -2,8 +2,19 @@ import json
 from math import inf, nan
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hposvc.text import duration, finite, format_bytes, format_size, number, spelled, value_text
+from hposvc.text import (
+    duration,
+    finite,
+    format_bytes,
+    format_size,
+    number,
+    numbers,
+    spelled,
+    value_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +79,24 @@ def test_json_gets_null_or_a_name_for_what_it_has_no_number_for():
 )
 def test_a_size_has_a_unit_and_three_digits(count, text):
     assert format_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((0.97552, 0.97558, 0.97566), ["0.97552", "0.97558", "0.97566"]),
+        ((0.905, 0.912, 0.919), ["0.905", "0.912", "0.919"]),
+        ((-0.00192, 0.000392, 0.00455), ["-0.00192", "0.000392", "0.00455"]),
+        ((2.0, 2.0, 2.0), ["2", "2", "2"]),
+        ((0.0, 0.0, 0.0), ["0", "0", "0"]),
+    ],
+)
+def test_intervals_show_where_they_end(values, words):
+    assert numbers(*values) == words
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=3))
+def test_numbers_are_near_their_values(values):
+    near = max(values) - min(values) or max(map(abs, values)) / 100
+    for value, word in zip(values, numbers(*values), strict=True):
+        assert abs(float(word) - value) <= near

@@ -59,9 +59,8 @@ class Tab:
         """Bring every part of the page near the screen, so that all charts are built."""
         for figure in self.page.locator("figure[data-chart]").all():
             figure.scroll_into_view_if_needed()
-        for kind in self.page.evaluate("Object.keys(hposvcCharts.kinds)"):
-            waiting = self.page.locator(f"figure[data-chart={kind}]:not([data-ready])")
-            waiting.first.wait_for(state="detached")
+        waiting = self.page.locator("figure[data-chart]:not([data-ready])")
+        waiting.first.wait_for(state="detached")
 
 
 Opener = Callable[..., Tab]

@@ -65,7 +65,7 @@ def call(
 
 def bearer(sweeps: api.Sweeps, owner: str, *scopes: str) -> dict[str, str]:
     """Return the header with a new token."""
-    token = create_token(sweeps, owner, scopes, "1h")["token"]
+    token = create_token(sweeps, owner, scopes, "1h").token
     return {"Authorization": f"Bearer {token}"}
 
 

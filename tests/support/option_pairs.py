@@ -11,9 +11,10 @@ from typing import Any
 
 from trainables import Training
 from trainables.combinations import nan_refusals, refusals
+from trainables.strategies import STRATEGIES
 
 VALUES: dict[str, tuple[Any, ...]] = {  # the first is the default
-    "strategy": ("ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd"),
+    "strategy": tuple(name for name in STRATEGIES if name not in ("single", "deepspeed")),
     "precision": ("32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"),
     "nan": ("stop", "skip", "rollback"),
     "accumulate": (1, 2),

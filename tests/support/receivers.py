@@ -1,9 +1,8 @@
 """A receiver of webhooks on this machine, which answers as a test says."""
 
 import json
-import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +21,6 @@ class Receiver:
     release: threading.Event | None = None  # answers wait for it
     received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
-    encrypt: Callable[[ssl.SSLContext], None] = lambda context: None  # from now on
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
@@ -63,10 +61,6 @@ def receiver(**options: Any) -> Iterator[Receiver]:
     server.daemon_threads = True
     room.url = f"http://127.0.0.1:{server.server_port}/hook/secret-path"
 
-    def encrypt(context: ssl.SSLContext) -> None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-
-    room.encrypt = encrypt
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -24,14 +24,13 @@ from trainables.checkpoints.storing import check_complete, read, write, write_sh
 from trainables.data.streaming import StreamShard
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.rank_poll import RankPoll
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
 from trainables.randomness import derive, seed_all
 from trainables.storage import checkpoint as checkpoints
 from trainables.storage.checkpoint import Entry, Period, Saved
 from trainables.training_state.loop_state import TrainingState
 from trainables.worker import Worker
 
-FULL_ON_RANK_0 = ("single", "ddp", "local_sgd", "deepspeed")  # rank 0 has the full state
 # Smaller states are written inline: on 2 busy cores, a thread is no faster in all up to 8 MiB.
 INLINE_BYTES = 8 * 2**20
 Result = TypeVar("Result")
@@ -210,8 +209,7 @@ class Saver:
     @property
     def _is_sharded(self) -> bool:
         """Whether each rank writes its own part."""
-        worker = self._worker
-        return worker.world_size > 1 and worker.training.strategy not in FULL_ON_RANK_0
+        return not self.strategy.traits.full_state_on_rank_0
 
     def _is_small(self, state_snapshot: CheckpointSnapshot) -> bool:
         return not self._is_sharded and state_snapshot.size < INLINE_BYTES
@@ -250,7 +248,7 @@ class Saver:
 
     def _load(self, source: SnapshotSource, state: TrainingState) -> None:
         self.mid_epoch_state = dict(source.values.get("amid") or {})  # type: ignore[call-overload]
-        restore(source, state, whole=self._worker.training.strategy != "pipeline")
+        restore(source, state, whole=not self.strategy.traits.stages)
 
     def _begin(self, step: int, within: int) -> None:
         self.async_writer.wait()

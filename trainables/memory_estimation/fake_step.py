@@ -7,12 +7,11 @@ Sources of what each strategy keeps: Rajbhandari et al., ZeRO (2020), sections 3
 PyTorch FSDP (2023), section 4.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -22,7 +21,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -38,21 +36,15 @@ from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.optim.averaging import Ema
 from trainables.optim.chained import turns_of
 from trainables.parallel.averaging import message_bytes
-from trainables.parallel.fsdp import Fsdp
-from trainables.parallel.strategies import Strategy, choose
-from trainables.parallel.tensor import TensorParallel, split_layers
+from trainables.parallel.strategy import Strategy, choose
+from trainables.task import Task
 from trainables.trainer.fit import build_optimizer
 from trainables.training import Training
 from trainables.worker import Worker
 
-if TYPE_CHECKING:
-    from trainables.task import Task
-
-COPIES = ("ddp", "zero1")  # strategies that hold buckets of gradients beside the gradients
-
 
 def run_fake_step(
-    task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool
+    task: Task, training: Training, ranks: int, batch: Batch, gpu: bool
 ) -> MemoryBreakdown:
     """Return the memory of an update of a rank on a micro-batch.
 
@@ -64,13 +56,12 @@ def run_fake_step(
     """
     run = partial(_run_with_blocks, task, training, ranks, batch, gpu)
     number = len(equal_blocks(meta_model(task, fake_rank(training, ranks).training)))
-    # zero1 deals whole weights out, so the shares of ranks do not grow evenly.
-    few = number >= FEWEST and training.strategy != "zero1"
+    few = number >= FEWEST and training.traits.equal_shares
     return (extrapolate(run, number) if few else None) or run(None)
 
 
 def _run_with_blocks(
-    task: "Task", training: Training, ranks: int, batch: Batch, gpu: bool, depth: int | None
+    task: Task, training: Training, ranks: int, batch: Batch, gpu: bool, depth: int | None
 ) -> MemoryBreakdown:
     """Run one update of a rank on a micro-batch: forward, backward, exchange, optimizer step.
 
@@ -87,17 +78,14 @@ def _run_with_blocks(
     worker, mode = fake_rank(training, ranks), FakeTensorMode(allow_non_fake_inputs=True)
     with _fake_process_group(ranks):
         strategy = choose(worker, task.plan_tensor)
-        shard, bare = _shard_function(strategy), meta_model(task, worker.training)
-        averaged = [
-            weight
-            for weight in bare.parameters()
-            if weight.requires_grad or training.strategy == "local_sgd"
-        ]
+        _ = strategy.mesh  # made with real tensors
+        bare = meta_model(task, worker.training)
+        averaged = [weight for weight in bare.parameters() if weight.requires_grad]
         if depth is not None:
             shorten(bare, depth)
         bare = to_fake(bare, mode)
         with mode:
-            model = shard(bare)
+            model = strategy.shard(bare)
             optimizer = strategy.setup_optimizer(optimizer_of(task, model, training, gpu))
             fake_step = FakeStep(task, strategy, model, optimizer, gpu, message_bytes(averaged))
             with (
@@ -118,7 +106,7 @@ def fake_rank(training: Training, ranks: int) -> Worker:
 class FakeStep:
     """A model and an optimizer without data, ready for a fake training step."""
 
-    task: "Task"
+    task: Task
     strategy: Strategy
     model: nn.Module
     optimizer: Optimizer
@@ -158,7 +146,7 @@ class FakeStep:
         """Whether gradients exist beside DDP's buckets, as they do in an order's first updates."""
         training = self.strategy.worker.training
         agreeing = not (training.static_graph or training.sync_batchnorm)
-        return training.strategy in COPIES and agreeing and self.strategy.worker.world_size > 1
+        return "bucket_cap_mb" in self.strategy.traits.options and agreeing
 
     def _create_optimizer_state(self, tracker: MemoryTracker) -> None:
         """Let the optimizer create its state; steps before that need no more than those after."""
@@ -231,7 +219,7 @@ class FakeStep:
 
     @property
     def _sharded(self) -> bool:
-        return isinstance(self.strategy, Fsdp)
+        return self.strategy.traits.gathers_blocks
 
     def _run_optimizer(self, tracker: MemoryTracker) -> None:
         tracker.moment = "optimizer"
@@ -240,11 +228,11 @@ class FakeStep:
         tracker.enter((value for value in values if isinstance(value, Tensor)), "optimizer")
         if self.average is not None:
             self.average.update()
-        if self.strategy.worker.training.strategy == "local_sgd":
+        if self.strategy.traits.averages_weights:
             torch.empty(self.message, dtype=torch.uint8)
 
 
-def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) -> Optimizer:
+def optimizer_of(task: Task, model: nn.Module, training: Training, gpu: bool) -> Optimizer:
     """Return the optimizer as torch runs it on the device: `foreach` is the default on GPUs."""
     optimizer = build_optimizer(task, model, training)
     if turns_of(optimizer):
@@ -256,17 +244,6 @@ def optimizer_of(task: "Task", model: nn.Module, training: Training, gpu: bool) 
     for weight in model.parameters():
         weight.requires_grad_(id(weight) in optimized and weight.requires_grad)
     return optimizer
-
-
-def _shard_function(strategy: Strategy) -> Callable[[nn.Module], nn.Module]:
-    """Return the function that shards a model; meshes of ranks are made with real tensors."""
-    if isinstance(strategy, Fsdp):
-        _ = strategy.mesh
-    if isinstance(strategy, TensorParallel):
-        ranks = strategy.worker.world_size
-        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
-        return lambda model: split_layers(model, strategy.plan(model), mesh)
-    return strategy.shard
 
 
 @contextmanager

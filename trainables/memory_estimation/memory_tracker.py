@@ -58,6 +58,7 @@ class MemoryBreakdown:
     exchange: int  # buckets in which gradients are sent
     peak: int  # at the fullest moment; not the sum: activations are freed while gradients appear
     fullest: Moment
+    host: int = 0  # offloaded to the CPU's memory
     events: Sequence[MemoryEvent] = ()
 
 

@@ -4,8 +4,6 @@ The model is built on torch's meta device, where billions of weights take no mem
 then its tensors become fake CPU tensors, for which torch chooses the same kernels as for real ones.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -14,18 +12,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.data import Batch, Data
 from trainables.memory_estimation.memory_tracker import CannotForecast, MemoryTracker
+from trainables.task import Task
 from trainables.trainer.fit import adapt_model
 from trainables.training import Training
 from trainables.training_state import precision as formats
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 META = torch.device("meta")
 BOOKKEEPING = frozenset(vars(nn.Module()))  # torch's own attributes: weights, modules, hooks
 
 
-def meta_model(task: "Task", training: Training) -> nn.Module:
+def meta_model(task: Task, training: Training) -> nn.Module:
     """Build the task's model on the meta device, with modules as the options require.
 
     Raises:
@@ -45,7 +41,7 @@ def meta_model(task: "Task", training: Training) -> nn.Module:
         ) from error
 
 
-def count_weights(task: "Task") -> int:
+def count_weights(task: Task) -> int:
     """Count the weights of the task's model, shared ones once."""
     return sum(weight.numel() for weight in meta_model(task, Training()).parameters())
 
@@ -101,7 +97,7 @@ def stored_bytes(data: Data) -> int:
     return sum(column.nbytes for column in columns)
 
 
-def losses_per_sample(task: "Task") -> int:
+def losses_per_sample(task: Task) -> int:
     """Return how many loss values a training sample has (tokens of a text), from one sample."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     model = to_fake(meta_model(task, Training()), mode)

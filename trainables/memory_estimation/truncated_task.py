@@ -3,15 +3,12 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from trainables.data import Batch, Data, Source, Tensors
-
-if TYPE_CHECKING:
-    from trainables.task import Task
+from trainables.task import Task
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class TruncatedSource(Source):
         self.source.close()
 
 
-def truncate(task: "Task", updates: int) -> "Task":
+def truncate(task: Task, updates: int) -> Task:
     """Return a copy of the task with epochs of `updates` full batches and evaluation on one."""
     short = copy(task)
 
@@ -60,7 +57,7 @@ def truncate(task: "Task", updates: int) -> "Task":
     return short
 
 
-def truncate_in_memory(task: "Task", updates: int) -> "Task":
+def truncate_in_memory(task: Task, updates: int) -> Task:
     """Truncate a task whose sources are Tensors, keeping them Tensors; return others unchanged."""
     data = task.load_data()
     train, validation = data.train, data.validation

@@ -8,7 +8,6 @@ Axes: K trials, B samples of a batch, G groups of the optimizer, C coefficients 
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,8 @@ from trainables.memory_estimation.kernels import device_kernels
 from trainables.memory_estimation.memory_tracker import MemoryBreakdown, MemoryTracker
 from trainables.memory_estimation.meta_model import meta_model, to_fake
 from trainables.monitoring.clock import Clock
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
+from trainables.task import Task
 from trainables.trainer import forward_backward as passes
 from trainables.training import Training
 from trainables.training_state import precision
@@ -30,9 +30,6 @@ from trainables.vmapped.optimizers import matching_optimizer
 from trainables.vmapped.passes import VmapForwardBackward
 from trainables.vmapped.stack import Layout, Stack
 from trainables.vmapped.vmap_trainer import clip
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 
 @dataclass
@@ -97,7 +94,7 @@ class VmappedMemoryModel:
 
 
 def run_fake_vmapped_step(
-    task: "Task", training: Training, data: Data, batch: Batch, gpu: bool
+    task: Task, training: Training, data: Data, batch: Batch, gpu: bool
 ) -> MemoryBreakdown:
     """Return the memory of an update of `training.trials_per_process` trials, each on its batch.
 
@@ -123,7 +120,7 @@ def run_fake_vmapped_step(
 
 
 def _build_model(
-    task: "Task", training: Training, state: TrainingState, data: Data
+    task: Task, training: Training, state: TrainingState, data: Data
 ) -> VmappedMemoryModel:
     trials, optimizer = training.trials_at_once(), matching_optimizer(state.optimizer)
     groups, strategy = state.optimizer.param_groups, Strategy(fake_rank(training, 1))
@@ -134,12 +131,10 @@ def _build_model(
     model = state.model
     single_trial = passes.ForwardBackward(
         task,
+        strategy,
         model,
         model,
         data,
-        strategy.autocast,
-        strategy.after_forward,
-        strategy.eager,
         state.scaler,
         clock,
         looked_at={"compute_losses"},  # a forecast has no values to look at
@@ -158,7 +153,7 @@ def _build_model(
     )
 
 
-def _state(task: "Task", model: nn.Module, training: Training, gpu: bool) -> TrainingState:
+def _state(task: Task, model: nn.Module, training: Training, gpu: bool) -> TrainingState:
     """Return the training state of a new trial."""
     optimizer, device = optimizer_of(task, model, training, gpu), torch.device("cpu")
     return TrainingState(

@@ -16,7 +16,7 @@ class TrainMonitor:
         self.clock = clock.Clock(device)
         self._device, self._ranks = device, worker.world_size
         # Compiled code cannot be counted, nor can a rank's part of a layer or a pipeline.
-        unsplit = training.strategy not in ("tensor", "pipeline") and training.tensor_parallel == 1
+        unsplit = training.traits.data_parallel and training.tensor_parallel == 1
         countable = unsplit and training.compile == "none"
         self._peak = peak(device, training.precision, training.tf32) if countable else None
         self._flops = 0  # in an update, on this rank

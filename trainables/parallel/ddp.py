@@ -5,10 +5,10 @@ Sources: Li et al., PyTorch Distributed (2020); powersgd, Vogels, Karimireddy & 
 """
 
 import gc
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -17,14 +17,10 @@ from torch.distributed import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.errors import out_of_memory
 from trainables.parallel.averaging import average
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
+from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
 
 # The constructor of DistributedDataParallel would import torch._dynamo: 800 modules, some of which
 # keep all frames of their import in a reference cycle (torch 2.13). The first model and its process
@@ -96,73 +92,75 @@ class Ddp(Group):
             return nullcontext()  # no_sync ends in an internal error (torch 2.13)
         return _as_ddp(model).no_sync()
 
-    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
-        tally: Tensor = _as_ddp(model).module.tally
-        return tally if tally.requires_grad else None
-
     def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
-        loss_sum_param = self.loss_sum_param(model)
-        if loss_sum_param is None or loss_sum_param.grad is None:
+        carried = _as_ddp(model).module.tally.grad
+        if carried is None:
             return super().reduce_loss_sum(tally, model)
-        total = loss_sum_param.grad.to(tally.dtype) * self.worker.world_size
+        total: Tensor = carried.to(tally.dtype) * self.worker.world_size
         total[1].round_()  # the mean over three ranks is not exact
         return total
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        training = self.worker.training
-        # DDP learns a static graph from its first exchange; sync_batchnorm exchanges in each pass.
-        agreeing = careful and not (training.static_graph or training.sync_batchnorm)
-        # DDP rearranges its buckets after an order's first update, and with three or more ranks the
-        # bits of a gradient depend on its place in the bucket: a resumed trial would differ.
-        uneven = self.weights.uneven and training.gradient_compression == "none"
-        if not (agreeing or training.deterministic or uneven):
-            return self._backward_overlapped(passes, parts, scale)
+    def begin_update(self, model: nn.Module, careful: bool) -> Tensor | None:
+        wrapped = _as_ddp(model)
+        carrier: nn.Parameter = wrapped.module.tally
+        carrier.grad = None
+        if not self._exchanges_late(careful):
+            return carrier if carrier.requires_grad else None
         # DDP would share buffers in the first forward pass, which a rank may fail to reach.
-        wrapped = _as_ddp(passes.model)
-        self.share_buffers(passes.unwrapped_model)
+        self.share_buffers(wrapped)
         wrapped.require_forward_param_sync = False
-        tally, failure = torch.zeros(2), None
-        with wrapped.no_sync():
-            try:
-                tally = torch.stack([passes.backward(part, scale) for part in parts]).sum(dim=0)
-            except Exception as error:
-                if not agreeing or not out_of_memory(error):
-                    raise
-                failure = error.with_traceback(None)  # its traceback holds the activations
+        return None
+
+    def micro_batch(
+        self, model: nn.Module, last: bool, careful: bool
+    ) -> AbstractContextManager[None]:
+        if not last or self._exchanges_late(careful):
+            return self.no_sync(model)
+        if self.worker.training.static_graph:  # DDP learns which weights get no gradient
+            return nullcontext()
+        return self._filling_in()
+
+    def agrees_on_memory(self, careful: bool) -> bool:
+        # DDP learns a static graph from its first exchange; sync_batchnorm exchanges in each pass.
+        training = self.worker.training
+        return careful and not (training.static_graph or training.sync_batchnorm)
+
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
+        if not self._exchanges_late(careful):
+            return
         any_failed = torch.tensor(float(failure is not None), device=self.worker.device)
-        if agreeing and self.all_reduce_max(any_failed):
+        if self.agrees_on_memory(careful) and self.all_reduce_max(any_failed):
             cause = failure or "on another rank"
             raise AgreedOutOfMemory(f"out of memory: {cause}") from failure
         self._average_gradients()
-        return tally
 
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         missed = torch.tensor(float(self.weights.missed), device=self.worker.device)
         self.weights.uneven |= bool(self.all_reduce_max(missed))
 
-    def _backward_overlapped(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float
-    ) -> Tensor:
-        """Let DDP exchange gradients while they appear.
+    def _exchanges_late(self, careful: bool) -> bool:
+        """Return whether ranks exchange gradients after all passes, in place of DDP."""
+        training = self.worker.training
+        # DDP rearranges its buckets after an order's first update, and with three or more ranks the
+        # bits of a gradient depend on its place in the bucket: a resumed trial would differ.
+        uneven = self.weights.uneven and training.gradient_compression == "none"
+        return self.agrees_on_memory(careful) or training.deterministic or uneven
 
-        DDP waits in the last pass for the gradient of each weight, so weights that the pass did not
-        use get a gradient of 0 after it. Ranks agree on these weights at the end of an epoch.
+    @contextmanager
+    def _filling_in(self) -> Iterator[None]:
+        """Let DDP exchange gradients while they appear, in the last pass.
+
+        DDP waits for the gradient of each weight, so weights that the pass does not use get a
+        gradient of 0 after it. Ranks agree on these weights at the end of an epoch.
         """
-        if self.worker.training.static_graph:  # DDP learns which weights get no gradient
-            return super().backward(passes, parts, scale, careful=False)
-        trained, loss_sum_param = self.weights.trained, self.loss_sum_param(passes.model)
-        with self.no_sync(passes.model):
-            tallies = [passes.backward(part, scale, loss_sum_param) for part in parts[:-1]]
+        trained = self.weights.trained
         grads_before = [weight.grad for weight in trained]
-        tallies.append(passes.backward(parts[-1], scale, loss_sum_param))
+        yield
         # After DDP has exchanged a gradient, that is a view of DDP's bucket.
         pairs = zip(trained, grads_before, strict=True)
         if unused := [weight for weight, gradient in pairs if weight.grad is gradient]:
             torch.autograd.backward(unused, [torch.zeros_like(weight) for weight in unused])
             self.weights.missed = True
-        return tallies[0] if len(parts) == 1 else torch.stack(tallies).sum(dim=0)
 
     def _average_gradients(self) -> None:
         """Average the gradients of all weights that have one on some rank."""

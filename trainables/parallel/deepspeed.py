@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from trainables.optim.clipping import By, Clipped, by_norm, total_norm
 from trainables.parallel.agreement import END, Agreement
 from trainables.parallel.partitions import Partitions, copy_without_state, on_rank_0
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.pretrained import frozen_base_names
 from trainables.training import Training
 from trainables.training_state import precision as formats
@@ -41,9 +41,6 @@ except ModuleNotFoundError as missing:
         f"training.strategy is deepspeed, but {missing.name} is not installed on this node; "
         "pip install 'hposvc[deepspeed]', or choose the strategy fsdp"
     ) from missing
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
 
 gc.collect()  # frames that the import leaves in reference cycles; see ddp.py
 # Ranks on CPUs would compile an exchange through shared memory when they meet, in buffers that
@@ -147,25 +144,18 @@ class DeepSpeed(Group):
         finally:
             self.state.engine.set_gradient_accumulation_boundary(True)
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
+    def begin_update(self, model: nn.Module, careful: bool) -> Tensor | None:
         self._partitions.drop_gradients()
         self.state.engine.set_gradient_accumulation_boundary(True)
-        tally = super().backward(passes, parts, scale, careful)
+        return None
+
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
         self._end_pass()
-        return tally
 
     def after_forward(self) -> None:
         self.state.forward_ended = True
         if self.worker.training.zero_stage == 3:
             self._end_pass()
-
-    def show(self, passes: "ForwardBackward") -> str:
-        text = super().show(passes)
-        if self.worker.training.zero_stage == 3:
-            self._end_pass()
-        return text
 
     def _end_pass(self) -> None:
         if self.state.agreement is not None:

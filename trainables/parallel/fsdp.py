@@ -4,11 +4,10 @@ Sources: Rajbhandari et al., ZeRO (2020), sections 5.2 and 5.3; Zhao et al., PyT
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -26,15 +25,12 @@ from torch.nn.modules.batchnorm import _NormBase
 from trainables.blocks import blocks
 from trainables.modules import reshard
 from trainables.parallel.agreement import END, Agreement
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.parallel.unit_usage import UnitUsage
 from trainables.training import Precision
 from trainables.training_state import precision as formats
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
+from trainables.training_state.loop_state import TrainingState
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,6 @@ class Fsdp(Group):
     def usage(self) -> UnitUsage:
         """Return what this rank uses of the model."""
         return UnitUsage(Agreement.of("fsdp", self.worker.device))
-
-    @property
-    def dp_rank(self) -> int:
-        return self.worker.rank // self.worker.training.tensor_parallel
-
-    @property
-    def dp_size(self) -> int:
-        return self.worker.world_size // self.worker.training.tensor_parallel
 
     def place(self, model: nn.Module) -> nn.Module:
         training = self.worker.training
@@ -131,16 +119,12 @@ class Fsdp(Group):
             model.set_requires_gradient_sync(True)
             self.usage.agreement.exchanges = True
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        tally = super().backward(passes, parts, scale, careful)
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
         self.usage.settle_gradients()
         if careful and self.worker.training.tensor_parallel > 1:
-            check_gradients(passes.unwrapped_model, self.worker.device)
-        return tally
+            check_gradients(model, self.worker.device)
 
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         if self.worker.training.tensor_parallel > 1:
             sync_replicated(state, self.worker.device)
 
@@ -150,15 +134,12 @@ class Fsdp(Group):
         dist.all_reduce(values, group=self.mesh.get_group("data"))
         return values
 
-    def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
-        with _resharded_afterwards(passes.unwrapped_model):
-            return super().evaluate(passes, parts)
-
-    def show(self, passes: "ForwardBackward") -> str:
-        with _resharded_afterwards(passes.unwrapped_model):
-            text = super().show(passes)
-        self.usage.agreement.check(END)
-        return text
+    @contextmanager
+    def evaluating(self, model: nn.Module) -> Iterator[None]:
+        try:
+            yield
+        finally:  # no backward pass frees gathered weights, and they would be out of date
+            reshard(model)
 
     def after_forward(self) -> None:
         self.usage.agreement.check(END)
@@ -195,15 +176,6 @@ def _count_holders(model: nn.Module) -> Counter[nn.Parameter]:
     """Count the places of the model that hold each weight."""
     places = model.named_modules(remove_duplicate=False)
     return Counter(weight for _, module in places for weight in module.parameters(recurse=False))
-
-
-@contextmanager
-def _resharded_afterwards(model: nn.Module) -> Iterator[None]:
-    """Free gathered weights on exit: no backward pass does it, and they would be out of date."""
-    try:
-        yield
-    finally:
-        reshard(model)
 
 
 def policy(precision: Precision) -> MixedPrecisionPolicy:

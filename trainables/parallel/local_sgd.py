@@ -7,22 +7,16 @@ Speedup Analysis of Communication Efficient Momentum SGD (2019), Algorithm 1, so
 holds the complete state.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from trainables.errors import out_of_memory
 from trainables.optim.chained import weights_of
 from trainables.parallel.averaging import average
-from trainables.parallel.strategies import Group
+from trainables.parallel.strategy import Group
+from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
 
 
 @dataclass
@@ -45,17 +39,12 @@ class LocalSgd(Group):
     def grads_synchronized(self) -> bool:
         return self.worker.training.sync_every == 1
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        try:
-            return super().backward(passes, parts, scale, careful)
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            failure = error.with_traceback(None)  # its traceback holds the activations
-        # No other rank waits for this one, so it is enough that this rank knows.
-        raise AgreedOutOfMemory(f"out of memory: {failure}") from failure
+    def agrees_on_memory(self, careful: bool) -> bool:
+        return True  # no other rank waits for this one, so it is enough that this rank knows
+
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
+        if failure is not None:
+            raise AgreedOutOfMemory(f"out of memory: {failure}") from failure
 
     def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
         if self.grads_synchronized:
@@ -71,7 +60,7 @@ class LocalSgd(Group):
             average(_trained_weights(model))
             self.progress.updates = 0
 
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         average(_trained_weights(state.model))
         if state.average is not None:
             average(list(state.average.state_dict()["averages"].values()))

@@ -3,17 +3,18 @@
 Parameters outside the plan are complete on each rank, as replicated DTensors: optimizers and
 reductions take DTensors or plain tensors, and not both at once (torch 2.13).
 
-Between a column-wise layer and its row-wise one a rank computes with a Share, a tensor type whose
-other shares are on other ranks. Where a Share is combined with a complete tensor (the weight of a
-norm over heads, say), the latter's gradient is the sum of all ranks' gradients, which its backward
-pass adds up: the operator f of Shoeybi et al., Megatron-LM (2019), section 3.
+Between a column-wise layer and its row-wise one a rank computes with a LocalShard, a tensor type
+whose other shards are on other ranks. Where a LocalShard is combined with a complete tensor (the
+weight of a norm over heads, say), the latter's gradient is the sum of all ranks' gradients, which
+its backward pass adds up: the operator f of Shoeybi et al., Megatron-LM (2019), section 3.
 """
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -33,11 +34,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from trainables.errors import out_of_memory
 from trainables.optim.norms import local_part
 from trainables.parallel.plan import How, between, check
-from trainables.parallel.strategies import Strategy
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
+from trainables.parallel.strategy import Strategy
+from trainables.training_state.loop_state import TrainingState
 
 STYLES: dict[How, type[ColwiseParallel] | type[RowwiseParallel]] = {
     "colwise": ColwiseParallel,
@@ -49,30 +47,21 @@ STYLES: dict[How, type[ColwiseParallel] | type[RowwiseParallel]] = {
 class TensorParallel(Strategy):
     """Tensor parallelism of one model over all ranks, whose reductions agree; a Strategy."""
 
-    @property
-    def dp_rank(self) -> int:
-        return 0
-
-    @property
-    def dp_size(self) -> int:
-        return 1
-
-    def shard(self, model: nn.Module) -> nn.Module:
+    @cached_property
+    def mesh(self) -> DeviceMesh:
         worker = self.worker
-        mesh = init_device_mesh(
+        return init_device_mesh(
             worker.device.type, (worker.world_size,), mesh_dim_names=("tensor",)
         )
-        return split_layers(model, self.plan(model), mesh)
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        tally = super().backward(passes, parts, scale, careful)
+    def shard(self, model: nn.Module) -> nn.Module:
+        return split_layers(model, self.plan(model), self.mesh)
+
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
         if careful:
-            check_gradients(passes.unwrapped_model, self.worker.device)
-        return tally
+            check_gradients(model, self.worker.device)
 
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         sync_replicated(state, self.worker.device)
 
     def all_reduce_max(self, values: Tensor) -> Tensor:
@@ -93,7 +82,7 @@ def split_layers(model: nn.Module, plan: Mapping[str, How], mesh: DeviceMesh) ->
         name: STYLES[how]() for name, how in plan.items() if name not in parameters
     }
     parallelize_module(model, mesh, styles)
-    share_class: type[Share] = type("Share", (Share,), {"group": mesh.get_group()})
+    share_class: type[LocalShard] = type("LocalShard", (LocalShard,), {"group": mesh.get_group()})
     for name in styles:
         layer = model.get_submodule(name)
         if plan[name] == "colwise":
@@ -111,7 +100,7 @@ def split_layers(model: nn.Module, plan: Mapping[str, How], mesh: DeviceMesh) ->
     return model
 
 
-class Share(Tensor):
+class LocalShard(Tensor):
     """A rank's share of a tensor split among ranks, or a result computed from it.
 
     Each mesh has its own subclass, with its group.
@@ -135,12 +124,12 @@ class Share(Tensor):
         complete = [
             leaf
             for leaf in tree_leaves(arguments)
-            if isinstance(leaf, Tensor) and not isinstance(leaf, Share | DTensor)
+            if isinstance(leaf, Tensor) and not isinstance(leaf, LocalShard | DTensor)
         ]
         if not complete:
             return super().__torch_function__(func, types, *arguments)
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
-        if in_place and not isinstance(args[0], Share):
+        if in_place and not isinstance(args[0], LocalShard):
             raise ValueError(_mixing_message(name, args, "a whole tensor cannot take a share in"))
         try:
             positional, named = tree_map(cls._sum_gradient_of, arguments)
@@ -155,7 +144,7 @@ class Share(Tensor):
     @classmethod
     def _sum_gradient_of(cls, value: object) -> object:
         """Return a complete tensor with its gradient summed over ranks; other values unchanged."""
-        if not isinstance(value, Tensor) or isinstance(value, Share | DTensor):
+        if not isinstance(value, Tensor) or isinstance(value, LocalShard | DTensor):
             return value
         if not (value.requires_grad and torch.is_grad_enabled()):
             return value
@@ -185,7 +174,7 @@ class _SumGradients(torch.autograd.Function):
 
 
 def _unmarked(tensor: Tensor) -> Tensor:
-    if not isinstance(tensor, Share):
+    if not isinstance(tensor, LocalShard):
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(Tensor)
@@ -205,7 +194,7 @@ class _CheckInput:
 
     def __call__(self, layer: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
         first = given[0]
-        if self.width is None and isinstance(first, Share):
+        if self.width is None and isinstance(first, LocalShard):
             raise ValueError(
                 f"plan_tensor: {self.name} is colwise, but its input is split already; make the "
                 "layer that closes the split before it rowwise"
@@ -220,7 +209,7 @@ class _CheckInput:
 
 
 def _refuse_shares(model: nn.Module, given: object, found: object) -> None:
-    if any(isinstance(leaf, Share) for leaf in tree_leaves(found)):
+    if any(isinstance(leaf, LocalShard) for leaf in tree_leaves(found)):
         raise ValueError(
             "plan_tensor: what the model returns is one rank's share of a colwise layer's outputs; "
             "name the linear layer that brings them together as rowwise, or leave both out"
@@ -232,7 +221,7 @@ def _mixing_message(name: str, given: Iterable[object], said: str) -> str:
     shapes = {True: "", False: ""}
     for item in tree_leaves(given):
         if isinstance(item, Tensor):
-            shapes[isinstance(item, Share)] += f" {tuple(item.shape)}"
+            shapes[isinstance(item, LocalShard)] += f" {tuple(item.shape)}"
     internal_paths = (__file__, torch.__path__[0])
     frames = [
         item
@@ -311,7 +300,7 @@ def _selected_names(held: Iterable[str], chosen: Tensor) -> str:
 
 
 @torch.no_grad()
-def sync_replicated(state: "TrainingState", device: torch.device) -> None:
+def sync_replicated(state: TrainingState, device: torch.device) -> None:
     """Give all ranks the first rank's values of replicated weights and optimizer state.
 
     All ranks compute these values, equally except for kernels that sum in any order, as on GPUs.
@@ -367,7 +356,7 @@ class RankGenerators:
 
 
 def _replicate(
-    model: nn.Module, mesh: DeviceMesh, parameters: set[str], share: type[Share]
+    model: nn.Module, mesh: DeviceMesh, parameters: set[str], share: type[LocalShard]
 ) -> None:
     """Turn each parameter that is no DTensor into one: split by rows, or replicated on all ranks.
 
@@ -404,7 +393,7 @@ def _as_dtensor(whole: Tensor, mesh: DeviceMesh, by_rows: bool) -> DTensor:
     return DTensor.from_local(shard, mesh, [Shard(0)], run_check=False)
 
 
-def _use_local_tensors(module: nn.Module, share: type[Share], names: Sequence[str]) -> None:
+def _use_local_tensors(module: nn.Module, share: type[LocalShard], names: Sequence[str]) -> None:
     """Let the module's forward see plain tensors and shares in place of DTensors.
 
     Those of the modules in it too: it may read their weights without calling them, as attention
@@ -425,7 +414,7 @@ def _use_local_tensors(module: nn.Module, share: type[Share], names: Sequence[st
 
 
 @contextmanager
-def _local_parameters(module: nn.Module, share: type[Share]) -> Iterator[None]:
+def _local_parameters(module: nn.Module, share: type[LocalShard]) -> Iterator[None]:
     distributed: list[tuple[nn.Module, str, Any]] = [
         (inner, name, weight)
         for inner in _gathered_with(module)

@@ -143,7 +143,7 @@ class SlotConfig:
     @property
     def distributed(self) -> bool:
         """Whether to use torch's process groups, even with a single rank."""
-        return self.world_size > 1 or self.training.strategy != "single"
+        return self.world_size > 1 or self.training.traits.several_ranks
 
     def enter(self) -> None:
         """Change into `works_in`, unless this node has no such folder."""
@@ -279,7 +279,8 @@ def _train(
 ) -> Outcome:
     """Return the outcome of an order that did not fail."""
     if config.variants is not None:
-        config, order = config.variants.enter(config, order)
+        name, order = config.variants.enter(config.trainable, order)
+        config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:

@@ -9,13 +9,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainables.load import LoadError
 from trainables.order import Order
-
-if TYPE_CHECKING:
-    from trainables.runtime.assignment import SlotConfig
 
 
 @dataclass(frozen=True)
@@ -26,11 +22,11 @@ class CodeVariants:
     folders: Mapping[str, str]  # the files of each value
     live: str  # the folder whose place they take; empty: the working folder
 
-    def enter(self, config: "SlotConfig", order: Order) -> "tuple[SlotConfig, Order]":
+    def enter(self, trainable: str, order: Order) -> tuple[str, Order]:
         """Change into the folder of an order's version of the code, to import from it.
 
         Returns:
-            the configuration there, and the order without the parameter.
+            the trainable there, and the order without the parameter.
 
         Raises:
             LoadError: the folder is missing.
@@ -52,4 +48,4 @@ class CodeVariants:
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         os.environ["PYTHONPATH"] = os.pathsep.join([f"{tree}", *map(move, inherited)])
         os.chdir(tree)
-        return replace(config, trainable=move(config.trainable)), replace(order, params=params)
+        return move(trainable), replace(order, params=params)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,15 +22,17 @@ from trainables.optim.chained import Chained, as_one, name_of, parts_of, turns_o
 from trainables.optim.evaluation_mode import start_training, with_modes
 from trainables.optim.schedules import Plateau, scale_lr
 from trainables.optim.transfer import scale_optimizer, scale_weights
-from trainables.parallel import scoring
-from trainables.parallel.strategies import Strategy, choose
+from trainables.parallel.strategy import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
-from trainables.trainer import settings
+from trainables.strategies import STRATEGIES, OptimizerKind, default_strategy
+from trainables.task import Task
+from trainables.trainer import scoring, settings
 from trainables.trainer.activation_checkpointing import checkpoint_blocks
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.loop import Trainer
 from trainables.trainer.measuring import measure_costs
 from trainables.trainer.optimizer_step import OptimizerStep
+from trainables.trainer.pipeline_passes import PipelinePasses
 from trainables.training import Training
 from trainables.training_state import precision as formats
 from trainables.training_state.divergence import LossSpikeDetector
@@ -39,38 +41,34 @@ from trainables.training_state.micro_batch_halving import MicroBatching
 from trainables.vmap_options import as_text
 from trainables.worker import Worker
 
-if TYPE_CHECKING:
-    from trainables.task import Task
-
-# The values of options that kinds of optimizers work with, by what such an optimizer does.
-SUITED: Mapping[str, Mapping[str, tuple[object, ...]]] = {
-    "is made of several": {
-        "strategy": ("single", "ddp", "zero1", "fsdp", "tensor", "pipeline", "local_sgd")
-    },
-    "takes turns": {
-        "strategy": ("single", "ddp", "zero1"),
-        "static_graph": (False,),  # each turn has a graph
-        "log_layers_every": (0,),  # it measures one step of all layers
-        "nan": ("stop",),  # the others judge by one loss
-    },
-    "has weights for evaluation": {  # under zero1 a rank has those of its share only
-        "strategy": ("single", "ddp", "fsdp", "tensor", "pipeline", "local_sgd"),
-        "ema": (None,),  # one average is enough
-    },
-    "iterates over matrices in bfloat16, which rounds differently over their parts": {
-        "strategy": ("single", "ddp", "zero1", "pipeline", "local_sgd")
-    },
+# What each kind of optimizer does, and the values of options that it works with; the strategies
+# that cannot step it are in trainables/strategies.py.
+OPTIMIZER_KINDS: Mapping[OptimizerKind, tuple[str, Mapping[str, tuple[object, ...]]]] = {
+    "several": ("is made of several", {}),
+    "turns": (
+        "takes turns",
+        {
+            "static_graph": (False,),  # each turn has a graph
+            "log_layers_every": (0,),  # it measures one step of all layers
+            "nan": ("stop",),  # the others judge by one loss
+        },
+    ),
+    "evaluation_weights": ("has weights for evaluation", {"ema": (None,)}),  # one average is enough
+    "muon": (
+        "iterates over matrices in bfloat16, which rounds differently over their parts",
+        {},
+    ),
 }
 
 
-def fit(task: "Task", worker: Worker) -> None:
+def fit(task: Task, worker: Worker) -> None:
     """Train the steps of an order; StopTrial passes through."""
     with preserved(), prepare(task, worker) as trainer:
         trainer.run()
 
 
 @contextmanager
-def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
+def prepare(task: Task, worker: Worker) -> Iterator[Trainer]:
     """Build the model and optimizer of an order, or restore them from the order's checkpoint.
 
     Raises:
@@ -78,7 +76,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
     """
     training = worker.training
     combinations.check(training, worker.world_size, worker.nan)
-    scoring.check(task, "strategy: pipeline" if training.strategy == "pipeline" else "")
+    scoring.check(task, f"strategy: {training.strategy}" if training.traits.stages else "")
     with settings.applied(training, worker.device), _compiler_reset(training):
         strategy = choose(worker, task.plan_tensor)
         seed_all(derive(worker.seed, "model"))
@@ -112,7 +110,7 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
             strategy.close()
 
 
-def build_state(task: "Task", strategy: Strategy) -> TrainingState:
+def build_state(task: Task, strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
     whole = task.build_model()
@@ -145,23 +143,30 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, worker: Worker) -> None:
     Raises:
         ValueError: there are such options; the message has all of them.
     """
-    alone = {"strategy": "single"} if worker.world_size == 1 else {}
+    alone = {"strategy": default_strategy(1)} if worker.world_size == 1 else {}
     options = {**vars(worker.training), **alone, "nan": worker.nan}
-    kinds = (
-        isinstance(optimizer, Chained),
-        turns_of(optimizer),
-        with_modes(optimizer),
-        _is_muon(optimizer),
-    )
+    kinds: dict[OptimizerKind, object] = {
+        "several": isinstance(optimizer, Chained),
+        "turns": turns_of(optimizer),
+        "evaluation_weights": with_modes(optimizer),
+        "muon": _is_muon(optimizer),
+    }
     problems = [
         f"{'failure' if name == 'nan' else 'training'}.{name} is {as_text(options[name])}, but the "
         f"task's optimizer ({name_of(optimizer)}) {why}; choose {' or '.join(map(as_text, values))}"
-        for is_kind, (why, allowed) in zip(kinds, SUITED.items(), strict=True)
-        for name, values in allowed.items()
+        for kind, is_kind in kinds.items()
+        for why, allowed in [OPTIMIZER_KINDS[kind]]
+        for name, values in {"strategy": _strategies_for(kind), **allowed}.items()
         if is_kind and options[name] not in values
     ]
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def _strategies_for(kind: OptimizerKind) -> tuple[str, ...]:
+    return tuple(
+        name for name, strategy in STRATEGIES.items() if kind not in strategy.unsuited_optimizers
+    )
 
 
 def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
@@ -171,17 +176,15 @@ def _is_muon(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def build_passes(
-    task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
+    task: Task, strategy: Strategy, state: TrainingState, data: Data, clock: Clock
 ) -> ForwardBackward:
     """Build the forward and backward passes of a model that has its weights."""
-    return ForwardBackward(
+    return (PipelinePasses if strategy.splits_batches else ForwardBackward)(
         task=task,
+        strategy=strategy,
         model=strategy.wrap(state.model),
         unwrapped_model=state.model,
         data=_open_data(data, task.batch, strategy),
-        autocast=strategy.autocast,
-        after_forward=strategy.after_forward,
-        eager=strategy.eager,
         scaler=state.scaler,
         clock=clock,
     )
@@ -224,8 +227,8 @@ def adapt_model(model: nn.Module, training: Training) -> nn.Module:
     if training.activation_checkpointing:
         checkpoint_blocks(model, training.activation_checkpointing, training.compile != "none")
     if training.compile != "none":
-        # Ranks that shard a model gather weights between its blocks.
-        parts = list(blocks(model).values()) if training.strategy == "fsdp" else []
+        # Weights are gathered between the blocks.
+        parts = list(blocks(model).values()) if training.traits.gathers_blocks else []
         for part in parts or [model]:
             _compile(part, training.compile)
     return model
@@ -258,7 +261,7 @@ def _check_not_empty(data: Data) -> Data:
     return data
 
 
-def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch.optim.Optimizer:
+def build_optimizer(task: Task, model: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Build the task's own optimizer, or the one that the options name; scale learning rates."""
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":

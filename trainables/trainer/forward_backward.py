@@ -1,45 +1,69 @@
-"""Forward and backward passes over micro-batches, of which every strategy is made.
+"""Forward and backward passes over the micro-batches of this rank's share of a batch.
 
 Axes: B samples of a micro-batch.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward  # no public name without the check
 
 from trainables.data import Batch, Data
+from trainables.errors import out_of_memory
 from trainables.monitoring.clock import Clock
 from trainables.parallel.batchnorm import absent
+from trainables.parallel.strategy import Strategy
+from trainables.task import Task
 from trainables.trainer.per_element import checked
+from trainables.trainer.scoring import Predictions, defines
 from trainables.training_state.precision import Scaler
-from trainables.training_state.tallies import empty, tally_of
-
-if TYPE_CHECKING:
-    from trainables.task import Task
+from trainables.training_state.tallies import add_up, empty, tally_of
 
 
 @dataclass(frozen=True)
 class ForwardBackward:
     """The passes of a task's losses and metrics through this rank's model."""
 
-    task: "Task"
+    task: Task
+    strategy: Strategy
     model: nn.Module  # as the strategy wrapped it
     unwrapped_model: nn.Module  # as the strategy sharded it
     data: Data
-    autocast: Callable[[], AbstractContextManager[None]]
-    after_forward: Callable[[], None]  # see Strategy.after_forward
-    eager: Callable[[], AbstractContextManager[object]]  # see Strategy.eager
     scaler: Scaler
     clock: Clock
     turn: str = ""  # whose losses these are; empty: the task's optimizers take no turns
     looked_at: set[str] = field(default_factory=set)  # see per_element.checked
 
-    def backward(self, at_B: Tensor, scale: float, carrier: Tensor | None = None) -> Tensor:
+    def backward(self, parts: Sequence[Tensor], scale: float, careful: bool) -> Tensor:
+        """Add up the gradients of this rank's micro-batches, and let ranks exchange them.
+
+        Args:
+            parts: positions of the samples of each micro-batch; equally many on each rank.
+            scale: factor on the summed losses.
+            careful: memory may run out; ranks that can agree on that before exchanging should.
+
+        Returns:
+            the tally of losses.
+
+        Raises:
+            AgreedOutOfMemory: memory ran out on some rank, and all ranks raise this.
+        """
+        strategy, model, tallies, failure = self.strategy, self.model, list[Tensor](), None
+        carrier = strategy.begin_update(model, careful)
+        try:
+            for number, part in enumerate(parts, 1):
+                with strategy.micro_batch(model, number == len(parts), careful):
+                    tallies.append(self._backward(part, scale, carrier))
+        except Exception as error:
+            if not (strategy.agrees_on_memory(careful) and out_of_memory(error)):
+                raise
+            failure = error.with_traceback(None)  # its traceback holds the activations
+        strategy.end_update(model, careful, failure)
+        return tallies[0] if len(tallies) == 1 else torch.stack(tallies).sum(dim=0)
+
+    def _backward(self, at_B: Tensor, scale: float, carrier: Tensor | None) -> Tensor:
         """Add the gradient of the losses' sum, times `scale`; return the tally of losses.
 
         Without samples this is a pass of one sample that does not count, since other ranks may
@@ -58,9 +82,9 @@ class ForwardBackward:
     ) -> Tensor:
         with self.clock.phase("data"):
             batch = self.data.train.batch(at_B)
-        with self.clock.phase("forward"), self.autocast():
+        with self.clock.phase("forward"), self.strategy.autocast():
             losses = self.losses(self.model, batch)
-        self.after_forward()
+        self.strategy.after_forward()
         tally = tally_of(losses.detach()) if counts else empty(losses.device)
         with self.clock.phase("backward"):
             loss = self.scaler.scale(losses)
@@ -76,20 +100,47 @@ class ForwardBackward:
             )
         return tally
 
-    def evaluate(self, at_B: Tensor) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
+    def evaluate(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return the tally of each metric over these samples, with the same names on every rank."""
+        tallies, predicts, strategy = [], defines(self.task, "predict"), self.strategy
+        worker = strategy.worker
+        predictions = Predictions(self.task, worker, worker.world_size // strategy.dp_size)
+        with strategy.evaluating(self.unwrapped_model):
+            for part in parts:
+                tally, found = self._evaluate_part(part)
+                tallies.append(tally)
+                if predicts:
+                    predictions.gather(part, found)
+                worker.beat()
+            sums = add_up(tallies)
+            for name, score in (predictions.score(sums.keys()) if predicts else {}).items():
+                # Of one share only: the mean over ranks has the same bits then.
+                counted = [score, 1.0] if strategy.dp_rank == 0 else [0.0, 0.0]
+                sums[name] = torch.tensor(counted, dtype=torch.float64, device=worker.device)
+        return sums
+
+    def show(self) -> str:
+        """Return the text that the task shows of its model; every rank calls this."""
+        strategy, model = self.strategy, self.unwrapped_model
+        with strategy.evaluating(model), torch.no_grad(), strategy.autocast(), strategy.eager():
+            text = self.task.show(model)
+        strategy.after_forward()
+        return text
+
+    def _evaluate_part(self, at_B: Tensor) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
         """Return the tally of each metric, and the task's predictions, unchecked.
 
         Without samples: tallies of 0 under the same names, and no predictions.
         """
         if not len(at_B):
-            names, _ = self.evaluate(at_B.new_zeros(1))
+            names, _ = self._evaluate_part(at_B.new_zeros(1))
             return {name: torch.zeros_like(tally) for name, tally in names.items()}, {}
         batch = self.data.validation.batch(at_B)
-        with torch.no_grad(), self.autocast():
+        with torch.no_grad(), self.strategy.autocast():
             values = self.values(self.unwrapped_model, batch)
-            with self.eager():
+            with self.strategy.eager():
                 found = self.task.predict(self.unwrapped_model, batch)
-        self.after_forward()
+        self.strategy.after_forward()
         return {name: tally_of(value) for name, value in values.items()}, found
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:

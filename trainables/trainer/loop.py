@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -16,9 +16,10 @@ from trainables.optim.evaluation_mode import evaluation_weights
 from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.rank_poll import RankPoll
-from trainables.parallel.strategies import Strategy, largest_share, split_batch
+from trainables.parallel.strategy import Strategy, largest_share, split_batch
 from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.stop_signals import SIGTERM_TEXT, Preempted
+from trainables.task import Task
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.measuring import add_costs
 from trainables.trainer.optimizer_step import OptimizerStep
@@ -27,9 +28,6 @@ from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.tallies import empty
 from trainables.worker import Worker
 
-if TYPE_CHECKING:
-    from trainables.task import Task
-
 ASKING_S = 2.0  # between two exchanges of preemption notices: clouds give 30 seconds and more
 
 
@@ -37,7 +35,7 @@ ASKING_S = 2.0  # between two exchanges of preemption notices: clouds give 30 se
 class Trainer:
     """The training of one order on this rank. A tally is [sum, count] of values, shape (2,)."""
 
-    task: "Task"
+    task: Task
     worker: Worker
     strategy: Strategy
     passes: ForwardBackward
@@ -200,7 +198,7 @@ class Trainer:
             pieces = (piece for part in parts for piece in part.tensor_split(split))
             seed = derive(self.worker.seed, "samples", "validation")
             validation.plan(filter(len, pieces), seed)
-            tallies = self.strategy.evaluate(self.passes, parts)
+            tallies = self.passes.evaluate(parts)
         return {f"val/{name}": tally for name, tally in tallies.items()}
 
     def print_samples(self, step: int) -> None:
@@ -208,7 +206,7 @@ class Trainer:
         if not self.worker.due(step):
             return
         with self._with_averaged_weights():
-            text = self.strategy.show(self.passes)
+            text = self.passes.show()
         if text and self.worker.rank == 0:
             print(f"step {step}: {text}", flush=True)  # noqa: T201 - goes to the order's log
 

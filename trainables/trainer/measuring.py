@@ -4,7 +4,7 @@ Rank 0 measures; the other ranks wait for it, and raise its error if it fails.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,17 +13,14 @@ from trainables.data import Batch
 from trainables.metrics import NoNumber, checked
 from trainables.modules import evaluating
 from trainables.parallel.gathering import gather_results
-from trainables.parallel.scoring import defines
-from trainables.parallel.strategies import Strategy
+from trainables.parallel.strategy import Strategy
 from trainables.randomness import derive, preserved, seed_all
+from trainables.task import Task
 from trainables.trainer.forward_backward import ForwardBackward
+from trainables.trainer.scoring import defines
 from trainables.training_state import precision as formats
 
-if TYPE_CHECKING:
-    from trainables.task import Task
-
 SAMPLES = 2  # enough to show what grows with samples; more might not fit if batches are split
-WHOLE = ("ddp", "zero1", "local_sgd")  # strategies in which each rank has the complete model
 RUNTIME = ("train/", "val/", "perf/", "gpu/", "grad_norm/", "update_ratio/")  # reserved prefixes
 
 
@@ -56,7 +53,7 @@ def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]:
     return _checked(task, values)
 
 
-def add_costs(metrics: Mapping[str, Any], costs: Mapping[str, Any], task: "Task") -> dict[str, Any]:
+def add_costs(metrics: Mapping[str, Any], costs: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return a report's metrics together with the measurements.
 
     Raises:
@@ -72,13 +69,13 @@ def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Mod
     validation, training = passes.data.validation, strategy.worker.training
     at_B = torch.arange(min(SAMPLES, len(validation)), device=validation.home)
     sample = validation.batch(at_B)
-    if strategy.worker.world_size == 1 or training.strategy in WHOLE:
+    if strategy.traits.whole_model:
         return passes.unwrapped_model, sample
     model = formats.convert(passes.task.build_model(), torch.device("cpu"), training.precision)
     return model, tuple(column.cpu() for column in sample)
 
 
-def _checked(task: "Task", found: object) -> dict[str, Any]:
+def _checked(task: Task, found: object) -> dict[str, Any]:
     values, left_out = checked(found, (), lambda message: _fault(task, message))
     for name in [*values, *left_out]:
         if name.startswith(RUNTIME):
@@ -89,5 +86,5 @@ def _checked(task: "Task", found: object) -> dict[str, Any]:
     return {**values, **{name: NoNumber(found) for name, found in left_out.items()}}
 
 
-def _fault(task: "Task", message: str) -> ValueError:
+def _fault(task: Task, message: str) -> ValueError:
     return ValueError(f"{type(task).__name__}.measure: {message}")

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from trainables.errors import out_of_memory
 from trainables.monitoring.layers import Layers
 from trainables.optim.chained import parts_of, turns_of, weights_of
-from trainables.parallel.strategies import Strategy, largest_share, split_batch
+from trainables.parallel.strategy import Strategy, largest_share, split_batch
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
@@ -56,7 +56,8 @@ class OptimizerStep:
     seen: dict[str, float] = field(default_factory=dict, init=False)  # the layers' last statistics
 
     def __post_init__(self) -> None:
-        self.weights = [weight for weight in self.passes.model.parameters() if weight.requires_grad]
+        model = self.passes.unwrapped_model
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.norms, self.clipped = empty(self._device), empty(self._device)
         self.turns = _turns(self.passes, self.state.optimizer)
 
@@ -127,7 +128,7 @@ class OptimizerStep:
             _drop(self.weights)
             try:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
-                return self.strategy.backward(turn.passes, parts, scale, self.number < CAREFUL)
+                return turn.passes.backward(parts, scale, self.number < CAREFUL)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -158,7 +159,7 @@ class OptimizerStep:
                 self.state.loop_state.elements_per_sample = max(count, 1.0) / samples
             if count == expected:
                 return
-        if gradients := self._current_gradients():
+        if gradients := self.strategy.gradients(self.weights):
             ratio = expected / elements.clamp(min=1)
             torch._foreach_mul_(gradients, ratio.to(gradients[0].device, gradients[0].dtype))
 
@@ -199,7 +200,7 @@ class OptimizerStep:
             norm_value = 0.0
         else:
             norm_value = float(
-                self.strategy.norm(self._current_gradients()) if norm is None else norm
+                self.strategy.norm(self.strategy.gradients(self.weights)) if norm is None else norm
             )
         verdict = self.state.spike_detector.judge(
             float(total[0] / total[1].clamp(min=1)), norm_value
@@ -208,10 +209,6 @@ class OptimizerStep:
             self.passes.scaler.update()
             raise Rollback
         return verdict == "go"
-
-    def _current_gradients(self) -> list[Tensor]:
-        carrier = self.strategy.loss_sum_param(self.passes.model)
-        return self.strategy.gradients([item for item in self.weights if item is not carrier])
 
 
 def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:

@@ -5,20 +5,17 @@ do not count would dilute the mean. Either would change with the strategy, or lo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from trainables.data import Batch
-
-if TYPE_CHECKING:
-    from trainables.task import Task
+from trainables.task import Task
 
 IGNORED = -100  # the default ignore_index of torch's losses, and the label of padding
 
 
 def checked(
-    task: "Task", method: str, found: Mapping[str, object], batch: Batch, looked_at: set[str]
+    task: Task, method: str, found: Mapping[str, object], batch: Batch, looked_at: set[str]
 ) -> Mapping[str, Tensor]:
     """Return what a method of the task returned for a batch, by name.
 
@@ -38,7 +35,7 @@ def checked(
     return values
 
 
-def _checked(task: "Task", method: str, value: object) -> Tensor:
+def _checked(task: Task, method: str, value: object) -> Tensor:
     if isinstance(value, Tensor) and value.dim():
         return value
     kind = "a single number" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -49,7 +46,7 @@ def _checked(task: "Task", method: str, value: object) -> Tensor:
     )
 
 
-def _check_ignored(task: "Task", method: str, values: Tensor, batch: Batch) -> None:
+def _check_ignored(task: Task, method: str, values: Tensor, batch: Batch) -> None:
     """Refuse values of 0 for elements with the label -100."""
     for column in batch:
         if column.is_floating_point() or column.is_complex() or column.dim() == 0:

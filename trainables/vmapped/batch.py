@@ -8,21 +8,18 @@ Axes: K trials, N training samples, B samples of a batch, P weights of a trial.
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from trainables.errors import text_of
-from trainables.parallel import scoring
 from trainables.randomness import preserved
 from trainables.stop_signals import Preempted, StopTrial
-from trainables.trainer import settings
+from trainables.task import Task
+from trainables.trainer import scoring, settings
 from trainables.vmapped import refusals
 from trainables.vmapped.fields import differing_fields
 from trainables.vmapped.trial_state import VmappedTrial
 from trainables.vmapped.vmap_trainer import Tallied, VmapTrainer
 from trainables.worker import Worker
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 
 class FinishedTrial(NamedTuple):
@@ -65,7 +62,7 @@ class Batch:
         """The workers of the trials in the batch."""
         return [trial.worker for trial in self._trials]
 
-    def add(self, task: "Task", worker: Worker) -> bool:
+    def add(self, task: Task, worker: Worker) -> bool:
         """Add a trial from the next epoch on; False: it only had a step to finish, and is done.
 
         Raises:

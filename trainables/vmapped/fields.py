@@ -6,17 +6,15 @@ Axes: K trials.
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.overrides import TorchFunctionMode
 
+from trainables.task import Task
 from trainables.vmapped.refusals import Unbatchable
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 
 class Fields:
@@ -26,7 +24,7 @@ class Fields:
         tasks: of one class, in the order of their rows.
     """
 
-    def __init__(self, tasks: Sequence["Task"], like: Tensor) -> None:
+    def __init__(self, tasks: Sequence[Task], like: Tensor) -> None:
         values_by_name = {
             name: [getattr(task, name) for task in tasks] for name in differing_fields(tasks)
         }
@@ -44,8 +42,8 @@ class Fields:
         """Use these values from now on: those of the current call under vmap."""
         self._current = values
 
-    def _reader(self, name: str) -> Callable[["Task"], object]:
-        def read(_: "Task") -> object:
+    def _reader(self, name: str) -> Callable[[Task], object]:
+        def read(_: Task) -> object:
             self.read_fields.add(name)
             if name not in self.values_K:
                 raise Unbatchable(
@@ -57,7 +55,7 @@ class Fields:
         return read
 
 
-def differing_fields(tasks: Sequence["Task"]) -> list[str]:
+def differing_fields(tasks: Sequence[Task]) -> list[str]:
     """Return the names of the fields that differ among tasks of one class."""
     first = tasks[0]
     return [
@@ -67,7 +65,7 @@ def differing_fields(tasks: Sequence["Task"]) -> list[str]:
     ]
 
 
-def _with_readers(task: "Task", readers: Mapping[str, Callable[["Task"], object]]) -> "Task":
+def _with_readers(task: Task, readers: Mapping[str, Callable[[Task], object]]) -> Task:
     """Return a copy of a task in which these fields are properties."""
     if not readers:
         return task

@@ -9,7 +9,6 @@ Axes: K trials, P weights of a trial, B samples of a batch.
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +16,13 @@ from torch.func import functional_call, vmap
 
 from trainables.data import Batch
 from trainables.monitoring.clock import Clock
+from trainables.task import Task
+from trainables.trainer.forward_backward import ForwardBackward as Alone
 from trainables.trainer.per_element import checked
 from trainables.vmapped import dropout
 from trainables.vmapped.fields import Fields, TensorLabelSmoothing
 from trainables.vmapped.refusals import Unbatchable
 from trainables.vmapped.stack import Stack
-
-if TYPE_CHECKING:
-    from trainables.task import Task
-    from trainables.trainer.forward_backward import ForwardBackward as Alone
 
 Tallies = dict[str, Tensor]  # by metric: sum and count of each trial's values, (K, 2), float64
 
@@ -49,17 +46,17 @@ class VmapForwardBackward:
         clock: times the updates of all trials.
     """
 
-    def __init__(self, alone: "Alone", clock: Clock) -> None:
+    def __init__(self, alone: Alone, clock: Clock) -> None:
         self.dropout_masks = dropout.DropoutMasks()
         self._clock = clock
         model = copy.deepcopy(alone.unwrapped_model)
         dropout.replace(model, self.dropout_masks)
         self._task_call = _TaskCall(model)
-        self._data, self._autocast = alone.data, alone.autocast
+        self._data, self._autocast = alone.data, alone.strategy.autocast
         self._looked_at = alone.looked_at
         self._smoothing = True  # until a call has shown that losses read no differing field
 
-    def set_tasks(self, tasks: Sequence["Task"], like: Tensor) -> None:
+    def set_tasks(self, tasks: Sequence[Task], like: Tensor) -> None:
         """Set the tasks of the rows, in their order."""
         self._fields, self._smoothing = Fields(tasks, like), True
 

@@ -3,18 +3,15 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from trainables.data import Data, Tensors
+from trainables.task import Task
 from trainables.training import Training
 from trainables.vmap_options import PER_TRIAL, as_text, unsupported
 from trainables.worker import Worker
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 BOOKKEEPING = frozenset(vars(nn.Module()))  # torch's own attributes: weights, modules, hooks, mode
 
@@ -46,7 +43,7 @@ def check_options(worker: Worker, others: Training | None) -> None:
             )
 
 
-def check_tasks(task: "Task", other: "Task") -> None:
+def check_tasks(task: Task, other: Task) -> None:
     """Refuse tasks of another class, and batches of another size."""
     if type(task) is not type(other):
         raise Unbatchable(f"it is a {type(task).__name__}, the others are {type(other).__name__}")

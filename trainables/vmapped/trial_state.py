@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,16 +10,13 @@ from torch import Tensor
 from trainables.data import Data, Tensors
 from trainables.randomness import derive, permutation
 from trainables.storage.checkpoint import Period
+from trainables.task import Task
 from trainables.trainer.fit import prepare
 from trainables.trainer.loop import Trainer
 from trainables.vmapped.optimizers import Optimizer
 from trainables.vmapped.refusals import Unbatchable
 from trainables.vmapped.shares import SharedTrainMonitor
 from trainables.worker import Worker
-
-if TYPE_CHECKING:
-    from trainables.task import Task
-
 
 WHOLE_EPOCHS = ("epoch", "step")
 
@@ -37,7 +33,7 @@ class VmappedTrial:
     updates: int = 0  # number of the optimizer's updates so far
 
     @classmethod
-    def begin(cls, task: "Task", worker: Worker) -> "VmappedTrial":
+    def begin(cls, task: Task, worker: Worker) -> "VmappedTrial":
         """Prepare a trial for its order; finish alone a step that its checkpoint interrupted.
 
         Raises:

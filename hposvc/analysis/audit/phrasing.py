@@ -8,7 +8,7 @@ from hposvc.analysis.audit.comparison import TrialStanding, Values
 from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
 from hposvc.state.proposals import PROPOSED
-from searchers.values import Value, as_text
+from hposvc.text import number, value_text
 from trainables.order import Order
 
 MAX_MESSAGE = 160  # characters of a failure's last line
@@ -23,13 +23,6 @@ PHRASED_NOTES = (*PREDICTIONS, "source", "model", "reason", "method", "fits", "d
 RANK_PATTERN = re.compile(r"\b(place|rank|front) \d+ of \d+")
 
 
-def number(value: Value) -> str:
-    """Return a float with five digits, and any other value as text."""
-    if value is None:
-        return "none"
-    return f"{value:.5g}" if isinstance(value, float) else as_text(value)
-
-
 def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:
     """Return the source of a configuration, and what its searcher expected of it."""
     source = str(note.get("source", ""))
@@ -42,9 +35,9 @@ def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:
     predicted = {name: note[name] for name in PREDICTIONS if note.get(name) is not None}
     if isinstance(predicted.get("mean"), float) and not spec.several:
         predicted["mean"] = spec.objectives[0].loss(predicted["mean"])  # searchers predict losses
-    predictions = [f"{name} {number(value)}" for name, value in predicted.items()]
+    predictions = [f"{name} {value_text(value)}" for name, value in predicted.items()]
     others = [
-        f"{name} {number(value)}"
+        f"{name} {value_text(value)}"
         for name, value in note.items()
         if name not in PHRASED_NOTES and isinstance(value, int | float | str)
     ]
@@ -101,7 +94,7 @@ def order_text(order: Order) -> str:
 def suggestion_text(event: Suggested) -> str:
     """Return the value of a parameter that a trial decided while it ran, and its range."""
     domain = ", ".join(f"{key} {value}" for key, value in event.domain.items())
-    return f"{event.name} is {number(event.value)}; its sweep lacks this parameter ({domain})"
+    return f"{event.name} is {value_text(event.value)}; its sweep lacks this parameter ({domain})"
 
 
 def place_text(device: str, node: str) -> str:
@@ -112,7 +105,7 @@ def place_text(device: str, node: str) -> str:
 def changes_text(changed: Mapping[str, Any]) -> str:
     """Return changes as `lr 0.01 → 0.02`, from pairs of an old and a new value."""
     return ", ".join(
-        f"{name} {number(old)} → {number(new)}" for name, (old, new) in changed.items()
+        f"{name} {value_text(old)} → {value_text(new)}" for name, (old, new) in changed.items()
     )
 
 

@@ -32,6 +32,7 @@ from hposvc.spec.registry import SCHEDULERS, trait
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
 from hposvc.state.trial_table import PLATEAU
+from hposvc.text import number
 from searchers.values import identity
 from trainables.storage.checkpoint import Saved
 
@@ -140,7 +141,7 @@ class TrialAudit:
             case Ended():
                 value = replicate.value if replicate.state == "COMPLETED" else None
                 detail |= {"value": value}
-                why = f"its order is done; {trial.metric.name} {phrasing.number(value)}"
+                why = f"its order is done; {trial.metric.name} {number(value)}"
             case _:
                 return
         why = f"replicate {replicate.number}: {why}"
@@ -238,9 +239,7 @@ class TrialAudit:
         value, own = donor.steps.get(step), trial.steps.get(trial.step)
         detail |= {"donor": donor.id, "donor_step": step, "donor_value": value, "value": own}
         detail |= {"donor_params": dict(donor.params_at(step))}
-        stood = (
-            f"{trial.metric.name} {phrasing.number(value)}, and its own is {phrasing.number(own)}"
-        )
+        stood = f"{trial.metric.name} {number(value)}, and its own is {number(own)}"
         why = phrasing.joined(f"{phrasing.order_text(order)}, with {stood}", changes)
         self._write(event, trial, "exploited", why, detail)
 

@@ -44,19 +44,19 @@ class World:
     rng: Generator
     times_N: Array  # of a step, by configuration: the N configurations come again in turn
     speeds_N: Array  # their normal scores: 0 is the median, above it slower
-    speed_loss: float  # correlation of a trial's time and its loss
-    first_s: float  # of the first order of a slot, beyond its steps
-    later_s: float  # of other orders, beyond their steps
-    pause_s: float
-    start_s: float
-    close_s: float
-    lost: float  # chance that an order is lost to a machine
-    fails_at_once: float  # chance that a trial fails at its first step
-    fails_later: float  # chance that it fails later, over the length of a trial
     fall: float  # of losses per e-fold of steps
     noise: float  # of a report
     stays: float  # share of the variance between trials that holds from rung to rung
     gain: float  # of the last proposal over the first, by a searcher that learns
+    speed_loss: float = 0.0  # correlation of a trial's time and its loss
+    first_s: float = 0.0  # of the first order of a slot, beyond its steps
+    later_s: float = 0.0  # of other orders, beyond their steps
+    pause_s: float = 0.0
+    start_s: float = 0.0
+    close_s: float = 0.0
+    lost: float = 0.0  # chance that an order is lost to a machine
+    fails_at_once: float = 0.0  # chance that a trial fails at its first step
+    fails_later: float = 0.0  # chance that it fails later, over the length of a trial
     unit: float = 1.0  # spread between trials, in the metric's unit
 
 
@@ -73,8 +73,15 @@ def draw(spec: SweepSpec, evidence: Evidence | None, rng: Generator) -> World:
         noise = curves.noise * math.exp(rng.normal(0, width))
     stays = float(rng.uniform(0.4, 1.0))
     if evidence is None:
-        zero = np.zeros(1)
-        return World(rng, zero + 1, zero, 0, 0, 0, 0, 0, 0, 0, 0, 0, fall, noise, stays, gain)
+        return World(
+            rng,
+            times_N=np.ones(1),
+            speeds_N=np.zeros(1),
+            fall=fall,
+            noise=noise,
+            stays=stays,
+            gain=gain,
+        )
     times_N = _times(evidence, rng)
     ranks = np.argsort(np.argsort(times_N)) + 1
     order_s = _typical(evidence.later_s or evidence.first_s, UNSEEN_ORDER_S, rng)
@@ -86,8 +93,8 @@ def draw(spec: SweepSpec, evidence: Evidence | None, rng: Generator) -> World:
         related = weight * evidence.speed_rank + rng.normal(0, 1 / math.sqrt(8 + evidence.trials))
     return World(
         rng,
-        times_N,
-        ndtri(ranks / (len(ranks) + 1)),
+        times_N=times_N,
+        speeds_N=ndtri(ranks / (len(ranks) + 1)),
         speed_loss=float(np.clip(related, -0.9, 0.9)),
         first_s=_typical(evidence.first_s, UNSEEN_ORDER_S, rng),
         later_s=order_s,
@@ -148,7 +155,5 @@ def _chance(seen: int, among: int, typical: tuple[float, float], rng: Generator)
 
 def _later(spec: SweepSpec, evidence: Evidence, rng: Generator) -> float:
     """Return a possible chance that a trial fails on its way, over the length of a whole trial."""
-    whole = evidence.steps / (
-        spec.last_step or 1
-    )  # trials, as if all steps were those of whole ones
+    whole = evidence.steps / (spec.last_step or 1)  # trials, as if all had gone to their ends
     return min(float(rng.gamma(0.5 + evidence.failed_later) / (25.0 + whole)), 1.0)

@@ -167,14 +167,14 @@ def read(
     curves = [curve for curve in seen.curves.values() if any(map(math.isfinite, curve.values()))]
     speed_rank, pairs = _speed_and_loss(seen.curves, times)
     return Evidence(
-        origin,
-        (name,) if name else (),
-        tuple(times.values()),
-        tuple(overheads[True]),
-        tuple(overheads[False]),
-        tuple(seen.pauses_s),
-        tuple(seen.starts_s),
-        tuple(seen.closes_s),
+        origin=origin,
+        names=(name,) if name else (),
+        step_s=tuple(times.values()),
+        first_s=tuple(overheads[True]),
+        later_s=tuple(overheads[False]),
+        pauses_s=tuple(seen.pauses_s),
+        start_s=tuple(seen.starts_s),
+        close_s=tuple(seen.closes_s),
         trials=len({run.order.trial for run in seen.runs.values()}),
         orders=len(seen.runs),
         steps=sum(len(curve) for curve in seen.curves.values()),

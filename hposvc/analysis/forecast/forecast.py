@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ from scipy.special import ndtri
 from hposvc import spec as specs
 from hposvc.analysis.forecast import beliefs, simulation
 from hposvc.analysis.forecast.evidence import Evidence
-from hposvc.analysis.forecast.interval import SHARE, ForecastInterval
 from hposvc.analysis.forecast.simulation import LARGEST, SimulatedSweep
-from hposvc.analysis.quantiles import central
 from hposvc.errors import SpecError
+from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.state.summary import eta_of
 
 # Trials and steps of all simulated sweeps together, and the fewest and the most sweeps; likewise of
 # a variant of the spec, whose worlds are those of the spec.
@@ -29,7 +30,7 @@ class ForecastRung:
     """A step at which trials end or are judged, and how many trials report it or a later one."""
 
     step: int
-    trials: ForecastInterval
+    trials: Estimate
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,26 @@ class Saving:
 class Forecast:
     """The forecast cost of a sweep; without a source of times there are no times."""
 
-    trials: ForecastInterval
+    trials: Estimate
     rungs: tuple[ForecastRung, ...]
-    steps: ForecastInterval
-    failed: ForecastInterval
-    rank_hours: ForecastInterval | None
-    gpu_hours: ForecastInterval | None  # None: no source, or the trials use no GPU
-    cpu_hours: ForecastInterval | None
-    wall_s: ForecastInterval | None  # None: no source, or nobody knows how many trials run at once
-    disk: (
-        ForecastInterval | None
-    )  # bytes of checkpoints at most; None: nobody knows the size of one
+    steps: Estimate
+    failed: Estimate
+    rank_hours: Estimate | None
+    gpu_hours: Estimate | None  # None: no source, or the trials use no GPU
+    cpu_hours: Estimate | None
+    wall_s: Estimate | None  # None: no source, or nobody knows how many trials run at once
+    disk: Estimate | None  # bytes of checkpoints at most; None: nobody knows the size of one
     slots: int
     sweeps: int  # simulated
 
     def data(self) -> dict[str, Any]:
         """Return the forecast for JSON."""
-        return asdict(self)
+        rungs = [{"step": rung.step, "trials": forecast_data(rung.trials)} for rung in self.rungs]
+        figures = {
+            name: forecast_data(value) if isinstance(value, Estimate) else value
+            for name, value in vars(self).items()
+        }
+        return {**figures, "rungs": rungs}
 
 
 def forecast(
@@ -78,22 +82,23 @@ def forecast(
     outcomes = _outcomes(spec, evidence, slots or 1, MANY)
     resources = spec.resources
 
-    def of(name: str) -> ForecastInterval:
+    def of(name: str) -> Estimate:
         return interval([getattr(outcome, name) for outcome in outcomes])
 
-    hours = None if evidence is None else of("rank_s").times(1 / 3600)
+    hours = None if evidence is None else of("rank_s").map(lambda rank_s: rank_s / 3600)
     gpus, cpus = resources.gpus_per_worker, resources.cpus_per_worker
-    disk = None if checkpoint is None else of("disk").times(checkpoint)
-    if disk is not None and (quota := spec.checkpoints.quota) is not None:
-        disk = ForecastInterval(*(min(size, float(quota)) for size in astuple(disk)))
+    quota = math.inf if spec.checkpoints.quota is None else float(spec.checkpoints.quota)
+    disk = None
+    if checkpoint is not None:
+        disk = of("disk").map(lambda checkpoints: min(checkpoints * checkpoint, quota))
     return Forecast(
         trials=of("trials"),
         rungs=_rungs(outcomes),
         steps=of("steps"),
         failed=of("failed"),
         rank_hours=hours,
-        gpu_hours=hours.times(gpus) if hours is not None and gpus else None,
-        cpu_hours=None if hours is None else hours.times(cpus),
+        gpu_hours=hours.map(lambda hour: hour * gpus) if hours is not None and gpus else None,
+        cpu_hours=None if hours is None else hours.map(lambda hour: hour * cpus),
         wall_s=None if evidence is None or slots is None else of("wall_s"),
         disk=disk,
         slots=slots or 1,
@@ -101,23 +106,27 @@ def forecast(
     )
 
 
-def interval(values: Sequence[float]) -> ForecastInterval:
-    """Return the expected value and the 80 % interval of drawn values.
+def forecast_data(estimate: Estimate | None) -> dict[str, Any] | None:
+    """Return a forecast number as JSON; null: it is unknown."""
+    return None if estimate is None else estimate.data("expected")
+
+
+def interval(values: Sequence[float]) -> Estimate:
+    """Return the expected value of drawn values and its interval.
 
     The interval is that of a log-normal distribution, which needs fewer draws than quantiles do,
     within the range of the draws, and is widened to hold their mean.
     """
     drawn = np.array(values, dtype=float)
     if drawn.min() == drawn.max():
-        return ForecastInterval(*(float(drawn[0]),) * 3)
-    mean = float(drawn.mean())
+        return Estimate(*(float(drawn[0]),) * 3)
     if drawn.min() <= 0:
-        return ForecastInterval(mean, *central(drawn, SHARE, mean))
-    logs = np.log(drawn)
-    half = float(ndtri((1 + SHARE) / 2)) * float(logs.std(ddof=1 if len(logs) > 1 else 0))
+        return Estimate.of_draws(drawn)
+    mean, logs = float(drawn.mean()), np.log(drawn)
+    half = float(ndtri((1 + CONFIDENCE) / 2)) * float(logs.std(ddof=1 if len(logs) > 1 else 0))
     low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
     low, high = max(low, float(drawn.min())), min(high, float(drawn.max()))
-    return ForecastInterval(mean, min(low, mean), max(high, mean))
+    return Estimate(mean, min(low, mean), max(high, mean))
 
 
 def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
@@ -183,11 +192,10 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
     """Return changes that may save something; some do not fit the spec."""
     scheduler, fidelity, most = spec.scheduler, spec.fidelity, spec.trials.max
     changes: list[tuple[str, dict[str, object]]] = []
-    if scheduler.name in ("fifo", "median", "hyperband", "bohb") and fidelity is not None:
+    keeps_values = not trait(SCHEDULERS, scheduler, "changes_values")
+    if keeps_values and scheduler.name != "asha" and fidelity is not None:
         changes.append(("scheduler asha", {"scheduler": "asha"}))
-    if scheduler.name in ("asha", "hyperband", "bohb"):
-        eta = scheduler.options.get("eta", 3)
-        assert isinstance(eta, int)
+    if eta := eta_of(spec):
         changes.append((f"eta {eta + 1} in place of {eta}", {"scheduler.eta": eta + 1}))
     if most is not None and most >= 4:
         changes.append((f"{most // 2} trials in place of {most}", {"trials.max": most // 2}))

@@ -7,25 +7,26 @@ before the sweep began counts, so no plan can know what it forecasts.
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.analysis.forecast.interval import SHARE, ForecastInterval
 from hposvc.errors import StoreError
+from hposvc.estimate import INTERVAL, Estimate
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
+from hposvc.spec.sweep_spec import DESCRIPTIVE_KEYS
 from hposvc.state.sweep import SweepState
+from hposvc.text import duration
 
 FOLDER = "plans"  # in the home
 # Keys of a spec that change nothing about its hours; with `budget.cost`, the price does.
-COSMETIC = {
-    *("name", "project", "description", "tags", "notify", "tracking", "folder"),
-    *("warm_start", "price"),
-}
+COSMETIC = DESCRIPTIVE_KEYS | {"warm_start"}
+KEYS = ("expected", "low", "high", "confidence")
+OF_OLD = {"confidence": 0.8}  # of plans that were kept when intervals did not say theirs
 FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 
 
@@ -33,12 +34,12 @@ FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
 class PlanFigure:
     """A forecast number, and what it came to."""
 
-    forecast: ForecastInterval
+    forecast: Estimate
     came_to: float
 
     @property
     def held(self) -> bool:
-        """Whether the 80 % interval holds the truth."""
+        """Whether the interval holds the truth."""
         return self.forecast.holds(self.came_to)
 
 
@@ -53,7 +54,12 @@ class Accuracy:
     def data(self) -> dict[str, Any]:
         """Return the accuracy for JSON."""
         figures = [
-            {"figure": name, **vars(each.forecast), "came_to": each.came_to, "held": each.held}
+            {
+                "figure": name,
+                **each.forecast.data("expected"),
+                "came_to": each.came_to,
+                "held": each.held,
+            }
             for name, each in self.figures.items()
         ]
         return {"made": self.made, "source": self.source, "figures": figures}
@@ -127,7 +133,7 @@ def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
     if state.spec.last_step is None:
         came_to["steps"] = float(sum(trial.returned for trial in trials))
     figures = {
-        name: PlanFigure(ForecastInterval(**plan[name]), came_to[name])
+        name: PlanFigure(Estimate(*((OF_OLD | plan[name])[key] for key in KEYS)), came_to[name])
         for name in FIGURES
         if plan[name] is not None
     }
@@ -137,15 +143,16 @@ def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
 def sentence(found: Accuracy) -> str:
     """Return how good a forecast was, in a sentence."""
     cost = "gpu_hours" if "gpu_hours" in found.figures else "cpu_hours"
-    units = {cost: (f"{cost[:3].upper()}-hours", 1), "wall_s": ("hours of wall time", 3600)}
+    writers: dict[str, tuple[str, Callable[[float], str]]] = {
+        cost: (f"{cost[:3].upper()}-hours", "{:.3g}".format),
+        "wall_s": ("wall time", duration),
+    }
     parts, held = [], True
-    for name, (words, unit) in units.items():
+    for name, (words, write) in writers.items():
         if name in found.figures:
             figure = found.figures[name]
-            made, held = figure.forecast.times(1 / unit), held and figure.held
-            parts.append(
-                f"{words}: forecast {made.expected:.3g} ({made.low:.3g} to {made.high:.3g}), "
-                f"came to {figure.came_to / unit:.3g}"
-            )
-    verdict = f"within its {SHARE:.0%} interval" if held else "outside its interval"
+            held = held and figure.held
+            came_to = write(figure.came_to)
+            parts.append(f"{words}: forecast {figure.forecast.text(write)}, came to {came_to}")
+    verdict = f"within its {INTERVAL}" if held else "outside its interval"
     return f"{'; '.join(parts)}: {verdict}"

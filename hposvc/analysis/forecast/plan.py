@@ -9,11 +9,17 @@ from typing import Any
 from hposvc import spec as specs
 from hposvc.analysis.forecast import kept, pilot
 from hposvc.analysis.forecast.evidence import Evidence, join, read
-from hposvc.analysis.forecast.forecast import Forecast, Saving, forecast, savings
-from hposvc.analysis.forecast.interval import ForecastInterval
+from hposvc.analysis.forecast.forecast import (
+    Forecast,
+    Saving,
+    forecast,
+    forecast_data,
+    savings,
+)
 from hposvc.analysis.forecast.simulation import UNTIMED
 from hposvc.analysis.memory import OwnMemory, own_memory
 from hposvc.errors import SpecError, fail
+from hposvc.estimate import Estimate
 from hposvc.journal.home import Home
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec, fingerprint
@@ -56,10 +62,10 @@ class Plan:
     savings: tuple[Saving, ...]
 
     @property
-    def money(self) -> ForecastInterval | None:
+    def money(self) -> Estimate | None:
         """The cost of the workers' hours; None: the price is unknown, or the hours are."""
         hours, price = self.forecast.rank_hours, self.spec.money(3600)
-        return None if hours is None or price is None else hours.times(price)
+        return None if hours is None or price is None else hours.map(lambda hour: hour * price)
 
     def data(self) -> dict[str, Any]:
         """Return the output of `hposvc plan -o json`."""
@@ -68,7 +74,7 @@ class Plan:
         timed = self.evidence is not None
         return {
             **{name: made[name] for name in kept_figures},
-            "money": None if self.money is None else asdict(self.money),
+            "money": forecast_data(self.money),
             "currency": self.spec.price.currency,
             "checkpoints": made["disk"],
             "checkpoint": self.checkpoint,
@@ -149,7 +155,7 @@ def _source(
         evidence, room = pilot.run(spec, home, address)
         return evidence, room, []
     if question.seconds_per_step is not None:
-        stated = Evidence("stated", (), (question.seconds_per_step,), trials=0)
+        stated = Evidence("stated", names=(), step_s=(question.seconds_per_step,))
         return stated, _slots(spec, None), []
     return _earlier(spec, question.sources, earlier)
 

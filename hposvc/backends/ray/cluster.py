@@ -12,7 +12,7 @@ from ray._private.state import state as cluster_state
 
 from cluster import quarantine
 from cluster.launch import NAMESPACE, Connection, connect
-from cluster.own_ray import Unreachable, find_others, running
+from cluster.own_ray import Unreachable, find_others, own_address
 from hposvc.backends.backend import Setting, SlotNeeds
 from hposvc.backends.ray.autoscaling import NewNodes, may_grow, starts_nodes
 from hposvc.backends.ray.placement import (
@@ -366,7 +366,7 @@ def _describe_connecting(setting: Setting) -> str:
         return "using this process's connection to Ray"
     if setting.address is not None:
         return f"joining Ray at {setting.address}"
-    return f"{'joining' if running(setting.home / 'ray') else 'starting'} Ray on this machine"
+    return f"{'joining' if own_address(setting.home / 'ray') else 'starting'} Ray on this machine"
 
 
 def notes(setting: Setting) -> list[str]:
@@ -384,8 +384,8 @@ def notes(setting: Setting) -> list[str]:
     if not others:
         return []
     return [
-        f"another Ray runs on this machine, {' and '.join(others)}; each takes all CPUs and GPUs "
-        "for its own, so trials of both compete; use one HPOSVC_HOME, or join by --address"
+        f"another Ray runs on this machine, at {' and '.join(others)}; each takes all CPUs and "
+        "GPUs for its own, so trials of both compete; use one HPOSVC_HOME, or join by --address"
     ]
 
 

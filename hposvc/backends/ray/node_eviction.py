@@ -21,6 +21,7 @@ from hposvc.events import BackendEvent, Cause, Failed
 from trainables.link import Report
 from trainables.monitoring import slow_ranks
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
+from trainables.strategies import STRATEGIES
 
 log = logging.getLogger(__name__)
 NODE_CAUSES: tuple[Cause, ...] = ("infra", "stalled")  # possibly the fault of a slot's node
@@ -94,7 +95,7 @@ class NodeEvictions:
         rank = report.metrics.get("perf/straggler_rank")
         ranks, order = slot.resources.ranks, slot.orders[report.order]
         strategy = order.params.get("training.strategy") or self.setting.spec.training.strategy
-        if score is None or rank is None or strategy == "pipeline":  # whose stages are unequal
+        if score is None or rank is None or STRATEGIES[str(strategy)].stages:  # which are unequal
             return []
         slot.slowest.append(slow_ranks.slowest_rank(int(rank), score, ranks))
         straggler = slow_ranks.straggler(list(slot.slowest))

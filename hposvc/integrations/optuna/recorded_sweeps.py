@@ -210,7 +210,7 @@ class RecordedSweeps(BaseStorage):
         if isinstance(self._place, api.Sweeps):
             listed = self._place.journal.sweeps()
         else:
-            listed = [self._place.find(row["sweep"]) for row in ls(self._place)]
+            listed = [self._place.find(row.sweep) for row in ls(self._place)]
         rows = {row.id: row for row in listed}
         for name, each in list(self._studies.items()):
             if name not in rows or rows[name].created != each.row.created:

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
+from cluster.retries import retry
 from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.events import Failed
 from hposvc.journal.agents import AgentOrder
@@ -104,17 +106,18 @@ class AgentExchange:
 
     def _post(self, path: str, body: Mapping[str, object]) -> Any:
         """Post until the server answers: it may be down for a while, or not have decided yet."""
+        post = partial(self.http.post, f"sweeps/{self.sweep}/{path}", body, repeatable=True)
         while True:
             try:
-                answer = self.http.post(f"sweeps/{self.sweep}/{path}", body, repeatable=True)
+                answer = retry(post, self._is_passing, (PAUSE_S,))
             except (LeaseLost, SweepOver):
                 raise
             except Busy:
                 self._heard_at = time.monotonic()  # the sweep has not decided yet
-            except (OutOfReach, StoreError):
-                if time.monotonic() > self._heard_at + PATIENCE_S:
-                    raise
-                time.sleep(PAUSE_S)
             else:
                 self._heard_at = time.monotonic()
                 return answer
+
+    def _is_passing(self, error: Exception, _: float) -> bool:
+        is_away = isinstance(error, OutOfReach | StoreError)
+        return is_away and time.monotonic() <= self._heard_at + PATIENCE_S

@@ -19,6 +19,7 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.waiting import SweepWait
 from hposvc.open_sweep import Record
+from hposvc.operation import P, R, ServedFunction
 from hposvc.remote.http import Http, error_of, find_token
 from hposvc.remote.server.event_data import event_from_data
 from hposvc.state.sweep import SweepState
@@ -120,6 +121,24 @@ class ServedSweeps:
         status: Mapping[str, Any] = self.http.get(path_of(sweep))
         return status
 
+    def carry_out(self, operation: ServedFunction[P, R], given: Mapping[str, Any]) -> R:
+        """Have the server carry an operation out; return the answer.
+
+        Args:
+            given: arguments by their names; those left out have the function's defaults.
+        """
+        ask, rest = self.http, {name: it for name, it in given.items() if it is not None}
+        parts = {name: quote(f"{rest.pop(name)}", safe="") for name in operation.in_path}
+        path = operation.path.format_map(parts)
+        if operation.method == "GET":
+            answered = ask.get(path, rest, work_s=operation.work_s)
+        elif operation.method == "DELETE":
+            answered = ask.delete(path)
+        else:
+            answered = ask.post(path, rest, operation.repeatable)
+        answer = answered if operation.at_once else self.result(answered)
+        return operation.answer.validate_python(answer)
+
     def result(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result of the operation in an answer, once it is done."""
         while (operation := self.check_operation(answer["operation"]))["state"] == "running":
@@ -150,5 +169,15 @@ def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> Rec
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
-    others = facts["undelivered"], SweepWait.of(facts["waiting"]), facts["proposed"]
-    return Record(row, state, runs, driver, behind, registered, tracking_uri, *others)
+    waiting, proposed = SweepWait.of(facts["waiting"]), facts["proposed"]
+    return Record(
+        row,
+        state,
+        runs,
+        driver,
+        behind,
+        registered,
+        tracking_uri,
+        waiting=waiting,
+        proposed=proposed,
+    )

@@ -79,6 +79,5 @@
     const select = (event) => { selected = event.detail.trials; shown = ROWS; fill(); };
     section.addEventListener("hposvc:select", select);
     fill();
-    return { redraw() {}, destroy: () => section.removeEventListener("hposvc:select", select) };
   };
 })();

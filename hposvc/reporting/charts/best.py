@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_text, count
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import (
@@ -11,15 +10,19 @@ from hposvc.reporting.svg import (
     FAINT,
     MUTED,
     TICKS,
+    WIDTH,
     Frame,
     Linear,
     Picture,
     Scale,
+    ScaleOf,
+    fitted,
     robust,
     stairs,
     time_unit,
+    whole,
 )
-from hposvc.text import duration, number
+from hposvc.text import cost_text, count, duration, number
 
 MOST_DOTS = 1500  # trials drawn with words on hover; of more, every place is drawn once
 
@@ -84,21 +87,31 @@ def _message(history: History) -> str:
     )
 
 
-def draw(data: Mapping[str, Any], against: str = "trials") -> str:
+def views(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the chart as SVG: against trials, time and cost, and with all values."""
+    names = {"trials": "By trials", "seconds": "By time", "cost": f"By {data['cost_unit']}"}
+    drawn = {name: draw(data, way) for way, name in names.items() if data["until"][way] > 0}
+    return {**drawn, "All values": draw(data, scale=whole)}
+
+
+def draw(
+    data: Mapping[str, Any], against: str = "trials", width: float = WIDTH, scale: ScaleOf = robust
+) -> str:
     """Return the chart as SVG.
 
     Args:
         against: trials, seconds or cost.
     """
     size, unit = _unit(data, against)
-    picture = Picture("Best value so far", f"{data['metric']} against {unit}")
-    frame = picture.frame()
+    picture = Picture("Best value so far", f"{data['metric']} against {unit}", width)
+    frame = picture.frame(top=36 if width >= WIDTH else 54)
     others = data["others"]
     until = data["until"][against] / size
     most = min(TICKS, until) if against == "trials" else TICKS  # no tick between two trials
     x = Linear(0.0, float(until) or 1.0, frame.left, frame.right, most)
-    y = robust([*others["value"], *data["value"]], frame.bottom, frame.top, data["goal"])
-    picture.y_axis(frame, y, f"{data['metric']}, {data['goal']}d")
+    y = scale([*others["value"], *data["value"]], frame.bottom, frame.top, data["goal"])
+    picture.y_axis(frame, y)
+    picture.text(2, 18, fitted(f"{data['metric']}, {data['goal']}d", max(300, width / 2)))
     picture.x_axis(frame, x, unit)
     picture.legend(
         frame,

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hposvc.analysis.comparison import LEVEL, Comparison, Interval, SweepRun
+from hposvc.analysis.comparison import Comparison, SweepRun
+from hposvc.estimate import CONFIDENCE
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.svg import (
     INK,
@@ -53,7 +54,7 @@ def build(comparison: Comparison, metric: Metric, cost: str, unit: str, message:
             "unit": unit,
             "equal_cost": budget,
             "target": None if target is None else metric.loss(target),
-            "confidence": LEVEL,
+            "confidence": CONFIDENCE,
             "groups": [_line(comparison, group, metric, budget) for group in comparison.groups],
             "sweeps": [_sweep(run, metric) for run in shown],
         },
@@ -65,8 +66,9 @@ def _line(comparison: Comparison, group: str, metric: Metric, budget: float) -> 
     runs = [run for unit in comparison.samples[group].units for run in unit]
     end = min(run.end / (comparison.budgets[run.task] or 1.0) for run in runs)
     fractions = [float(each) for each in np.linspace(0, end, POINTS + 1)[1:]]
+    sign = 1.0 if len(comparison.tasks) > 1 else metric.loss(1.0)
     pairs = [
-        (fraction * budget, _valued(point, metric, len(comparison.tasks) > 1))
+        (fraction * budget, point.map(lambda loss: sign * loss).data())
         for fraction, point in zip(fractions, comparison.curve(group, fractions), strict=True)
         if point is not None
     ]
@@ -74,18 +76,10 @@ def _line(comparison: Comparison, group: str, metric: Metric, budget: float) -> 
         "group": group,
         "sweeps": len(runs),
         "at": [at for at, _ in pairs],
-        "value": [point.value for _, point in pairs],
-        "low": [point.low for _, point in pairs],
-        "high": [point.high for _, point in pairs],
+        "value": [point["mean"] for _, point in pairs],
+        "low": [point["low"] for _, point in pairs],
+        "high": [point["high"] for _, point in pairs],
     }
-
-
-def _valued(point: Interval, metric: Metric, scaled: bool) -> Interval:
-    """Return a loss with its interval in the metric's own sign; one of several tasks as it is."""
-    if scaled or metric.goal == "minimize":
-        return point
-    low = None if point.high is None else -point.high
-    return Interval(-point.value, low, None if point.low is None else -point.low)
 
 
 def _sweep(run: SweepRun, metric: Metric) -> dict[str, Any]:

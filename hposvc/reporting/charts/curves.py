@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.audit.trial_audit import PAST_TENSE, SOLO_REASONS
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -17,17 +16,20 @@ from hposvc.reporting.svg import (
     MUTED,
     PAPER,
     SERIES,
+    WIDTH,
     Frame,
     Linear,
     LogScale,
     Picture,
     Scale,
+    ScaleOf,
     fitted,
     robust,
     text_width,
+    whole,
 )
 from hposvc.state.trial import TrialState
-from hposvc.text import number
+from hposvc.text import count, number
 
 BASELINE = SERIES[2]
 MOST_RUNGS = 12  # a scheduler that compares trials at more steps has no rungs
@@ -178,25 +180,36 @@ def _message(
     return f"{text} None of these was better at its cut than a trial that went on."
 
 
-def draw(data: Mapping[str, Any]) -> str:
-    """Return the chart as SVG."""
-    picture = Picture("Learning curves and cuts", f"{data['metric']} by {data['unit']}", height=400)
-    frame = picture.frame(top=62, bottom=62 if data["bands"] else 44)
+def views(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the chart as SVG: bands where trials are many, trials, and trials with all values."""
+    each = {**data, "bands": None}
+    bands = {} if data["bands"] is None else {"Bands": draw(data)}
+    return {**bands, "Trials": draw(each), "All values": draw(each, scale=whole)}
+
+
+def draw(data: Mapping[str, Any], width: float = WIDTH, scale: ScaleOf = robust) -> str:
+    """Return the chart as SVG; a narrow one has room above it for more lines of a legend."""
+    words = f"{data['metric']} by {data['unit']}"
+    picture = Picture("Learning curves and cuts", words, width)
+    top = 62 if width >= WIDTH else 110
+    frame = picture.frame(top=top, bottom=62 if data["bands"] else 44)
     x = _steps_scale(data, frame)
     rows = data["trials"]
     drawn = rows
     if data["bands"] is not None:
         others = [row for row in rows[BEST_LINES:] if row["trial"] == data["baseline"]]
         drawn = [*rows[:BEST_LINES], *others]
-    y = _values_scale(drawn, data, frame)
+    y = _values_scale(drawn, data, frame, scale)
     picture.y_axis(frame, y)
-    picture.text(2, 20, fitted(f"{data['metric']}, {data['goal']}d", picture.width / 3))
+    picture.text(2, 20, fitted(f"{data['metric']}, {data['goal']}d", max(300, width / 3)))
     picture.x_axis(frame, x, data["unit"])
     _draw_rungs(picture, frame, x, data)
     with picture.clipped(frame):
         if data["bands"] is not None:
             _draw_bands(picture, x, y, data["bands"])
-        for row in sorted(drawn, key=lambda row: _layer(row, data["best"], data["baseline"])):
+        # The better of two trials lies above the other.
+        upward = reversed(drawn)
+        for row in sorted(upward, key=lambda row: _layer(row, data["best"], data["baseline"])):
             _draw_curve(picture, x, y, row, data)
         _draw_cuts(picture, x, y, data)
     _draw_legend(picture, frame, data)
@@ -219,7 +232,7 @@ def _steps_scale(data: Mapping[str, Any], frame: Frame) -> Scale:
 
 
 def _values_scale(
-    drawn: Sequence[Mapping[str, Any]], data: Mapping[str, Any], frame: Frame
+    drawn: Sequence[Mapping[str, Any]], data: Mapping[str, Any], frame: Frame, scale: ScaleOf
 ) -> Scale:
     """Return a scale for the curves in the picture, and for the bands."""
     values = [value for row in drawn for value in row["value"] if value is not None]
@@ -227,7 +240,7 @@ def _values_scale(
     if bands is not None and data["goal"] == "maximize":
         return Linear.around([*values, *bands["q10"], *bands["q90"]], frame.bottom, frame.top)
     values += [] if bands is None else [*bands["q10"], *bands["q90"]]
-    return robust(values, frame.bottom, frame.top, data["goal"])
+    return scale(values, frame.bottom, frame.top, data["goal"])
 
 
 def _layer(row: Mapping[str, Any], best: str | None, baseline: str | None) -> int:
@@ -289,7 +302,6 @@ def _draw_curve(
     width, opacity = (
         (2.6, 1.0) if best else (2.0, 1.0) if baseline else (1.3, 0.65) if completed else (1.1, 0.8)
     )
-    words = _words(row, data)
     part: list[tuple[float, float]] = []
     pieces = []
     for step, value in zip(row["step"], row["value"], strict=True):
@@ -299,23 +311,31 @@ def _draw_curve(
         else:
             part.append((x(step), y(value)))
     pieces = [piece for piece in [*pieces, part] if piece]
-    for piece in pieces:
-        if len(piece) > 1:
-            picture.line(piece, colour, width, opacity, hover=words)
     if not pieces:
         return
     at, level = pieces[-1][-1]
-    lost = row["state"] == "FAILED" or row["reason"] == "diverged"
-    if lost:
-        picture.cross(at, level, BAD, hover=words)
-    elif row["state"] == "STOPPED":
-        picture.dot(at, level, MUTED, 2.6, hover=words, hollow=True)
-    elif row["state"] == "PAUSED":
-        picture.box(at - 2.5, level - 2.5, 5, 5, SERIES[3], hover=words)
-    elif best:
-        picture.dot(at, level, BEST, 4, hover=words)
+    with picture.mark_of(row["trial"], _words(row, data)):
+        for piece in pieces:
+            if len(piece) > 1:
+                picture.line(piece, colour, width, opacity)
+        _draw_end(picture, at, level, row, best)
+    if best:
         name = f"{row['trial']}, baseline" if baseline else row["trial"]
         picture.text(at - 4, level - 9, name, BEST, "end", bold=True)
+
+
+def _draw_end(
+    picture: Picture, at: float, level: float, row: Mapping[str, Any], best: bool
+) -> None:
+    """Draw how a trial ended."""
+    if row["state"] == "FAILED" or row["reason"] == "diverged":
+        picture.cross(at, level, BAD)
+    elif row["state"] == "STOPPED":
+        picture.dot(at, level, MUTED, 2.6, hollow=True)
+    elif row["state"] == "PAUSED":
+        picture.box(at - 2.5, level - 2.5, 5, 5, SERIES[3])
+    elif best:
+        picture.dot(at, level, BEST, 4)
 
 
 def _words(row: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -337,7 +357,7 @@ def _draw_legend(picture: Picture, frame: Frame, data: Mapping[str, Any]) -> Non
     rows = data["trials"]
     states = {row["state"] for row in rows}
     lost = any(row["state"] == "FAILED" or row["reason"] == "diverged" for row in rows)
-    legend = Frame(frame.left, 38, frame.right, frame.bottom)
+    legend = Frame(frame.left, frame.top - 24, frame.right, frame.bottom)
     entries: list[Any] = []
     if data["best"]:
         entries.append(("best", BEST, "line"))

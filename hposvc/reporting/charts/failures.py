@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_text, count
 from hposvc.analysis.failure_words import DIVERGED, LOST, MEANINGS
 from hposvc.events import OWN
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History, OrderFailure
 from hposvc.reporting.svg import BAD, FAINT, INK, MUTED, Frame, Linear, Picture, fitted, text_width
+from hposvc.text import cost_text, count
 
 MOST_EVENTS = 2000  # in the data, the newest
 ROW = 44  # pixels

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import best_and_random
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -26,7 +25,7 @@ from hposvc.reporting.svg import (
     stairs,
 )
 from hposvc.state.trial import TrialState
-from hposvc.text import number
+from hposvc.text import count, number
 from searchers.pareto import dominates, hypervolume, spread_order
 
 MOST = 1000  # trials beside the front in the data

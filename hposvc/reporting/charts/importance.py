@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.analysis.amounts import count
-from hposvc.analysis.parameter_effects import CONFIDENCE, Explained
+from hposvc.analysis.parameter_effects import Explained
+from hposvc.estimate import CONFIDENCE
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import INK, MUTED, PAPER, SERIES, WIDTH, Frame, Linear, Picture, fitted
+from hposvc.text import count
 
 LITTLE = 0.05  # shares below it are next to nothing
 BARS = 12  # parameters drawn of a metric
@@ -41,9 +42,9 @@ def _metric(answer: Explained) -> dict[str, Any]:
         "learnt": answer.learnt,
         "parameter": [share.name for share in shares],
         "main": [share.main for share in shares],
-        "total": [share.total for share in shares],
-        "low": [share.low for share in shares],
-        "high": [share.high for share in shares],
+        "total": [share.total.value for share in shares],
+        "low": [share.total.low for share in shares],
+        "high": [share.total.high for share in shares],
     }
 
 
@@ -56,12 +57,9 @@ def _message(answer: Explained) -> str:
             f"Nothing can be said yet about what {answer.metric} depends on: models of half of the "
             f"{count(answer.trials, 'trial')} rank the other half with {skill}, as chance may."
         )
-    strong = [share for share in answer.importance if share.total >= LITTLE]
-    weak = [share.name for share in answer.importance if share.total < LITTLE]
-    parts = [
-        f"{share.name} {share.total:.0%} ({share.low:.0%} to {share.high:.0%})"
-        for share in strong[:3]
-    ]
+    strong = [share for share in answer.importance if share.total.value >= LITTLE]
+    weak = [share.name for share in answer.importance if share.total.value < LITTLE]
+    parts = [f"{share.name} {share.total.text('{:.0%}'.format)}" for share in strong[:3]]
     first, *others = parts
     named, _, figures = first.partition(" ")
     text = f"{named} explains {figures} of the variation of {answer.metric}"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.lineage import winner_lineage
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -21,7 +20,7 @@ from hposvc.reporting.svg import (
     stairs,
 )
 from hposvc.state.trial import TrialState
-from hposvc.text import number, value_text
+from hposvc.text import count, number, value_text
 
 MOST_ROWS = 24  # trials in the picture: the best, and the ancestors of the best
 MOST_PANELS = 6  # parameters in the picture

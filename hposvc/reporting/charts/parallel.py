@@ -1,9 +1,10 @@
 """All parameters and metrics of all trials side by side: parallel coordinates."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import best_and_random, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -16,6 +17,7 @@ from hposvc.reporting.svg import (
     MUTED,
     PAPER,
     SERIES,
+    WIDTH,
     Frame,
     LogScale,
     Picture,
@@ -23,7 +25,7 @@ from hposvc.reporting.svg import (
     robust,
     text_width,
 )
-from hposvc.text import value_text
+from hposvc.text import count, value_text
 from searchers.space import Choice
 from searchers.values import Value
 
@@ -32,6 +34,7 @@ LINES = 200  # trials drawn
 LEADERS = 8  # trials that are compared with the others, and as many that are drawn stronger
 NARROW = 0.4  # share of a range; eight values at random lie so close together once in 100 times
 AXES = 12  # drawn
+LEAST = 104.0  # pixels of an axis, where all are drawn
 
 
 def build(history: History) -> Chart | None:
@@ -114,19 +117,31 @@ def _message(
     return f"The best {LEADERS} of {count(trials, 'trial')} {spread}.{mixed}"
 
 
-def draw(data: Mapping[str, Any]) -> str:
+def views(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the chart as SVG, and with all trials and axes of its data."""
+    width = max(WIDTH, LEAST * len(data["axes"]))
+    return {
+        "Some trials": draw(data),
+        "All trials": draw(data, width, len(data["axes"]), len(data["trial"])),
+    }
+
+
+def draw(
+    data: Mapping[str, Any], width: float = WIDTH, most_axes: int = AXES, most_lines: int = LINES
+) -> str:
     """Return the chart as SVG."""
     axes, columns = data["axes"], data["columns"]
-    picture = Picture("Parameters and results", f"{len(data['trial'])} trials", height=350)
-    hidden = max(0, len(axes) - AXES)
+    picture = Picture("Parameters and results", f"{len(data['trial'])} trials", width)
+    hidden = max(0, len(axes) - most_axes)
     if hidden:  # results stand last
-        axes, columns = [*axes[: AXES - 3], *axes[-3:]], [*columns[: AXES - 3], *columns[-3:]]
+        first = most_axes - 3
+        axes, columns = [*axes[:first], *axes[-3:]], [*columns[:first], *columns[-3:]]
     frame = Frame(34, 50, picture.width - 62, picture.height - 58)
     gap = (frame.right - frame.left) / max(1, len(axes) - 1)
     places = [axis(each_axis, frame.bottom, frame.top, 4) for each_axis in axes]
     rows = sorted(range(len(data["trial"])), key=lambda row: data["rank"][row])
     many = rows[:-LEADERS]
-    every = -(-len(many) // LINES) if many else 1
+    every = -(-len(many) // most_lines) if many else 1
     shown = [*many[::every], *rows[-LEADERS:]]
     for row in shown:
         best = data["trial"][row] == data["best"]
@@ -137,9 +152,11 @@ def draw(data: Mapping[str, Any]) -> str:
             (frame.left + gap * at, _height(each_axis, value, frame))
             for at, (each_axis, value) in enumerate(zip(places, values, strict=True))
         ]
-        hover = data["trial"][row] if leads else ""
+        pairs = zip(axes, values, strict=True)
+        known = [f"{one['name']}: {value_text(value)}" for one, value in pairs if value is not None]
         opacity = 1.0 if best else 0.75 if leads else 0.5 if len(shown) < 80 else 0.3
-        picture.line(points, colour, 2.6 if best else 1.4 if leads else 1.0, opacity, hover=hover)
+        with picture.mark_of(data["trial"][row], "\n".join([data["trial"][row], *known])):
+            picture.line(points, colour, 2.6 if best else 1.4 if leads else 1.0, opacity)
     for at, (each_axis, place) in enumerate(zip(axes, places, strict=True)):
         _draw_axis(
             picture, frame, each_axis, place, frame.left + gap * at, gap, at % 2 == 1 and gap < 90
@@ -178,6 +195,8 @@ def _draw_axis(
     lower: bool,
 ) -> None:
     """Draw an axis with its name above and its values to the right."""
+    axis_data = json.dumps({**one, "x": x, "top": frame.top, "bottom": frame.bottom})
+    picture.parts.append(f"<g data-axis={quoteattr(axis_data)}>")
     picture.line([(x, frame.top), (x, frame.bottom)], MUTED, 1)
     room = gap * (1.9 if gap < 90 else 1) - 10
     name = fitted(one["name"], max(30.0, room))
@@ -191,3 +210,4 @@ def _draw_axis(
         picture.box(x + 4, tick.at - 7, width + 2, 13, PAPER, 0.75)
         picture.line([(x - 3, tick.at), (x + 3, tick.at)], MUTED, 1)
         picture.text(x + 5, tick.at + 3.5, label, MUTED, size=10)
+    picture.parts.append("</g>")

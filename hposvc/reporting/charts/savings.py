@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_range, cost_text, count
-from hposvc.analysis.early_stopping import CONFIDENCE, savings
+from hposvc.analysis.early_stopping import savings
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import (
@@ -19,6 +18,7 @@ from hposvc.reporting.svg import (
     Picture,
     text_width,
 )
+from hposvc.text import cost_range, cost_text, count
 
 
 def build(history: History) -> Chart | None:
@@ -26,20 +26,14 @@ def build(history: History) -> Chart | None:
     state, estimate = history.state, savings(history.state)
     if estimate is None:
         return None
-    low, high = (
-        None if end is None else history.cost(end)
-        for end in (estimate.low_rank_s, estimate.high_rank_s)
-    )
+    saved = estimate.rank_s.map(history.cost)
     data = {
         "cost_unit": history.cost_unit,
         "trials": sum(bool(trial.curve) for trial in state.trials.values()),
         "stopped": estimate.stopped,
         "completed": estimate.completed,
         "spent": history.cost(history.rank_s),
-        "saved": history.cost(estimate.rank_s),
-        "low": low,
-        "high": high,
-        "confidence": CONFIDENCE,
+        **saved.data("saved"),
         "last": state.spec.last_step,
         "unit": state.spec.unit,
         "by_step": {

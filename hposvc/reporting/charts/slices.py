@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.analysis.amounts import count
 from hposvc.analysis.parameter_effects import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -22,6 +21,7 @@ from hposvc.reporting.svg import (
     fitted,
     robust,
 )
+from hposvc.text import count
 from searchers.explain.dependence import Dependence
 
 MOST = 1000  # trials in the data
@@ -93,7 +93,7 @@ def _message(answer: Explained, data: Mapping[str, Any]) -> str:
     slopes, ends = [], []
     domains = {parameter["name"]: parameter for parameter in data["parameters"]}
     for share, cut in list(zip(answer.importance, answer.slices, strict=False))[:3]:
-        if share.low < LITTLE:
+        if share.total.low < LITTLE:
             continue
         losses = [sign * mean for mean in cut.mean.tolist()]
         values = [pair for pair in zip(losses, cut.grids[0], strict=True) if pair[0] == pair[0]]

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_text, count
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History, SlotSpan
 from hposvc.reporting.svg import (
@@ -23,7 +22,7 @@ from hposvc.reporting.svg import (
     stairs,
     time_unit,
 )
-from hposvc.text import duration
+from hposvc.text import cost_text, count, duration
 
 MOST_BARS = 3000  # drawn one by one; of more, the share of the time that slots had work
 MOST_ROWS = 40  # lanes drawn, or groups of them

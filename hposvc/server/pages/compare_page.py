@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from hposvc.analysis.amounts import cost_text
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.charts import draw
 from hposvc.reporting.comparison import side_by_side
@@ -16,6 +15,7 @@ from hposvc.server.pages.rendering import page
 from hposvc.server.routes.sweeps import best_trials
 from hposvc.server.service import Service, Serving
 from hposvc.spec import SweepSpec, dump, flat
+from hposvc.text import cost_text
 
 router = APIRouter()
 
@@ -57,12 +57,12 @@ def compare(
         for column in columns:
             history = histories[column["id"]]
             column["cost"] = cost_text(history.cost(history.rank_s), history.cost_unit)
-        phases = {column["id"]: column["status"]["state"] for column in columns}
+        phases = {column["id"]: column["status"].state for column in columns}
         entries = [ComparedSweep(row, histories[row.id], phases[row.id]) for row in rows]
         comparison, refusal = side_by_side(entries) if len(entries) > 1 else (None, "")
         if comparison is not None:  # it has one line for each sweep, with intervals for groups
             pictures_of = {"cost": draw(comparison.chart), "trials": pictures_of["trials"]}
-    bests = [column["best"][0]["params"] if column["best"] else {} for column in columns]
+    bests = [column["best"][0].params if column["best"] else {} for column in columns]
     return page(
         request,
         "compare.html",

@@ -12,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.analysis.amounts import count
 from hposvc.analysis.finding import Finding
+from hposvc.analysis.findings import why
 from hposvc.analysis.parameter_effects import Explained, explained
-from hposvc.analysis.verdict import verdict
 from hposvc.events import Event
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
@@ -23,6 +22,7 @@ from hposvc.reporting import charts
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
 from hposvc.server.folded import naming_unreadable
+from hposvc.text import count
 
 # Of all histories in memory, some 300 MB: a history takes some 1.5 kB for each event of its sweep,
 # because it keeps what the state forgets.
@@ -45,13 +45,13 @@ class DrawnChart:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What models say of a sweep's results, and the verdict, both as of one event."""
+    """What models say of a sweep's results, and the findings, both as of one event."""
 
     seq: int
     trials: int  # begun until then
     is_over: bool
     answers: Sequence[Explained]
-    verdict: Sequence[Finding]
+    findings: Sequence[Finding]
     fresh_until: float  # by the monotonic clock
 
 
@@ -149,7 +149,7 @@ class Histories:
         own = api.follow_row(self.sweeps, row)  # a state that no other reader moves on meanwhile
         state, begun = own.look(), time.monotonic()
         answers = explained(state.spec, [*state.history()])
-        said = verdict(row.id, state, answers)
+        said = why(row.id, state, answers)
         ended = time.monotonic()
         fresh_until = ended + max(FITS_S, REST * (ended - begun))
         return Fitted(own.seq, len(state.trials), state.finished, answers, said, fresh_until)

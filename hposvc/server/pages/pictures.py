@@ -23,7 +23,6 @@ from hposvc.reporting.svg import (
     robust,
     stairs,
 )
-from hposvc.reporting.svg import WIDTH as WIDE
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -31,6 +30,7 @@ from hposvc.text import number
 
 T = TypeVar("T")
 
+WIDE = 760.0  # width of a trial's curve, in pixels
 MOST_POINTS = 400  # of a line; of more, every n-th
 MOST_OTHERS = 60  # curves of other trials, the best ones
 WIDTH, HEIGHT = 96, 24  # of a trend

@@ -42,20 +42,20 @@ def show_sweeps(
     listed = listed_rows(service, sweeps)
     if state:
         looked_at = len(sweeps)
-        listed = [row for row in listed if row["state"] == state]
+        listed = [row for row in listed if row.state == state]
         while following and len(listed) < SHOWN and looked_at < MOST_LOOKED_AT:
             sweeps, following = find_sweeps(
                 service, caller, is_wanted, SHOWN, following, project=project or None
             )
             looked_at += len(sweeps)
-            listed += [row for row in listed_rows(service, sweeps) if row["state"] == state]
+            listed += [row for row in listed_rows(service, sweeps) if row.state == state]
     specs = {row.id: row.spec for row in sweeps}
     filters = {"q": q or "", "state": state or "", "project": project or ""}
     kept = {key: text for key, text in filters.items() if text}
     return page(
         request,
         "sweeps.html",
-        sweeps=[{**row, "metric": _metric(specs.get(row["sweep"], {}))} for row in listed],
+        sweeps=[{**vars(row), "metric": _metric(specs.get(row.sweep, {}))} for row in listed],
         states=STATES,
         filters=filters,
         is_filtered=bool(kept),

@@ -1,7 +1,7 @@
 """The page of a sweep: its state, its charts and its trials."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ from hposvc.server.routes.sweeps import SweepId, best_trials, owners_of, visible
 from hposvc.server.service import Service, Serving
 from hposvc.spec import dump
 from hposvc.state import summary
+from hposvc.state.answers import Trial, values_of
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.views import formatting
@@ -127,7 +128,7 @@ async def show_findings(
     """Return a page with what a sweep found: how sure its best is, what mattered, what next."""
     row = await run_in_threadpool(service.find, caller, sweep)
     fitted = await service.histories.fit(row)
-    findings = [each for each in fitted.verdict if each.topic not in SHOWN_ABOVE]
+    findings = [each for each in fitted.findings if each.topic not in SHOWN_ABOVE]
     shown = {"sweep": row.id, "row": row, "findings": findings, "fitted": fitted}
     return await run_in_threadpool(partial(page, request, "findings.html", **shown))
 
@@ -178,7 +179,7 @@ def _table(
     """Return a page of the table of trials, and what was asked for."""
     state, wrong = record.state, ""
     conditions = [part.strip() for part in where.split(",") if part.strip()]
-    rows: list[Mapping[str, Any]] | None = None
+    rows: list[Trial] | None = None
     if conditions or sort:
         try:
             rows = selection.chosen(record, conditions, sort or None)
@@ -198,7 +199,11 @@ def _table(
     names = _varied(state)
     return {
         "trials": [
-            {**row, "values": _values(row, len(state.spec.objectives)), "of": state.spec.last_step}
+            {
+                **vars(row),
+                "values": _values(row, len(state.spec.objectives)),
+                "of": state.spec.last_step,
+            }
             for row in rows
         ],
         "front": set(state.front),
@@ -215,10 +220,8 @@ def _table(
     }
 
 
-def _values(row: Mapping[str, Any], count: int) -> list[float | None]:
-    value = row["value"]
-    values = value if isinstance(value, list) else [value]
-    return values if len(values) == count else [None] * count
+def _values(row: Trial, count: int) -> Sequence[float | None]:
+    return values_of(row.value) or [None] * count
 
 
 def _varied(state: SweepState) -> list[str]:

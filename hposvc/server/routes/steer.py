@@ -1,7 +1,6 @@
-"""Pause, stop, extend, retry and promote sweeps, and steer trials."""
+"""Pause, stop, extend and retry sweeps, and steer trials."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,7 +17,6 @@ from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
 from hposvc.spec.extension import more_trials
 from hposvc.verbs import propose as proposals
-from hposvc.verbs.promote import promote
 
 router = APIRouter(tags=["steering"])
 
@@ -59,16 +57,6 @@ class Extend(Renewal):
 
     trials: int | None = Field(default=None, description="How many trials to add.")
     set: dict[str, Any] = Field(default={}, description="New limits, by their dotted keys.")
-
-
-class Promote(Body):
-    """How to register the best trial's checkpoint in MLflow."""
-
-    model: str = Field(description="Register it as this model.")
-    alias: str = Field(
-        default="champion", description="Move this alias to the version if it is better."
-    )
-    gate: float = Field(default=0.0, description="Require this improvement, in the metric's unit.")
 
 
 class Propose(Body):
@@ -188,18 +176,6 @@ def resume_sweep(
     secrets = reveal(asked.secrets)
     operation = steering.resume(service, caller.name, row, asked.accept_code, secrets)
     return Steered(sweep=row.id, state=_phase(service, row), operation=operation)
-
-
-@router.post("/sweeps/{id}/promote", status_code=202)
-def promote_sweep(caller: Steerer, service: Serving, sweep: SweepId, body: Promote) -> Steered:
-    """Register the best trial's checkpoint in MLflow."""
-    row = service.find(caller, sweep)
-
-    def work() -> Mapping[str, Any]:
-        return asdict(promote(service.sweeps, row.id, body.model, body.alias, body.gate))
-
-    operation = service.operations.run(caller, "promote", row.id, work)
-    return Steered(sweep=row.id, state=_phase(service, row), operation=operation.id)
 
 
 def _steer(

@@ -1,4 +1,4 @@
-"""Submit sweeps, fork and delete them, and train trials again."""
+"""Submit sweeps, fork them, and train trials again."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -6,18 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from hposvc.errors import Busy
-from hposvc.journal import supervision
-from hposvc.journal.journal import SweepRow
 from hposvc.journal.submissions import Submission
 from hposvc.server import submissions
-from hposvc.server.access import Reader, Steerer, Submitter
+from hposvc.server.access import Reader, Submitter
 from hposvc.server.models import Accepted
 from hposvc.server.problems import ApiError
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
 from hposvc.server.submissions import SubmissionRequest
-from hposvc.verbs import rm
 
 router = APIRouter(tags=["sweeps"])
 
@@ -164,33 +160,6 @@ def reproduce_trial(
     row, secrets = service.find(caller, sweep), reveal(asked.secrets)
     submission = submissions.reproduce(service, caller, row, trial, asked.accept_code, secrets)
     return _accepted(service, submission, response)
-
-
-@router.delete("/sweeps/{id}", status_code=202)
-def delete_sweep(caller: Steerer, service: Serving, sweep: SweepId) -> Accepted:
-    """Delete a sweep's checkpoints, logs and journal; MLflow keeps its runs."""
-    row = service.find(caller, sweep)
-    _check_at_rest(service, row)
-
-    def work() -> Mapping[str, Any]:
-        return vars(rm.remove(service.sweeps, row.id))
-
-    operation = service.operations.run(caller, "rm", row.id, work)
-    state = "DELETING" if operation.state == "running" else "DELETED"
-    return Accepted(sweep=row.id, state=state, operation=operation.id)
-
-
-def _check_at_rest(service: Service, row: SweepRow) -> None:
-    """Check that no driver is at work on a sweep, or will be in a moment.
-
-    Raises:
-        Busy: one is; a sweep that still waits for its first driver is at rest.
-    """
-    supervised = supervision.find(service.sweeps.journal.store, row.id)
-    if supervised is None or service.sweeps.journal.last(row.id) == 0:
-        return
-    message = f"{row.id}: the server keeps a driver at work on it"
-    raise Busy(message, f"end it first: POST /api/v1/sweeps/{row.id}/stop")
 
 
 def reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
@@ -13,16 +13,18 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit as audits
 from hposvc.analysis import devices, lineage, reproduction
-from hposvc.analysis.selection import Row, chosen
+from hposvc.analysis.selection import chosen
 from hposvc.errors import NotFound, fail
 from hposvc.journal import submissions
 from hposvc.journal.journal import SweepRow
+from hposvc.journal.waiting import SweepWait
 from hposvc.open_sweep import Record, check_trial
 from hposvc.server import models
 from hposvc.server.access import Principal, Reader, ReaderOrAgent
 from hposvc.server.answers import UNCHANGED, from_cursor, tagged, tagged_as, to_cursor
 from hposvc.server.service import Service, Serving
 from hposvc.state import summary
+from hposvc.state.answers import Trial
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.verbs.ls import has_tag, ls_rows, parse_time
@@ -63,8 +65,7 @@ def list_sweeps(
         project=project,
         since=None if since is None else _time(since),
     )
-    listed = {"sweeps": listed_rows(service, shown), "next": last}
-    return tagged(request, models.SweepList.model_validate(listed))
+    return tagged(request, models.SweepList(sweeps=listed_rows(service, shown), next=last))
 
 
 def find_sweeps(
@@ -96,44 +97,42 @@ def find_sweeps(
     return shown, to_cursor([shown[-1].created, shown[-1].id]) if len(rows) > limit else None
 
 
-def listed_rows(service: Service, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
+def listed_rows(service: Service, rows: Sequence[SweepRow]) -> list[models.SweepRow]:
     """Return what a list says of each sweep."""
     owners = owners_of(service, rows)
     listed = ls_rows(service.sweeps, rows, service.folded.followers.look)
-    return [{**row, "owner": owners.get(row["sweep"])} for row in listed]
+    return [models.SweepRow(**vars(row), owner=owners.get(row.sweep)) for row in listed]
 
 
-def visible_waiting(
-    service: Service, caller: Principal, record: Record
-) -> dict[str, object] | None:
+def visible_waiting(service: Service, caller: Principal, record: Record) -> SweepWait | None:
     """Return what a sweep waits for, with those sweeps before it that the caller may see."""
     if record.waiting is None:
         return None
     rows = [service.sweeps.journal.find(name) for name in record.waiting.ahead]
     visible = [row.id for row in rows if row is not None and service.sees(caller, row)]
-    return {**record.waiting.data(), "ahead": visible}
+    return record.waiting.among(visible)
 
 
-@router.get("/sweeps/{id}", response_model=models.Status)
+@router.get("/sweeps/{id}", response_model=models.ServedStatus)
 def get_status(request: Request, service: Serving, caller: Reader, sweep: SweepId) -> Response:
     """Return a sweep's progress and its best trial."""
     row = service.find(caller, sweep)
     with service.folded.open(row) as folded:
         record = folded.record(best_trials)
         spec = record.state.spec
-        status = {
-            **record.status(),
-            "waiting": visible_waiting(service, caller, record),
-            "name": row.name,
-            "project": row.project,
-            "owner": owners_of(service, [row]).get(row.id),
-            "created": row.created,
-            "seq": folded.seq,
-            "engine": spec.engine.type,
-            "description": spec.description,
-            "tags": dict(spec.tags),
-        }
-    return tagged(request, models.Status.model_validate(status))
+        waiting = visible_waiting(service, caller, record)
+        status = models.ServedStatus(
+            **vars(replace(record.status(), waiting=waiting)),
+            name=row.name,
+            project=row.project,
+            owner=owners_of(service, [row]).get(row.id),
+            created=row.created,
+            seq=folded.seq,
+            engine=spec.engine.type,
+            description=spec.description,
+            tags=dict(spec.tags),
+        )
+    return tagged(request, status)
 
 
 @router.get("/sweeps/{id}/record", response_model=models.Record)
@@ -151,7 +150,6 @@ def get_record(
             "behind": record.behind,
             "registered": record.registered,
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
-            "undelivered": list(record.undelivered),
             "waiting": visible_waiting(service, caller, record),
             "proposed": record.proposed,
             "seq": folded.seq,
@@ -199,7 +197,7 @@ def list_trials(
                 folded.record(lambda state: trial_names(state, begin, limit)), begin, limit
             )
     last = to_cursor([begin + limit]) if begin + limit < total else None
-    return tagged(request, models.TrialList.model_validate({"trials": rows, "next": last}))
+    return tagged(request, models.TrialList(trials=rows, next=last))
 
 
 @router.get("/sweeps/{id}/best", response_model=models.BestAnswer)
@@ -208,11 +206,11 @@ def get_best(request: Request, service: Serving, caller: Reader, sweep: SweepId)
     with service.folded.open(service.find(caller, sweep)) as folded:
         record = folded.record(best_trials)
         warnings = (record.warning(), devices.describe([record.state]))
-        data = {"best": record.best(), "warning": " ".join(filter(None, warnings))}
-    return tagged(request, models.BestAnswer.model_validate(data))
+        answer = models.BestAnswer(best=record.best(), warning=" ".join(filter(None, warnings)))
+    return tagged(request, answer)
 
 
-@router.get("/sweeps/{id}/trials/{t}", response_model=models.Trial)
+@router.get("/sweeps/{id}/trials/{t}", response_model=Trial)
 def get_trial(
     request: Request, service: Serving, caller: Reader, sweep: SweepId, trial: TrialId
 ) -> Response:
@@ -221,8 +219,8 @@ def get_trial(
         record = folded.record(lambda state: [trial])
         check_trial(record, trial)
         state = record.state
-        data = summary.trial_row(state, state.trials[trial], record.runs, record.driver)
-    return tagged(request, models.Trial.model_validate(data))
+        answer = summary.trial_row(state, state.trials[trial], record.runs, record.driver)
+    return tagged(request, answer)
 
 
 @router.get("/sweeps/{id}/audit", response_model=models.Audit)
@@ -288,7 +286,7 @@ def get_schedule(request: Request, service: Serving, caller: Reader, sweep: Swee
     return tagged(request, models.Schedule(spec=spec))
 
 
-@router.get("/sweeps/{id}/repro", response_model=models.Reproduction)
+@router.get("/sweeps/{id}/repro", response_model=reproduction.ReproductionResult)
 def get_reproduction(
     request: Request, service: Serving, caller: Reader, sweep: SweepId
 ) -> Response:
@@ -306,7 +304,7 @@ def get_reproduction(
         before = reproduction.describe(record, trial, row.id, spec)
     with service.folded.open(row) as folded:
         comparison = reproduction.compare(before, folded.record(best_trials).state)
-    return tagged(request, models.Reproduction.model_validate(asdict(comparison)))
+    return tagged(request, comparison)
 
 
 def owners_of(service: Service, rows: Sequence[SweepRow]) -> dict[str, str]:
@@ -357,13 +355,11 @@ def trial_names(state: SweepState, begin: int, limit: int) -> list[str]:
     return list(state.trials)[begin : begin + limit]
 
 
-def _page(record: Record, begin: int, limit: int) -> tuple[int, list[Row]]:
+def _page(record: Record, begin: int, limit: int) -> tuple[int, list[Trial]]:
     """Return the number of all trials, and the rows of a page of them."""
     state = record.state
     trials = [state.trials[name] for name in trial_names(state, begin, limit)]
-    rows: list[Row] = [
-        summary.trial_row(state, trial, record.runs, record.driver) for trial in trials
-    ]
+    rows = [summary.trial_row(state, trial, record.runs, record.driver) for trial in trials]
     return len(state.trials), rows
 
 

@@ -1,8 +1,6 @@
-"""Tokens, and the login of a browser."""
+"""The login of a browser."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,55 +8,13 @@ from starlette.concurrency import run_in_threadpool
 
 from hposvc.journal.tokens import Tokens
 from hposvc.server import browser
-from hposvc.server.access import Admin, Caller
+from hposvc.server.access import Caller
 from hposvc.server.gate import address, is_https
 from hposvc.server.principal import Principal, principal_of
 from hposvc.server.problems import unauthorized
 from hposvc.server.service import Service, Serving
-from hposvc.verbs import token as token_verb
 
 router = APIRouter(tags=["tokens"])
-
-
-class NewToken(BaseModel):
-    """A token to create."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    owner: str
-    scopes: list[str] = Field(description="read, submit, steer, admin or agent:SWEEP")
-    expires: str = Field("90d", description="after how long it ends, like 30d; or never")
-
-
-class TokenRow(BaseModel):
-    """A token, without its secret."""
-
-    id: str
-    owner: str
-    scopes: list[str]
-    created: float
-    by: str
-    expires: float | None
-    used: float | None
-    revoked: float | None
-    state: Literal["valid", "expired", "revoked"]
-
-
-class CreatedToken(TokenRow):
-    """A new token, with its secret: nobody can read it again."""
-
-    token: str
-
-
-class TokenRows(BaseModel):
-    """All tokens, newest first."""
-
-    tokens: list[TokenRow]
-
-
-class Revoked(BaseModel):
-    """The id of a token that is good for nothing now."""
-
-    revoked: str
 
 
 class Login(BaseModel):
@@ -78,41 +34,6 @@ class Me(BaseModel):
     )
     expires: float | None
     csrf: str | None = Field(description="to be sent as X-CSRF-Token; null: without a cookie")
-
-
-@router.get("/tokens")
-def list_tokens(caller: Admin, service: Serving) -> TokenRows:
-    """List all tokens, without their secrets."""
-    rows = token_verb.list_tokens(service.sweeps)
-    return TokenRows(tokens=[TokenRow(**row) for row in rows])
-
-
-@router.post("/tokens", status_code=201)
-def create_token(caller: Admin, service: Serving, body: NewToken) -> CreatedToken:
-    """Create a token; the answer is the only one that has its secret."""
-    created: dict[str, Any] = {}
-
-    def work() -> Mapping[str, Any]:
-        created.update(
-            token_verb.create_token(
-                service.sweeps, body.owner, body.scopes, body.expires, caller.name
-            )
-        )
-        return {name: value for name, value in created.items() if name != "token"}
-
-    service.operations.run_here(caller, "token create", work)
-    return CreatedToken(**created)
-
-
-@router.delete("/tokens/{token}")
-def revoke_token(caller: Admin, service: Serving, token: str) -> Revoked:
-    """Revoke a token, at once; browsers that logged in with it are logged out."""
-
-    def work() -> Mapping[str, Any]:
-        return token_verb.revoke_token(service.sweeps, token)
-
-    service.operations.run_here(caller, "token revoke", work)
-    return Revoked(revoked=token)
 
 
 @router.post("/login")

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from hposvc.analysis.selection import COMPARISONS, Row, choose
+from hposvc.analysis.selection import COMPARISONS, choose
 from hposvc.events import DriverState, Event, Ordered, error_line
+from hposvc.state.answers import Trial
 from hposvc.state.summary import INTERRUPTED, trial_row
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState, trial_name
@@ -34,7 +35,7 @@ class Board:
     only: TrialPhase | None = None  # None: trials of all states
     order: str = ORDERS[0]
     names: list[str] = field(default_factory=list)  # the trials shown, from the top
-    _rows: dict[str, Row] = field(default_factory=dict)  # made once a query needs them
+    _rows: dict[str, Trial] = field(default_factory=dict)  # made once a query needs them
     _stale: set[str] = field(default_factory=set)  # trials touched since their row was made
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class Board:
         conditions = [word for word in words if any(sign in word for sign in COMPARISONS)]
         texts = [word.lower() for word in words if word not in conditions]
         rows = choose([self._rows[name] for name in names], self.state.spec, conditions)
-        return [row["trial"] for row in rows if all(text in _words(row) for text in texts)]
+        return [row.trial for row in rows if all(text in _words(row) for text in texts)]
 
     def _sorted(self, names: list[str]) -> list[str]:
         trials = self.state.trials
@@ -175,10 +176,10 @@ class Board:
         return _cut(plain(text).translate(BLANK), width).ljust(width)
 
 
-def _words(row: Row) -> str:
+def _words(row: Trial) -> str:
     """Return the text in which words of a query are looked for."""
-    params = " ".join(f"{name}={scalar(value)}" for name, value in row["params"].items())
-    return f"{row['trial']} {row['state']} {row['reason']} {row['detail']} {params}".lower()
+    params = " ".join(f"{name}={scalar(value)}" for name, value in row.params.items())
+    return f"{row.trial} {row.state} {row.reason} {row.detail} {params}".lower()
 
 
 def _cut(text: str, width: int) -> str:

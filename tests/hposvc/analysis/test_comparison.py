@@ -49,7 +49,7 @@ def test_a_group_that_dominates_is_almost_surely_better(losses, paired):
         assert last.verdict == "better"
         assert 0 < last.lead.low <= last.lead.value <= last.lead.high
     else:  # nothing varies, so only the number of runs tells
-        assert (last.lead.low, last.lead.high) == (None, None)
+        assert not last.lead.known
         ways = 2 ** len(losses) if paired else math.comb(2 * len(losses), len(losses))
         assert last.better == pytest.approx(1 - 1 / ways)
 
@@ -89,7 +89,7 @@ def test_the_order_of_groups_changes_nothing_but_who_is_the_first(one, two, thre
     after = compare([run for place in order for run in groups[place]])
     for each in after.standings:
         assert each.rank.value == pytest.approx(before[each.name].rank.value)
-        assert each.rank.low == pytest.approx(before[each.name].rank.low)
+        assert each.rank.low == pytest.approx(before[each.name].rank.low, nan_ok=True)
         assert each.target_cost == pytest.approx(before[each.name].target_cost)
     first = after.groups[0]
     if first != "a":
@@ -125,7 +125,7 @@ def test_values_are_taken_at_the_cost_that_all_have_spent():
     first, second = answer.standings
     assert first.losses == pytest.approx([5, 5, 5, 5])
     assert second.losses == pytest.approx([7, 7, 4, 4])
-    assert (second.better, second.loss.low) == (None, None)  # one run says nothing of its luck
+    assert (second.better, second.loss.known) == (None, False)  # one run says nothing of its luck
     assert second.verdict == "open"
     assert answer.targets == {"t": 5.0}  # what the worse one has at equal cost
     assert (first.target_cost, second.target_cost) == (1.0, 3.0)
@@ -139,7 +139,7 @@ def test_the_time_to_target_is_what_all_runs_spent_by_the_number_that_got_there(
     assert first.target_cost == pytest.approx(1.0)
     assert second.target_cost == pytest.approx((4 + 4 + 8) / 2)
     assert second.cost_ratio.value == pytest.approx(8.0)
-    assert second.cost_ratio.low < 1 < 100 < second.cost_ratio.high  # of so few it may be luck
+    assert second.cost_ratio.low < 1 < 50 < second.cost_ratio.high  # of so few it may be luck
 
 
 def test_several_tasks_count_alike_whatever_their_unit():

@@ -5,6 +5,7 @@ import pytest
 from replicated import Seeded
 from simulated_sweeps import Lab, make_spec
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.judgement import (
     Noise,
     expectations,
@@ -13,9 +14,8 @@ from hposvc.analysis.judgement import (
     luckiest,
     noise_of_curves,
     noise_of_repeats,
+    spans_decades,
 )
-from hposvc.analysis.quantiles import spans_decades
-from hposvc.analysis.verdict import verdict
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -26,7 +26,7 @@ def test_equal_runs_give_the_pooled_deviation_and_an_interval_around_it():
     noise = noise_of_repeats([[1.0, 3.0], [10.0, 12.0], [5.0]])
     assert noise.deviation == pytest.approx(2**0.5)
     assert (noise.freedom, noise.measured) == (2, True)
-    low, high = noise.interval
+    low, high = noise.estimate.low, noise.estimate.high
     assert low == pytest.approx((2 * 2 / 5.991) ** 0.5, rel=1e-3)  # chi-square of 2 degrees
     assert low < noise.deviation < high
 
@@ -75,7 +75,7 @@ def test_among_equals_the_luckiest_is_pulled_back_to_the_others():
     best = min(losses, key=losses.get)
     known = expectations(losses, NOISE)
     assert losses[best][0] < -2.3
-    assert known.of(best).mean > -0.6
+    assert known.of(best).value > -0.6
     assert known.of(best).low < 0 < known.of(best).high
 
 
@@ -83,7 +83,7 @@ def test_a_best_far_ahead_keeps_most_of_its_lead_and_replicates_prove_it():
     losses = named([*np.linspace(0, 20, 30), -4.0])
     alone = expectations(losses, NOISE)
     proved = expectations({**losses, "30": [-4.0] * 6, "0": [0.0] * 6}, NOISE)
-    assert alone.of("30").mean == pytest.approx(-4.0, abs=0.8)
+    assert alone.of("30").value == pytest.approx(-4.0, abs=0.8)
     width = proved.of("30").high - proved.of("30").low
     assert width < 0.6 * (alone.of("30").high - alone.of("30").low)
     assert proved.better("30", "0") > 0.99
@@ -120,7 +120,7 @@ def test_a_default_that_was_stopped_is_compared_by_its_new_runs(judged):
     assert judged.gain.claimed
     lead = judged.expectations.lead(judged.best.id, "t0001")
     assert lead.low < 1.0 < lead.high  # (log10(0.01) + 3) ** 2, by the curve
-    [gain] = [each for each in verdict("s", judged.state) if each.topic == "gain"]
+    [gain] = [each for each in why("s", judged.state) if each.topic == "gain"]
     assert gain.level == "good"
     assert "more than noise" in gain.sentence
 

@@ -2,8 +2,10 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
+from trial_rows import row
 
 from hposvc import spec as specs
 from hposvc.analysis.selection import choose, to_csv
@@ -19,29 +21,19 @@ SPEC = specs.load(
 )
 
 
-def row(trial, state, value, lr, opt):
-    params = {"lr": lr, "opt": opt}
-    own = {
-        "trial": trial,
-        "state": state,
-        "reason": "",
-        "step": 1,
-        "duration_s": 2.0,
-        "attempts": 1,
-    }
-    return {**own, "value": value, "params": params}
-
-
 ROWS = [
-    row("t0001", "COMPLETED", 0.5, 0.1, "sgd"),
-    row("t0002", "FAILED", None, 0.2, "sgd"),
-    row("t0003", "COMPLETED", 0.9, 0.3, "adamw"),
-    row("t0004", "STOPPED", 0.7, 0.4, "adamw"),
+    row(trial, state, value, params={"lr": lr, "opt": opt})
+    for trial, state, value, lr, opt in (
+        ("t0001", "COMPLETED", 0.5, 0.1, "sgd"),
+        ("t0002", "FAILED", None, 0.2, "sgd"),
+        ("t0003", "COMPLETED", 0.9, 0.3, "adamw"),
+        ("t0004", "STOPPED", 0.7, 0.4, "adamw"),
+    )
 ]
 
 
 def ids(rows):
-    return [row["trial"][-1] for row in rows]
+    return [row.trial[-1] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +73,7 @@ def test_csv_has_every_parameter_and_the_metric():
 
 
 def test_a_cell_of_csv_is_no_formula():
-    hostile = {**ROWS[0], "detail": "=cmd|' /C calc'!A0", "reason": "-1+1", "state": "@SUM(A1)"}
+    hostile = replace(ROWS[0], detail="=cmd|' /C calc'!A0", reason="-1+1", state="@SUM(A1)")
     (row,) = csv.DictReader(io.StringIO(to_csv([hostile], SPEC)))
     shown = {name: row[name] for name in ("detail", "reason", "state") if name in row}
     assert shown

@@ -58,7 +58,7 @@ def run(home, sections):
     sweeps = api.Sweeps.open(home)
     row = api.create(sweeps, specs.load(sections))
     api.drive(sweeps, row)
-    assert api.load(sweeps, row.id).status()["state"] == "COMPLETED"
+    assert api.load(sweeps, row.id).status().state == "COMPLETED"
     events = [event for _, event in sweeps.journal.read(row.id)]
     await_none(lambda: in_slots(home))
     return events

@@ -39,9 +39,9 @@ def run(sweeps, name, workers=1, **sections):
 def test_a_trial_goes_on_with_smaller_micro_batches_from_its_checkpoint(sweeps, workers):
     """With two ranks, the other rank is in a collective and must not be blamed."""
     status, (trial,), events = run(sweeps, "Fits", workers)
-    assert (status["state"], trial["state"]) == ("COMPLETED", "COMPLETED")
-    assert (trial["shrink"], trial["attempts"], trial["step"]) == (2, 3, 3)
-    assert trial["metrics"] == {"loss": 3.0, "first": 2.0, "shrink": 2.0}
+    assert (status.state, trial.state) == ("COMPLETED", "COMPLETED")
+    assert (trial.shrink, trial.attempts, trial.step) == (2, 3, 3)
+    assert trial.metrics == {"loss": 3.0, "first": 2.0, "shrink": 2.0}
     failures = [event for event in events if isinstance(event, Failed)]
     assert [failure.cause for failure in failures] == ["oversize"] * 2
     assert "a micro-batch did not fit" in failures[0].message.splitlines()[-1]

@@ -55,9 +55,9 @@ def test_a_baseline_is_the_first_trial_with_several_seeds_hidden_from_the_search
     assert state.rank_s > state.trials.rank_s_at(state.now)  # their cost counts
     assert "over 3 seeds" in str(view.baseline(state))
     rows = summary.trials(state, {})
-    assert [row["trial"] for row in rows if row["baseline"]] == ["t0001"]
+    assert [row.trial for row in rows if row.baseline] == ["t0001"]
     [best] = summary.front("s", state, {})
-    assert best["baseline"] is (state.best == "t0001")
+    assert best.baseline is (state.best == "t0001")
     shown = {chart.kind: chart.data for chart in charts(History.of(spec, events))}
     assert shown["curves"]["baseline"] == "t0001"
     bars = shown["timeline"]["bars"]

@@ -165,7 +165,7 @@ def test_what_was_shrunk_is_in_the_lists_and_in_mlflow():
     desk.fail(desk.start(), "oversize")
     desk.start()
     desk.start()
-    assert [trial["shrink"] for trial in summary.trials(desk.state, {})] == [1, 0]
+    assert [trial.shrink for trial in summary.trials(desk.state, {})] == [1, 0]
     projection = Projection(SweepRow("s", "s", "p", 0.0, {}, {}), desk.controller.spec)
     for event in desk.log:
         projection.apply(event)
@@ -347,7 +347,7 @@ def test_a_value_that_is_not_finite_is_named(value, words):
     desk.report(order, 1, 0.5)
     desk.report(order, 2, value)
     desk.end(order)
-    assert summary.trials(desk.state, {})[0]["detail"] == words
+    assert summary.trials(desk.state, {})[0].detail == words
     shown = table(summary.trials(desk.state, {}), desk.state.spec, ())
     assert f"diverged: {words}" in next(iter(shown.columns[-2].cells))
     why = f"no trial has a value; 1 of 1 diverged, the first was t0001: {words}"

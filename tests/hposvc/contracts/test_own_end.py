@@ -134,7 +134,7 @@ def test_a_trial_completes_where_its_trainable_returns():
     assert (trial.state, trial.step) == ("RUNNING", 7)
     bench.happen(Ended(1.0, order.id, "t0001", "returned"))
     assert (trial.state, trial.reason, trial.value) == ("COMPLETED", "", 1 / 7)
-    assert summary.trials(bench.state, {})[0]["step"] == 7
+    assert summary.trials(bench.state, {})[0].step == 7
 
 
 def test_a_lost_trial_goes_on_behind_its_last_report_and_may_have_nothing_left_to_do():

@@ -11,11 +11,12 @@ from ruamel.yaml import YAML
 
 import hposvc
 from hposvc import errors
-from hposvc.analysis.candidate import EXIT_CODES
 from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
+from hposvc.analysis.verdict import EXIT_CODES
 from hposvc.analysis.worker_scaling import ScalingSpeed
+from hposvc.estimate import Estimate
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
 from hposvc.spec.registry import SCHEDULERS, resolve
@@ -23,7 +24,7 @@ from hposvc.state import summary
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
-from hposvc.tracking.promotion import Promotion
+from hposvc.tracking.answers import Promotion
 from hposvc.verbs.doctor import Check
 from hposvc.verbs.garbage import Garbage
 from hposvc.verbs.notify import Sent
@@ -61,17 +62,17 @@ def names_of(cls):
 
 
 def flat(data, path=""):
-    """Yield the dotted keys of a frozen spec."""
+    """Yield the dotted keys of a frozen spec, with their values."""
     for key, value in data.items():
         dotted = f"{path}{key}"
         if isinstance(value, dict) and dotted not in LEAVES:
             yield from flat(value, f"{dotted}.")
         else:
-            yield dotted
+            yield dotted, value
 
 
 def test_the_page_has_every_key_and_no_other():
-    accepted = {*flat(dump(thaw(FULL)))} | {"scheduler.plateau.delta"}
+    accepted = dict(flat(dump(thaw(FULL)))).keys() | {"scheduler.plateau.delta"}
     assert KEYS.keys() == accepted
 
 
@@ -90,6 +91,14 @@ def test_a_default_of_the_page_is_that_of_the_code(key):
         assert thaw(data).plateau == thaw(FULL).plateau
     else:
         assert thaw(data) == thaw(FULL)
+
+
+def test_a_key_without_a_default_on_the_page_has_none_in_the_code():
+    data = dict(flat(dump(thaw({key: FULL[key] for key in ("parameters", "metric")}))))
+    without = [key for key, (_, default) in KEYS.items() if not default and key in data]
+    without.remove("training")  # its page has its defaults
+    assert len(without) > 30
+    assert [(key, data[key]) for key in without if data[key] not in (None, "", [], {})] == []
 
 
 def test_a_required_key_of_the_page_is_required():
@@ -152,7 +161,8 @@ def test_the_page_has_the_fields_of_json_documents_that_classes_write():
     refused = StrategyForecast(Variant("ddp", Training(strategy="ddp"), 2), None).plain(None)
     assert names_of(Forecast) | refused.keys() == braced(cells["memory"], 1)
     assert names_of(Law) == braced(cells["laws"], 1)
-    assert names_of(BestUse) == braced(cells["laws"], 2)
+    use = BestUse(1e9, weights=Estimate(1.0), samples=Estimate(1.0))
+    assert use.data().keys() == braced(cells["laws"], 2)
     assert names_of(RequestReceipt) | {"verb", "trial"} == braced(cells["stop"])
 
 

@@ -294,7 +294,7 @@ def test_without_an_answer_a_verb_says_how_to_start_a_server(verbs):
 
 def test_python_does_with_a_server_what_it_does_without(place, recorded, tmp_path):
     server = hposvc.connect(place.url, home=tmp_path)
-    assert {"mine", "torn"} <= {row["sweep"] for row in server.ls()}
+    assert {"mine", "torn"} <= {row.sweep for row in server.ls()}
     there, here = server.load("mine"), hposvc.load("mine", place.home)
     assert there.status() == here.status()
     assert there.best() == here.best()
@@ -315,7 +315,7 @@ def test_python_submits_and_steers(place, verbs, tmp_path):
     assert handle.wait(progress=False).best.value == pytest.approx(1 / 3)
     assert handle.extend(set={"fidelity.max": 4}, progress=False).best.value == pytest.approx(1 / 4)
     handle.stop()
-    assert handle.status()["state"] == "COMPLETED"
+    assert handle.status().state == "COMPLETED"
     by_text = server.submit(SPEC, files={"hills.py": HILLS}, id="by-text").wait(progress=False)
     assert by_text.best.value == pytest.approx(1 / 3)
     sweep = hposvc.Sweep.load(place.write())

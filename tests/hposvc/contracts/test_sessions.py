@@ -107,12 +107,10 @@ def check(tmp_path, home, code, scheduler, name="one", **sections):
     assert record.state.state == "COMPLETED", record.failures()
     orders = [event for _, event in sweeps.journal.read(name) if isinstance(event, Ordered)]
     assert len(orders) > len(trials), "some were promoted, or copied others"
-    counts = {
-        trial["trial"]: (trial["step"], trial["metrics"]["epochs_trained"]) for trial in trials
-    }
+    counts = {trial.trial: (trial.step, trial.metrics["epochs_trained"]) for trial in trials}
     assert all(step == epochs for step, epochs in counts.values()), counts
     best = record.best()
-    assert json.loads((Path(best["checkpoint"]) / "n.json").read_text()) == best["step"] > 1
+    assert json.loads((Path(best.checkpoint) / "n.json").read_text()) == best.step > 1
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -65,7 +65,7 @@ def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, h
     sweeps = api.Sweeps(home, home.journal())
     record = api.drive(sweeps, api.create(sweeps, spec, "one"))
     failed, completed = record.trials()
-    assert (failed["state"], completed["state"], completed["value"]) == ("FAILED", "COMPLETED", 1.0)
+    assert (failed.state, completed.state, completed.value) == ("FAILED", "COMPLETED", 1.0)
     assert "no access with [secret]" in record.failures()["t0001"]
     assert not {"PASSWORD", "MODE"} & os.environ.keys()
 
@@ -167,7 +167,7 @@ def test_a_sweep_goes_on_from_an_older_copy_of_its_journal(tmp_path, home, caplo
     assert copying.replaced >= 9
     assert f"the journal lost events {copying.copied + 1} to" in caplog.text
     assert record.state.state == "COMPLETED"
-    assert [trial["step"] for trial in record.trials()] == [4] * 4
+    assert [trial.step for trial in record.trials()] == [4] * 4
     numbers = [number for number, _ in sweeps.journal.read("one")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert list(sweeps.journal.gaps()) == []

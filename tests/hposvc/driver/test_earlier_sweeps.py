@@ -105,7 +105,7 @@ def test_status_and_audit_say_what_was_taken_from_where(sweeps):
     taken = load_warm_start(sweeps.journal, specs.restore(row.spec))
     sweeps.journal.append("after", 0, [WarmStarted(0.0, taken)])
     record = api.load(sweeps, "after")
-    assert record.status()["learned_from"] == {"second": 12, "first": 12}
+    assert record.status().learned_from == {"second": 12, "first": 12}
     text = "12 trials of second, 12 trials of first"
     panel = status_view("after", record.state, "none", terminal=True)
     assert f"learns from {text}" in text_of(panel)

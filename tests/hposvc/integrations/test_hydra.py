@@ -163,7 +163,7 @@ def test_an_unchanged_application_is_swept_at_once_and_recorded(application):
     handle = hposvc.load("last", application / "home")
     assert handle.id == found["sweep"]
     assert handle.result().best.value == value
-    assert handle.status()["trials"]["completed"] == 4
+    assert handle.status().trials.completed == 4
     (folder,) = application.glob("multirun/*/*/multirun.yaml")
     for number in range(4):
         overrides = folder.parent / str(number) / ".hydra" / "overrides.yaml"
@@ -357,5 +357,5 @@ def test_the_commands_of_the_page_run(tmp_path):
                 program = ["-m", "hposvc"] if command == "hposvc" else []
                 ended = run(tmp_path, *program, *arguments)
                 assert ended.returncode == 0, ended.stderr
-    stopped = hposvc.load("last", tmp_path / "home").status()["trials"]["stopped"]
+    stopped = hposvc.load("last", tmp_path / "home").status().trials.stopped
     assert stopped > 0

@@ -279,7 +279,7 @@ def test_ctrl_c_ends_the_fit_and_keeps_what_was_found():
     (row,) = sweeps.journal.sweeps()
     record = api.load(sweeps, row.id)
     assert record.phase == "INTERRUPTED"
-    assert "COMPLETED" in {trial["state"] for trial in record.trials()}
+    assert "COMPLETED" in {trial.state for trial in record.trials()}
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -19,7 +19,7 @@ def test_a_revoked_token_stays_on_record_with_the_time_of_its_first_revocation(t
     assert tokens.revoke(token.id, 6.0)
     assert tokens.find(secret, 7.0) is None
     (row,) = tokens.all()
-    assert (row.revoked, row.state(7.0)) == (5.0, "revoked")
+    assert (row.revoked, row.state_at(7.0)) == (5.0, "revoked")
     assert not tokens.revoke("none", 8.0)
 
 

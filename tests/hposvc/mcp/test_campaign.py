@@ -196,4 +196,4 @@ def is_asked_to_end(sweeps, sweep):
 def token_of(home, scope):
     from hposvc.verbs.token import create_token
 
-    return create_token(api.Sweeps.open(home), "ann", [scope], "1d")["token"]
+    return create_token(api.Sweeps.open(home), "ann", [scope], "1d").token

@@ -105,7 +105,7 @@ def test_a_configuration_is_proposed_and_its_trial_follows(tmp_path):
     assert (again["queued"], again["refused"]) == (False, "it is in the queue already")
     handle.extend(trials=1, progress=False)
     assert handle.trials()["x"].tolist()[-1] == 1.5
-    assert handle.status()["proposals"]["proposed"] == 1
+    assert handle.status().proposals.proposed == 1
     assert handle.propose({"x": 1.5})["refused"] == "it was tried as t0005"
     with pytest.raises(SpecError, match="xx: is no parameter: did you mean 'x'"):
         handle.propose({"xx": 1.0})
@@ -244,5 +244,5 @@ def test_a_driver_that_ends_while_somebody_looks_was_not_interrupted(tmp_path):
     reader = Sweeps(sweeps.home, Ends(sweeps.journal.store))
     assert api.load(reader, row.id).phase == "RUNNING"
     lease.acquire()
-    assert [listed["state"] for listed in ls(reader)] == ["RUNNING"]
+    assert [listed.state for listed in ls(reader)] == ["RUNNING"]
     assert api.load(sweeps, row.id).phase == "INTERRUPTED"

@@ -50,12 +50,12 @@ def test_the_result_has_the_best_and_a_row_a_trial(tmp_path):
 def test_a_plan_says_what_it_will_cost(tmp_path):
     priced = Sweep(**SECTIONS, price={"worker_hour": 2.0, "currency": "EUR"})
     plan = priced.plan(seconds_per_step=60, home=tmp_path / "home")
-    assert plan.forecast.trials.expected == 8
-    assert plan.money.expected == pytest.approx(2 * plan.forecast.rank_hours.expected)
+    assert plan.forecast.trials.value == 8
+    assert plan.money.value == pytest.approx(2 * plan.forecast.rank_hours.value)
     assert plan.data()["currency"] == "EUR"
     assert Sweep(**SECTIONS).plan(seconds_per_step=60, home=tmp_path / "home").money is None
     record = priced.run(home=tmp_path / "home", progress=False).record
-    assert record.status()["money"] == pytest.approx(record.state.rank_s / 1800)
+    assert record.status().money == pytest.approx(record.state.rank_s / 1800)
 
 
 def test_several_metrics_may_be_dataclasses_too(tmp_path):
@@ -118,8 +118,8 @@ def test_a_sweep_ends_when_its_money_is_spent(tmp_path):
     sweep = Sweep(**priced, trials={"parallel": 2})
     result = sweep.run(home=tmp_path / "home", progress=False)
     status = result.record.status()
-    assert (status["state"], status["reason"]) == ("COMPLETED", "budget")
-    assert 6 <= status["money"] < 6.1
-    assert result.trials.money.sum() == pytest.approx(status["money"])
+    assert (status.state, status.reason) == ("COMPLETED", "budget")
+    assert 6 <= status.money < 6.1
+    assert result.trials.money.sum() == pytest.approx(status.money)
     unpriced = Sweep(**SECTIONS).run(home=tmp_path / "home", progress=False)
     assert unpriced.trials.money.isna().all()

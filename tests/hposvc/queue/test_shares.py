@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hposvc.queue.allocation import Allocation
 from hposvc.queue.claim import IDLE, Account, Claim, Held
-from hposvc.queue.dealing import Table
 from hposvc.queue.fair import fill
-from hposvc.queue.gangs import Room
+from hposvc.queue.gangs import FreeResources
 from hposvc.queue.rules import Member, Quota, Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
 
@@ -65,7 +65,7 @@ rule_sets = st.builds(
 def tables(draw: st.DrawFn) -> tuple[list[Claim], dict[str, dict[str, float]], Rules]:
     """Draw sweeps that hold slots which fit into the cluster, and rules."""
     nodes = draw(clusters)
-    room, claims = Room.of(nodes), []
+    room, claims = FreeResources.of(nodes), []
     for number in range(draw(st.integers(1, 6))):
         made = Claim(
             f"s{number}",
@@ -93,10 +93,12 @@ def tables(draw: st.DrawFn) -> tuple[list[Claim], dict[str, dict[str, float]], R
     return claims, nodes, draw(rule_sets)
 
 
-def dealt(claims: Sequence[Claim], nodes: Mapping[str, Mapping[str, float]], rules: Rules) -> Table:
-    table = Table(claims, nodes, rules, NOW)
-    table.deal()
-    return table
+def allocated(
+    claims: Sequence[Claim], nodes: Mapping[str, Mapping[str, float]], rules: Rules
+) -> Allocation:
+    allocation = Allocation(claims, nodes, rules, NOW)
+    allocation.allocate()
+    return allocation
 
 
 @given(tables())
@@ -104,17 +106,17 @@ def test_nothing_is_promised_twice_and_no_rank_alone(
     drawn: tuple[list[Claim], dict[str, dict[str, float]], Rules],
 ) -> None:
     claims, nodes, _ = drawn
-    table, room = dealt(*drawn), Room.of(nodes)
+    allocation, room = allocated(*drawn), FreeResources.of(nodes)
     for one in claims:
-        for held in table.kept[one.sweep]:
+        for held in allocation.kept[one.sweep]:
             assert room.fits(held.nodes, one.needs)
             room.take(held.nodes, one.needs)
-        for reserved in table.reserved[one.sweep]:
+        for reserved in allocation.reserved[one.sweep]:
             assert sum(reserved.places.values()) == one.ranks
             assert one.placement != "strict_pack" or len(reserved.places) == 1
             assert room.fits(reserved.places, one.needs)
             room.take(reserved.places, one.needs)
-        granted = len(table.kept[one.sweep]) + len(table.reserved[one.sweep])
+        granted = len(allocation.kept[one.sweep]) + len(allocation.reserved[one.sweep])
         assert granted <= one.wanted
 
 
@@ -123,12 +125,12 @@ def test_nothing_stays_idle_while_something_fits(
     drawn: tuple[list[Claim], dict[str, dict[str, float]], Rules],
 ) -> None:
     claims, _, _ = drawn
-    table = dealt(*drawn)
+    allocation = allocated(*drawn)
     for one in claims:
-        granted = len(table.kept[one.sweep]) + len(table.reserved[one.sweep])
-        if granted < one.wanted and not table.quotas.refusal(one, one.ranks):
-            # What a slot that is given back leaves is dealt to those that come after it.
-            assert table._reserve(one) is None
+        granted = len(allocation.kept[one.sweep]) + len(allocation.reserved[one.sweep])
+        if granted < one.wanted and not allocation.quotas.refusal(one, one.ranks):
+            # What a slot that is given back leaves goes to those that come after it.
+            assert allocation._reserve(one) is None
 
 
 @given(tables())
@@ -136,14 +138,14 @@ def test_quotas_are_kept_at_every_moment(
     drawn: tuple[list[Claim], dict[str, dict[str, float]], Rules],
 ) -> None:
     claims, _, rules = drawn
-    table = dealt(*drawn)
+    allocation = allocated(*drawn)
     for kind, members in (("user", rules.users), ("project", rules.projects)):
         for name, quota in members.items():
             held = sum(
                 one.needs["GPU"]
                 * (
-                    sum(h.ranks for h in table.kept[one.sweep])
-                    + one.ranks * len(table.reserved[one.sweep])
+                    sum(h.ranks for h in allocation.kept[one.sweep])
+                    + one.ranks * len(allocation.reserved[one.sweep])
                 )
                 for one in claims
                 if getattr(one, kind) == name
@@ -169,15 +171,15 @@ def test_sweeps_come_to_rest_and_do_not_take_slots_from_each_other_for_ever(
     """Sweeps that preempted each other did so for ever in Kueue (kueue#14683)."""
     claims, nodes, rules = drawn
     for look in range(5):
-        table = dealt(claims, nodes, rules)
+        allocation = allocated(claims, nodes, rules)
         after = [
             replace(
                 one,
                 held=(
-                    *table.kept[one.sweep],
+                    *allocation.kept[one.sweep],
                     *(
                         Held(f"{one.sweep}/{look}-{n}", reserved.places, NOW + 60.0)
-                        for n, reserved in enumerate(table.reserved[one.sweep])
+                        for n, reserved in enumerate(allocation.reserved[one.sweep])
                     ),
                 ),
             )

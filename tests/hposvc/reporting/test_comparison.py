@@ -47,7 +47,7 @@ def test_the_value_at_equal_cost_is_that_of_the_best_so_far(sweeps, compared):
     assert first["value"]["mean"] == marks[-1].value
     half = [mark.value for mark in marks if mark.trials <= 6]
     assert first["values"][1] == half[-1]
-    assert first["best"] == api.load(sweeps, "random-0").best()["value"]
+    assert first["best"] == api.load(sweeps, "random-0").best().value
 
 
 def test_a_better_group_is_called_better_and_sooner(compared):

@@ -10,7 +10,11 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.forecast import kept
 from hposvc.open_sweep import OpenSweep
-from hposvc.reporting.document import Section, html, packed
+from hposvc.reporting.chart import Chart, packed
+from hposvc.reporting.charts import draw_for_screens
+from hposvc.reporting.document import Section, html
+
+ONE_PANEL = ("best", "parallel", "curves")
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
@@ -39,8 +43,8 @@ def file_of(sweeps, tmp_path_factory):
 def test_a_report_names_the_best_trial_and_how_to_get_it_again(sweeps, file_of):
     text = file_of("plain").read_text()
     best = api.load(sweeps, "plain").front()[0]
-    assert f"{best['value']:.5g}" in text
-    assert f"hposvc repro plain {best['trial']}" in text
+    assert f"{best.value:.5g}" in text
+    assert f"hposvc repro plain {best.trial}" in text
     assert "parameters:" in text  # of the spec
 
 
@@ -51,7 +55,7 @@ def test_a_report_asks_for_nothing_outside_its_file(file_of):
 
 def test_no_text_of_a_trial_ends_an_element(sweeps, file_of):
     failed = api.load(sweeps, "failed").trials()[0]
-    assert odd_sweeps.NASTY in failed["detail"]
+    assert odd_sweeps.NASTY in failed.detail
     assert "<script>alert" not in file_of("failed").read_text()
     assert "<script>alert" not in packed({"text": odd_sweeps.NASTY})
 
@@ -82,10 +86,42 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(file_of, open_tab):
     assert tab.page.locator("[data-chart=importance] svg:visible").evaluate(whole)
 
 
+def test_pictures_of_a_page_fill_their_cards_and_those_of_one_panel_are_equally_high(
+    file_of, open_tab
+):
+    page = open_tab(file_of("conditional")).page
+    size = "each => [each.clientWidth, each.clientHeight]"
+    pictures = page.locator(".chart .still svg[role]:visible").all()
+    assert len({picture.evaluate(size)[0] for picture in pictures}) == 1
+    room = page.locator(".chart .still").first.evaluate("each => each.clientWidth")
+    assert pictures[0].evaluate(size)[0] == room
+    alone = [page.locator(f"[data-chart={kind}] svg[role]:visible") for kind in ONE_PANEL]
+    assert len({picture.first.evaluate(size)[1] for picture in alone}) == 1
+
+
+def test_other_views_of_a_chart_come_at_a_button_and_keep_what_is_pinned(file_of, open_tab):
+    tab = open_tab(file_of("plain"))
+    tab.scroll_through()
+    figure = tab.page.locator("figure[data-chart=best]")
+    label = figure.locator("svg[role]:visible").get_attribute("aria-label")
+    assert label.endswith("against trials begun")
+    figure.get_by_role("button", name="By time").click()
+    label = figure.locator("svg[role]:visible").get_attribute("aria-label")
+    assert "since the start" in label
+    figure.get_by_role("button", name="By trials").click()
+    figure.get_by_role("application").focus()
+    tab.page.keyboard.press("End")
+    tab.page.keyboard.press("Enter")
+    figure.get_by_role("button", name="By time").click()
+    assert figure.locator(".pinned .card").count() == 1
+    assert figure.locator("svg .lit").count() == 1
+    assert not tab.errors
+
+
 def test_without_scripts_pictures_and_the_best_trials_are_there(file_of, open_tab, sweeps):
     page = open_tab(file_of("plain"), scripts=False).page
     assert page.locator("figure[data-chart=best] svg").first.is_visible()
-    best = api.load(sweeps, "plain").front()[0]["trial"]
+    best = api.load(sweeps, "plain").front()[0].trial
     assert page.locator("figure[data-chart=trials] tbody tr").first.inner_text().startswith(best)
 
 
@@ -94,7 +130,7 @@ def test_the_table_sorts_filters_and_marks_the_best(file_of, open_tab, sweeps):
     figure = page.locator("figure[data-chart=trials]")
     figure.scroll_into_view_if_needed()
     rows = figure.locator(".moving tbody tr")
-    best = api.load(sweeps, "plain").front()[0]["trial"]
+    best = api.load(sweeps, "plain").front()[0].trial
     assert rows.first.inner_text().startswith(best)
     figure.get_by_role("button", name="trial", exact=True).click()
     assert rows.first.inner_text().startswith("t0001")
@@ -107,10 +143,11 @@ def test_a_curve_says_its_decisions_when_pointed_at_and_stays_when_clicked(file_
     page = open_tab(file_of("conditional")).page
     figure = page.locator("figure[data-chart=curves]")
     figure.scroll_into_view_if_needed()
-    over = figure.locator(".u-over")
-    tip, box = figure.locator(".tip"), over.bounding_box()
-    for share in range(1, 40):  # down along the first rung, where trials are stopped
-        page.mouse.move(box["x"] + 2, box["y"] + share / 40 * box["height"])
+    ends = figure.locator(".wide-only g circle")  # of trials that were stopped, and of the best
+    tip = figure.locator(".tip")
+    for end in ends.all():
+        box = end.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         if tip.is_visible() and "stop" in tip.inner_text():
             break
     said = tip.inner_text()
@@ -120,7 +157,7 @@ def test_a_curve_says_its_decisions_when_pointed_at_and_stays_when_clicked(file_
     page.mouse.move(0, 0)
     assert tip.is_hidden()
     pinned = figure.locator(".pinned .card")
-    assert said.split()[0] in pinned.inner_text()
+    assert said in pinned.inner_text()
     pinned.get_by_role("button").click()
     assert pinned.count() == 0
 
@@ -129,9 +166,9 @@ def test_curves_are_walked_by_keys_from_the_best_on(file_of, open_tab, sweeps):
     page = open_tab(file_of("conditional")).page
     figure = page.locator("figure[data-chart=curves]")
     figure.scroll_into_view_if_needed()
-    figure.get_by_role("application").focus()
+    figure.get_by_role("application", name="Learning curves and cuts").focus()
     page.keyboard.press("ArrowDown")
-    best = api.load(sweeps, "conditional").front()[0]["trial"]
+    best = api.load(sweeps, "conditional").front()[0].trial
     assert figure.locator("[aria-live]").inner_text().startswith(best)
     page.keyboard.press("Enter")
     assert best in figure.locator(".pinned").inner_text()
@@ -144,7 +181,13 @@ PARALLEL = {
     "of": 4,
     "axes": [
         {"name": "lr", "scale": "log", "low": 1e-4, "high": 1e-1, "categories": []},
-        {"name": "optimizer", "scale": "category", "categories": ["sgd", "adam"]},
+        {
+            "name": "optimizer",
+            "scale": "category",
+            "low": None,
+            "high": None,
+            "categories": ["sgd", "adam"],
+        },
         {"name": "momentum", "scale": "linear", "low": 0.5, "high": 1.0, "categories": []},
         {"name": "loss", "scale": "linear", "low": 0.1, "high": 0.9, "categories": []},
     ],
@@ -162,7 +205,9 @@ PARALLEL = {
 @pytest.fixture
 def parallel(open_tab, file_of, tmp_path):
     """A page with parallel coordinates of four trials."""
-    figure = f'<figure data-chart="parallel"><div class="still"></div>{packed(PARALLEL)}</figure>'
+    picture = draw_for_screens(Chart("parallel", "Parameters", "", PARALLEL))
+    figure = f"""<figure data-chart="parallel"><figcaption><h3>Parameters</h3></figcaption>
+        <div class="still" tabindex="0">{picture}</div></figure>"""
     file = tmp_path / "page.html"
     file.write_text(file_of("empty").read_text().replace("</main>", f"{figure}</main>"))
     tab = open_tab(file)
@@ -178,7 +223,7 @@ def test_axes_are_brushed_with_the_mouse_and_a_click_selects_all_again(parallel)
 
     def drag(axis, low, high):
         x = boxes[axis]["x"] + boxes[axis]["width"] / 2
-        y, height = boxes[axis]["y"] + 12, boxes[axis]["height"] - 24
+        y, height = boxes[axis]["y"], boxes[axis]["height"]
         page.mouse.move(x, y + (1 - low) * height)
         page.mouse.down()
         page.mouse.move(x, y + (1 - high) * height)
@@ -203,14 +248,14 @@ def test_several_sweeps_have_a_comparison_and_a_section_each(file_of, open_tab):
     rows = tab.page.locator("#comparison tbody tr")
     assert [row.split()[0] for row in rows.all_inner_texts()] == ["plain", "one"] * 2
     assert "At equal cost" in tab.page.locator("#comparison p").first.inner_text()
-    assert tab.page.locator("#comparison .still > svg").count() == 1
+    assert tab.page.locator("#comparison .still svg[role]").count() == 1
     assert tab.page.locator("[data-sweep]").count() == 2
     assert not tab.errors
 
 
 def test_a_report_says_how_good_the_forecast_was(sweeps):
     row = api.load(sweeps, "plain").row
-    wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0}
+    wall_s = {"expected": 2.0, "low": 1.0, "high": 3.0, "confidence": 0.9}
     plan = {**dict.fromkeys(kept.FIGURES), "wall_s": wall_s, "source": {"origin": "pilot"}}
     kept.keep(sweeps.home, specs.restore(row.spec), plan, now=row.created - 1)
     section = Section.read(OpenSweep(sweeps, "plain"), sweeps.home)

@@ -32,7 +32,7 @@ def test_every_picture_that_is_named_is_there(name, sweeps):
 def test_the_best_trial_is_in_a_table(sweeps):
     text = markdown([Section.read(OpenSweep(sweeps, "plain"))], "it")["it.md"]
     best = api.load(sweeps, "plain").front()[0]
-    assert f"| {best['trial']} | {best['value']:.5g} |" in text
+    assert f"| {best.trial} | {best.value:.5g} |" in text
 
 
 def test_several_sweeps_begin_with_their_comparison(sweeps):

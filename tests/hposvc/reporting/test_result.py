@@ -89,8 +89,8 @@ def test_the_worst_of_each_metric_is_by_its_goal(results):
 
 def test_json_has_the_front_wherever_it_has_the_best(result):
     best = result.record.best()
-    assert [trial["trial"] for trial in best] == list(result.pareto.trial)
-    assert result.record.status()["best"] == best
-    values = [trial["value"] for trial in result.record.trials()]
+    assert [trial.trial for trial in best] == list(result.pareto.trial)
+    assert result.record.status().best == best
+    values = [trial.value for trial in result.record.trials()]
     assert all(value is None or len(value) == 2 for value in values)
-    assert all(math.isfinite(item) for trial in best for item in trial["value"])
+    assert all(math.isfinite(item) for trial in best for item in trial.value)

@@ -37,7 +37,7 @@ def test_a_sweep_that_goes_on_has_a_report_of_what_is_known(sweeps, tmp_path):
     sweeps.journal.append("live", 0, events[: len(events) // 2])
     (file,) = report([OpenSweep(sweeps, "live")], tmp_path / "x.json")
     (section,) = json.loads(file.read_text())["sweeps"]
-    assert section["best"][0]["trial"] == api.load(sweeps, "live").best()["trial"]
+    assert section["best"][0]["trial"] == api.load(sweeps, "live").best().trial
     assert section["state"] not in ("COMPLETED", "STOPPED")
     (page,) = report([OpenSweep(sweeps, "live")], tmp_path / "x.html")
     assert "How to reproduce it" in page.read_text()

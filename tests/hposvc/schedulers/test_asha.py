@@ -194,8 +194,8 @@ def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(tmp_path)
     message = summary.untrained("s", state)
     assert f"{best.id}, was trained to step 3 of 9" in message
     assert "hposvc extend s --trials 3;" in message
-    assert summary.best("s", state, {})["trained_to_end"] is False
+    assert summary.best("s", state, {}).trained_to_end is False
     journal.request("s", "extend", None, {"trials.max": 9})
     state = lab.run(spec)
     assert summary.untrained("s", state) == ""
-    assert summary.best("s", state, {})["trained_to_end"] is True
+    assert summary.best("s", state, {}).trained_to_end is True

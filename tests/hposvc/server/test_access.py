@@ -29,11 +29,11 @@ def vision(sweeps):
 def test_an_unknown_an_ended_and_a_revoked_token_are_401(sweeps, vision):
     client = call(sweeps, config_of({}))
     header = bearer(sweeps, "ann", "read")
-    (token,) = list_tokens(sweeps)
+    (token,) = list_tokens(sweeps).tokens
     store = Tokens(sweeps.journal.store)
     _, ended = store.create("ann", ["read"], time.time() - 1, "test", time.time() - 9)
     assert client.get(f"/sweeps/{vision}/probe", headers=header).json() == vision
-    revoke_token(sweeps, token["id"])
+    revoke_token(sweeps, token.id)
     for authorization in (header["Authorization"], f"Bearer {ended}", "Bearer hpo_x", "Basic eA=="):
         response = client.get(f"/sweeps/{vision}/probe", headers={"Authorization": authorization})
         assert code(response) == (401, "unauthorized")
@@ -110,7 +110,7 @@ def test_an_agents_token_is_good_for_its_sweep_alone(sweeps, vision):
     other = api.create(sweeps, api.validate(SPEC, {}), "other-1").id
     client = call(sweeps, config_of({}))
     agent = bearer(sweeps, "slurm", "agent:vis")  # the beginning of its id
-    assert list_tokens(sweeps)[0]["scopes"] == [f"agent:{vision}"]
+    assert list_tokens(sweeps).tokens[0].scopes == (f"agent:{vision}",)
     assert code(client.get(f"/sweeps/{other}/careless", headers=agent)) == (404, "not_found")
     assert code(client.get(f"/sweeps/{vision}/probe", headers=agent)) == (403, "forbidden")
     assert code(client.post("/probe", headers=agent, json={})) == (403, "forbidden")

@@ -126,7 +126,7 @@ def test_a_sweep_whose_code_is_refused_fails_with_the_reason(sweeps, tmp_path):
         until(lambda: supervision.find(sweeps.journal.store, "s") is None, "refused")
     record = api.load(sweeps, "s")
     assert record.phase == "FAILED"
-    assert "missing" in record.status()["reason"]
+    assert "missing" in record.status().reason
     (operation,) = operations.newest(sweeps.journal.store, "s")
     assert operation.state == "failed"
     assert operation.errors[0]["code"] == "spec_error"
@@ -207,13 +207,13 @@ def test_a_driver_gets_the_secrets_that_came_with_its_sweep_until_it_is_over(swe
     with supervising(sweeps):
         until(lambda: supervision.find(sweeps.journal.store, "s") is None, "at rest")
         record = api.load(sweeps, "s")
-        assert (record.phase, record.best()["value"]) == ("COMPLETED", 0.25)
+        assert (record.phase, record.best().value) == ("COMPLETED", 0.25)
         assert submitted_secrets.read(sweeps.home, "s") == {}
         more, again = {"trials.max": 3}, {"LOSS": "0.125"}
         steering.steer(Service(sweeps), "anna", record.row, "extend", None, more, again)
         until(lambda: supervision.find(sweeps.journal.store, "s") is None, "at rest again")
     record = api.load(sweeps, "s")
-    assert (record.phase, record.best()["value"]) == ("COMPLETED", 0.125)
+    assert (record.phase, record.best().value) == ("COMPLETED", 0.125)
     assert submitted_secrets.read(sweeps.home, "s") == {}
     log = (sweeps.home.folder("s", None) / "logs" / "driver.log").read_text()
     assert log.count("the loss is [secret]\n") == 3

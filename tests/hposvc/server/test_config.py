@@ -9,7 +9,8 @@ import pytest
 from hposvc.errors import SpecError
 from hposvc.server.config import Config, read
 from hposvc.spec.parsing.coercion import fill
-from hposvc.tracking.services import FIXED
+from hposvc.tracking.services import FIXED, SERVICES
+from hposvc.tracking.webhook import HOSTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "server.md").read_text()
 
@@ -62,15 +63,9 @@ def test_the_page_has_every_key_with_its_default():
     assert fill(Config, {"requests": data}).requests == config.requests
 
 
-def test_drivers_are_told_what_webhooks_may_reach():
-    usual = {"HPOSVC_NOTIFY_SERVICES": ",".join(FIXED)}
-    assert Config().notify.environment == usual
-    for data, written in (
-        ({"private": True}, "public,private"),
-        ({"hosts": ["hooks.slack.com"]}, "hooks.slack.com"),
-        ({"hosts": []}, "none"),
-    ):
-        notify = fill(Config, {"notify": data}).notify
-        assert notify.environment == {**usual, "HPOSVC_NOTIFY_ALLOW": written}
-    notify = fill(Config, {"notify": {"services": ["slack", "mailtos"]}}).notify
-    assert notify.environment == {"HPOSVC_NOTIFY_SERVICES": "slack,mailtos"}
+def test_drivers_are_told_what_notifications_may_reach():
+    services = ",".join(FIXED)
+    assert Config().notify.environment == {HOSTS: "", SERVICES: services}
+    data = {"hosts": ["hooks.slack.com", "10.1.0.1"], "services": ["slack", "mailtos"]}
+    written = {HOSTS: "hooks.slack.com,10.1.0.1", SERVICES: "slack,mailtos"}
+    assert fill(Config, {"notify": data}).notify.environment == written

@@ -45,7 +45,7 @@ def test_work_that_is_awaited_finds_a_thread_though_all_others_are_busy(operatio
     monkeypatch.setattr("hposvc.server.operations.PATIENCE_S", 0)
     for _ in range(THREADS):
         operations.run(ANN, "stop", "s-1", lambda: {"went": go.wait(30)})
-    operations.run_here(ANN, "token create", lambda: {"id": "7"})
+    operations.run_here(ANN, "token create", None, lambda: {"id": "7"})
     assert operations.newest(None)[0].result == {"id": "7"}
     go.set()
 

@@ -1,11 +1,17 @@
-"""The section `register`. If these fail, a mistake in it shows after the sweep."""
+"""The sections `register` and `warm_start`."""
 
 from dataclasses import replace
 
 import pytest
 
 from hposvc.errors import SpecError
-from hposvc.spec.sections import Register, read_gate
+from hposvc.spec.sections import (
+    Register,
+    WarmStart,
+    read_gate,
+    read_warm_start,
+    warm_start_mapping,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +37,32 @@ def test_what_is_no_gate_is_refused(value):
 def test_names_that_mlflow_refuses_are_refused_at_once(changes):
     with pytest.raises(SpecError):
         replace(Register("digits"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "warm"),
+    [
+        ({"from": "a-1"}, WarmStart(("a-1",), 0)),
+        ({"from": ["a-1", "b-2"], "top": 3}, WarmStart(("a-1", "b-2"), 3)),
+        ("auto", WarmStart(())),
+        ({"from": "auto", "top": 3}, WarmStart((), 3)),
+    ],
+)
+def test_a_warm_start_is_read_and_comes_back(value, warm):
+    assert read_warm_start(value) == warm
+    assert read_warm_start(warm_start_mapping(warm)) == warm
+
+
+@pytest.mark.parametrize(
+    ("value", "paths"),
+    [
+        ({"form": "a-1"}, [("form",), ("from",)]),
+        ({"from": 3, "top": -1}, [("from",), ("top",)]),
+        ({"from": ["a", ""]}, [("from",)]),
+        ({"from": ["a", "a"]}, [("from",)]),
+    ],
+)
+def test_each_mistake_of_a_warm_start_is_told_where_it_is(value, paths):
+    with pytest.raises(SpecError) as refused:
+        read_warm_start(value)
+    assert [problem.path for problem in refused.value.problems] == paths

@@ -13,6 +13,7 @@ from hposvc.spec.sections import Price
 from hposvc.spec.stopping import Budget
 from hposvc.state.remaining import remaining
 from hposvc.state.sweep import SweepState
+from hposvc.views.dashboard import time_left
 from trainables.order import Order
 
 
@@ -52,9 +53,9 @@ def test_the_range_mostly_holds_the_truth(tmp_path, monkeypatch, scheduler):
         folder = tmp_path / f"{seed}"
         folder.mkdir()
         seen += looks(folder, scheduler=scheduler, seed=seed)
-    held = [said.low_s <= truth <= said.high_s for said, truth in seen]
+    held = [said.holds(truth) for said, truth in seen]
     assert sum(held) >= 0.6 * len(held)
-    middle = sorted(said.expected_s / truth for said, truth in seen)[len(seen) // 2]
+    middle = sorted(said.value / truth for said, truth in seen)[len(seen) // 2]
     assert 0.7 < middle < 1.4
 
 
@@ -82,19 +83,19 @@ def test_one_trial_of_known_length_takes_its_own_time():
     state = SweepState(make_spec(trials={"max": 1, "parallel": 1}, search="random"))
     begin(state)
     left = remaining(state)
-    assert left.expected_s == pytest.approx(6.0, rel=0.3)  # six of nine steps, a second each
-    assert left.low_s < 6.0 < left.high_s
-    assert left.after(10.0).expected_s == 0.0
+    assert left.value == pytest.approx(6.0, rel=0.3)  # six of nine steps, a second each
+    assert left.low < 6.0 < left.high
+    assert time_left(state, state.elapsed_s + 10.0).value == 0.0
 
 
 def test_a_budget_ends_the_sweep_whatever_is_left():
     spec = specs.load({**specs.dump(make_spec()), "budget": {"wall": "5s"}})
     state = SweepState(spec)
     begin(state)
-    assert remaining(state).high_s == 2.0
+    assert remaining(state).high == 2.0
     state.spec = replace(spec, budget=Budget(cost=0.5), price=Price(worker_hour=360))
-    assert remaining(state).high_s == pytest.approx(2.0)
+    assert remaining(state).high == pytest.approx(2.0)
     endless = make_spec(trials={"parallel": 1}, budget={"wall": "1h"}, search="random")
     state = SweepState(endless)
     begin(state)
-    assert (remaining(state).low_s, remaining(state).high_s) == (0.0, 3597.0)
+    assert (remaining(state).low, remaining(state).high) == (0.0, 3597.0)

@@ -9,11 +9,11 @@ from printed import text_of
 from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
+from hposvc.analysis.findings import why
 from hposvc.analysis.judgement import judge
-from hposvc.analysis.verdict import verdict
 from hposvc.events import Attached, Ordered, Requested
 from hposvc.state import summary
-from hposvc.state.estimates import estimates
+from hposvc.state.finalists import finalist_results
 from hposvc.state.remaining import remaining
 from hposvc.tracking.description import describe
 from hposvc.views import replicates as view
@@ -47,7 +47,7 @@ def test_the_best_trials_are_trained_again_to_the_end_and_the_best_mean_is_the_b
         assert len(set(values)) == 4
     means = {name: sum(values) / 4 for name, values in results(state).items()}
     assert state.best == min(means, key=means.__getitem__)
-    assert [one.trial for one in estimates(state)] == sorted(means, key=means.__getitem__)
+    assert [one.trial for one in finalist_results(state)] == sorted(means, key=means.__getitem__)
     orders = [e.order for e in lab.events() if isinstance(e, Ordered) and e.order.replicate]
     assert [order.replicate for order in orders] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
 
@@ -172,10 +172,10 @@ def test_replicates_that_fail_are_told_and_the_others_go_on(lab):
     ]
     assert best[1].message.endswith("no luck")
     assert {one.state for one in other} == {"COMPLETED"}
-    [first, _] = estimates(state)
+    [first, _] = finalist_results(state)
     assert first.missing == ("user", "diverged")
     assert "1 user, 1 diverged" in text_of(view.result(state))
-    assert summary.best("s", state, {})["estimate"]["runs"] == 2
+    assert summary.best("s", state, {}).estimate.runs == 2
 
 
 @settings(max_examples=15, deadline=None)
@@ -247,11 +247,11 @@ def test_finalists_are_trained_with_other_values_and_these_are_shown(lab):
         params = state.trials[replicate.shown_as].params
         assert replicate.params == {**params, "width": 512}
     [best] = summary.front("s", state, {})
-    assert best["params"]["width"] == 64
-    assert best["estimate"]["set"] == {"width": 512}
+    assert best.params["width"] == 64
+    assert best.estimate.set == {"width": 512}
     assert "mean loss with width 512" in text_of(view.result(state))
     assert f"Mean of {FINALISTS['seeds']} trainings with width 512" in describe(state)
-    [found] = [finding for finding in verdict("s", state) if finding.topic == "best"]
+    [found] = [finding for finding in why("s", state) if finding.topic == "best"]
     assert "chosen by 4 trainings with width 512" in found.sentence
 
 

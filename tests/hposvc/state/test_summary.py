@@ -17,9 +17,9 @@ def test_the_best_trial_has_the_metrics_and_the_checkpoint_of_its_step():
     other = desk.start()
     desk.report(other, 1, 0.7)
     best = summary.best("s", desk.state, {order.trial: "run-1"})
-    assert (best["trial"], best["value"], best["metrics"]) == (order.trial, 0.5, {"loss": 0.5})
-    assert (best["step"], best["mlflow_run_id"], best["trained_to_end"]) == (1, "run-1", False)
-    assert best["checkpoint"] is None, "a simulated checkpoint has no files"
+    assert (best.trial, best.value, best.metrics) == (order.trial, 0.5, {"loss": 0.5})
+    assert (best.step, best.mlflow_run_id, best.trained_to_end) == (1, "run-1", False)
+    assert best.checkpoint is None, "a simulated checkpoint has no files"
     assert summary.bests(desk.state) == [0.5]
 
 
@@ -35,9 +35,9 @@ def test_a_model_that_failed_is_a_fallback_whose_cause_is_in_the_status():
     ]
     (proposal,) = GaussianProcess(learned_prior=False).suggest(space, history, 1, rng)
     desk.happen(Proposed(1.0, "t0001", proposal.params, proposal.note, 9))
-    proposals = summary.status("s", desk.state, {}, "alive")["proposals"]
-    assert proposals["fallbacks"] == 1
-    assert proposals["fallback_reason"].startswith("the model failed: ")
+    proposals = summary.status("s", desk.state, {}, "alive").proposals
+    assert proposals.fallbacks == 1
+    assert proposals.fallback_reason.startswith("the model failed: ")
 
 
 def test_a_parameter_is_unused_while_no_trial_that_has_it_asked_for_it():

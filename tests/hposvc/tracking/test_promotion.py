@@ -31,9 +31,10 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec.sections import Register
 from hposvc.state.sweep import SweepState
+from hposvc.tracking.answers import Promotion
 from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.mlflow_server import QUIET
-from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
+from hposvc.tracking.promotion import Unfit, candidate, promote
 from hposvc.verbs.rm import remove
 from hposvc.views.result import summary
 from trainables.order import Order
@@ -222,7 +223,7 @@ def test_a_recorder_tells_the_driver_what_it_registered_or_why_not(home):
     outcome = "digits version 1 (first t0001) is champion now: no version had it"
     assert sweep.journal.registered("first") == outcome
     record = api.load(api.Sweeps(home, sweep.journal), "first")
-    assert record.status()["registered"] == outcome
+    assert record.status().registered == outcome
     object.__setattr__(record.state.spec, "register", Register("digits"))
     assert outcome in text_of(Group(*summary(record, home)))
     without = text_of(Group(*summary(replace(record, registered=""), home)))

@@ -12,7 +12,7 @@ from hposvc.events import Described, Proposed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease
-from hposvc.tracking.comparison import MlflowComparison
+from hposvc.tracking.answers import MlflowComparison
 from hposvc.tracking.diff import compare_points
 from hposvc.tracking.mlflow_client import Tracker, TrackerError, held_data
 from hposvc.tracking.projection import MetricPoint, RunContent

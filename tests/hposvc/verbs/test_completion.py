@@ -55,7 +55,9 @@ def test_verbs_and_examples_are_completed(tab):
 
 @pytest.mark.full
 def test_keys_of_a_spec_are_completed(tab):
-    assert tab("hposvc run spec.yaml --set tri") == ["trials.max=", "trials.parallel="]
+    assert tab("hposvc run spec.yaml --set tri") == [
+        *("trials.max=", "trials.parallel=", "trials.proposed=")
+    ]
     assert tab("hposvc plan spec.yaml --set stop.plateau.tr") == ["stop.plateau.trials="]
     assert tab("hposvc run spec.yaml --set engine") == [
         *("engine=", "engine.type=", "engine.curve=", "engine.lease=")

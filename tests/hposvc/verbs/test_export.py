@@ -26,7 +26,7 @@ def test_the_exported_schedule_runs(hposvc, sweeps, tmp_path):
     spec = make_spec(scheduler=PBT, trials={"max": 4, "parallel": 2}, tracking=NOWHERE)
     row = api.create(sweeps, spec, "group")
     record = api.drive(sweeps, row)
-    assert any(trial["parent"] for trial in record.trials())
+    assert any(trial.parent for trial in record.trials())
     code, out, _ = hposvc("export", "group", "--schedule")
     assert code == 0
     assert out.startswith(f"# The schedule of {record.state.best}, the best trial of group: loss ")

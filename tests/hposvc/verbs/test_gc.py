@@ -57,8 +57,8 @@ def test_logs_of_ended_sweeps_go_on_request_but_those_of_the_best_and_of_failed_
         (log.parent / "mine.txt").touch()
     [failed] = [trial.id for trial in state.trials.values() if trial.state == "FAILED"]
     kept = {state.best, failed}
-    assert gc.collect(sweeps).items == []
-    freed = gc.collect(sweeps, logs=True).items
+    assert gc.collect(sweeps).files == []
+    freed = gc.collect(sweeps, logs=True).files
     assert {item.what for item in freed} == {"log"}
     assert {Path(item.path).parent.name for item in freed} == state.trials.keys() - kept
     assert {path.parent.name for path in logs.glob("*/1-0.log")} == kept

@@ -23,26 +23,26 @@ def make(**sections):
 def test_sweeps_are_listed_newest_first_by_project_tag_and_age(sweeps):
     first = api.create(sweeps, make(project="demo", tags={"who": "me", "n": 3}))
     second = api.create(sweeps, make(project="other", tags={"who": "you"}))
-    assert [row["sweep"] for row in ls(sweeps)] == [second.id, first.id]
-    assert [row["sweep"] for row in ls(sweeps, project="demo")] == [first.id]
-    assert [row["sweep"] for row in ls(sweeps, tag="who")] == [second.id, first.id]
-    assert [row["sweep"] for row in ls(sweeps, tag="who=you")] == [second.id]
-    assert [row["sweep"] for row in ls(sweeps, tag="n=3")] == [first.id]
-    assert [row["sweep"] for row in ls(sweeps, since=second.created)] == [second.id]
+    assert [row.sweep for row in ls(sweeps)] == [second.id, first.id]
+    assert [row.sweep for row in ls(sweeps, project="demo")] == [first.id]
+    assert [row.sweep for row in ls(sweeps, tag="who")] == [second.id, first.id]
+    assert [row.sweep for row in ls(sweeps, tag="who=you")] == [second.id]
+    assert [row.sweep for row in ls(sweeps, tag="n=3")] == [first.id]
+    assert [row.sweep for row in ls(sweeps, since=second.created)] == [second.id]
 
 
 def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(sweeps, monkeypatch):
     row = api.create(sweeps, make())
-    assert ls(sweeps)[0]["state"] == "QUEUED"
+    assert ls(sweeps)[0].state == "QUEUED"
     api.drive(sweeps, row)
     first = ls(sweeps)
     with monkeypatch.context() as patch:
         patch.delattr(api, "follow_row")
         assert ls(sweeps) == first
-    assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
+    assert (first[0].state, first[0].trials) == ("COMPLETED", 210)
     more = Requested(0.0, "extend", None, {"trials.max": 220})
     sweeps.journal.append(row.id, sweeps.journal.last(row.id), [more])
-    assert ls(sweeps)[0]["state"] == "QUEUED"
+    assert ls(sweeps)[0].state == "QUEUED"
 
 
 def unreadable(sweeps, name, kind="renewed", body="{}", **spec):
@@ -60,16 +60,15 @@ def test_one_sweep_that_cannot_be_read_hides_no_other(sweeps, capsys):
     unreadable(sweeps, "kind")
     unreadable(sweeps, "field", "attached", '{"driver": "h:1", "colour": "red"}')
     unreadable(sweeps, "key", "attached", '{"driver": "h:1"}', dreams=True)
-    listed = {row["sweep"]: row for row in ls(sweeps)}
-    assert {name: row["state"] for name, row in listed.items()} == {
+    listed = {row.sweep: row for row in ls(sweeps)}
+    assert {name: row.state for name, row in listed.items()} == {
         **dict.fromkeys(("kind", "field", "key"), "UNREADABLE"),
         "fine": "QUEUED",
     }
-    assert "event kind 'renewed' is unknown here" in listed["kind"]["why"]
-    assert "an event of kind 'attached' is unknown here" in listed["field"]["why"]
-    assert "dreams: no such key" in listed["key"]["why"]
-    assert listed["fine"]["why"] is None
-    assert len({frozenset(row) for row in listed.values()}) == 1  # the same fields
+    assert "event kind 'renewed' is unknown here" in listed["kind"].why
+    assert "an event of kind 'attached' is unknown here" in listed["field"].why
+    assert "dreams: no such key" in listed["key"].why
+    assert listed["fine"].why is None
     for verb, code in ((["ls"], None), (["status", "fine"], None), (["gc"], 5)):
         with pytest.raises(SystemExit) as left:
             main([*verb, "--home", f"{sweeps.home.path}"])

@@ -9,8 +9,8 @@ from simulated_sweeps import make_spec
 
 from hposvc.analysis.forecast.evidence import Evidence
 from hposvc.analysis.forecast.forecast import Forecast, ForecastRung, Saving
-from hposvc.analysis.forecast.interval import ForecastInterval
 from hposvc.analysis.forecast.plan import Plan
+from hposvc.estimate import Estimate
 from hposvc.verbs.plan import describe
 
 SIMULATED = {
@@ -100,20 +100,20 @@ def test_wrong_usage_is_refused(hposvc, sweep, arguments, message):
     assert message in answer.err
 
 
-HOURS = ForecastInterval(2.6, 1.88, 3.42)
+HOURS = Estimate(2.6, 1.88, 3.42)
 MADE = Forecast(
-    trials=ForecastInterval(12, 12, 12),
+    trials=Estimate(12, 12, 12),
     rungs=(
-        ForecastRung(1, ForecastInterval(11.6, 10, 12)),
-        ForecastRung(9, ForecastInterval(4, 4, 4)),
+        ForecastRung(1, Estimate(11.6, 10, 12)),
+        ForecastRung(9, Estimate(4, 4, 4)),
     ),
-    steps=ForecastInterval(60, 40, 80),
-    failed=ForecastInterval(0.4, 0, 1),
+    steps=Estimate(60, 40, 80),
+    failed=Estimate(0.4, 0, 1),
     rank_hours=HOURS,
     gpu_hours=HOURS,
     cpu_hours=HOURS,
-    wall_s=ForecastInterval(3600, 1800, 7200),
-    disk=ForecastInterval(3e6, 2e6, 4e6),
+    wall_s=Estimate(3600, 1800, 7200),
+    disk=Estimate(3e6, 2e6, 4e6),
     slots=4,
     sweeps=60,
 )

@@ -52,21 +52,23 @@ def shared(sweeps):
 
 
 def test_each_sweep_has_a_row_with_what_it_holds_wants_and_waits_for(shared):
-    busy, idle, secret, late = queue(shared)
-    assert (busy["sweep"], busy["held"], busy["wanted"], busy["slots"]) == ("busy", 1, 4, 2)
-    assert (busy["due"], busy["ahead_s"], busy["waiting"]) == (1.5, 5.0, None)
-    assert (idle["sweep"], idle["waiting"]) == ("idle", WAIT.data())
-    assert secret["waiting"] is None
-    assert (late["sweep"], late["held"], late["waiting"]["what"]) == ("late", None, "a driver")
+    busy, idle, secret, late = queue(shared).sweeps
+    assert (busy.sweep, busy.held, busy.wanted, busy.slots) == ("busy", 1, 4, 2)
+    assert (busy.due, busy.ahead_s, busy.waiting) == (1.5, 5.0, None)
+    assert (idle.sweep, idle.waiting) == ("idle", WAIT)
+    assert secret.waiting is None
+    assert late.waiting is not None
+    assert (late.sweep, late.held, late.waiting.what) == ("late", None, "a driver")
 
 
 def test_a_sweep_without_a_driver_that_nobody_is_to_start_is_not_listed(shared):
+    api.create(shared, make_spec(project="demo"), "gone")
     lease = Lease(shared.journal.store, "gone")
     lease.acquire()
     claims.write(lease, "c", asdict(claim("gone", wanted=1)), {})
-    assert "gone" in [row["sweep"] for row in queue(shared)]
+    assert "gone" in [row.sweep for row in queue(shared).sweeps]
     lease.release()
-    assert "gone" not in [row["sweep"] for row in queue(shared)]
+    assert "gone" not in [row.sweep for row in queue(shared).sweeps]
 
 
 def test_the_command_prints_a_table_and_says_who_waits(shared, capsys):

@@ -25,7 +25,7 @@ def test_a_copy_names_the_trial_that_it_copied(story):
     copy = Order(3, "t0002", params, start, 4, 27, parent="t0001")
     story.happen(Ordered(story.tick(), copy))
     listed = summary.trials(story.state, {})
-    assert [trial["parent"] for trial in listed] == [None, "t0001"]
+    assert [trial.parent for trial in listed] == [None, "t0001"]
     shown = text_of(table(listed, story.state.spec, ())).splitlines()
     assert shown[1].split()[:3] == ["trial", "copied", "state"]
     assert [line.split()[1] for line in shown if " t0" in line] == ["–", "t0001"]
@@ -64,6 +64,6 @@ def test_money_is_a_column_where_a_price_is_known(story):
     priced = replace(story.state.spec, price=Price(worker_hour=3.0, currency="EUR"))
     ranks, story.state.spec = priced.resources.ranks, priced
     (row,) = summary.trials(story.state, {})
-    assert row["money"] == pytest.approx(3.0 * ranks, rel=0.01)
+    assert row.money == pytest.approx(3.0 * ranks, rel=0.01)
     shown = text_of(table([row], priced, ()))
-    assert re.search(rf"t0001 .* {row['money']:.2f} EUR", shown)
+    assert re.search(rf"t0001 .* {row.money:.2f} EUR", shown)

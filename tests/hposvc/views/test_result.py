@@ -6,6 +6,7 @@ from hposvc.events import Failed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record
+from hposvc.state.answers import Best
 from hposvc.state.receipt import RequestReceipt
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.views.result import (
@@ -121,22 +122,11 @@ def test_waiting_for_proposals_is_told_where_it_cost_much(story, waited_s, said)
 def test_a_front_has_each_checkpoint_on_a_line_to_copy(two):
     long = "/home/somebody/" + "x" * 150
     front = [
-        {
-            "trial": "t0001",
-            "value": [0.1, 9.0],
-            "step": 3,
-            "params": {"lr": 0.1},
-            "baseline": False,
-            "checkpoint": long,
-        },
-        {
-            "trial": "t0002",
-            "value": [0.2, 8.0],
-            "step": 3,
-            "params": {"lr": 0.2},
-            "baseline": False,
-            "checkpoint": None,
-        },
+        Best("s", trial, params, values, {}, 3, True, checkpoint, None, False, None)
+        for trial, params, values, checkpoint in (
+            ("t0001", {"lr": 0.1}, [0.1, 9.0], long),
+            ("t0002", {"lr": 0.2}, [0.2, 8.0], None),
+        )
     ]
     lines = text_of(best(front, two.state.spec)).splitlines()
     assert [line for line in lines if long in line] == [f"t0001       {long}"]

@@ -48,7 +48,7 @@ def gradients(rank: int, trainings: Sequence[Training], ranks: int) -> list[dict
             weights = dict(trainer.state.model.named_parameters())
             assert {(weight.requires_grad, weight.dtype) for weight in weights.values()} == KEPT
             share = torch.arange(8)[rank::ranks]
-            trainer.strategy.backward(trainer.passes, [share], float(ranks), careful=False)
+            trainer.passes.backward([share], float(ranks), careful=False)
             grads = {name: weight.grad for name, weight in weights.items() if weight.requires_grad}
             results.append({name: complete(gradient) for name, gradient in grads.items()})
     return results

@@ -8,7 +8,7 @@ from tasks import Decoded, Deep, Forgetful, curve, curves, learned, losses, resu
 from torch.distributed.tensor import DTensor
 
 from trainables import Training, Worker
-from trainables.parallel.strategies import choose
+from trainables.parallel.strategy import choose
 from trainables.trainer.fit import build_state
 
 HYBRID = Training("fsdp", "64-true", shard_ranks=2)

@@ -16,7 +16,7 @@ from trainables import Data, Task, Tensors, Training, Worker
 from trainables.data import Batch
 from trainables.lora import LoraOptions, adapt
 from trainables.monitoring.memory import STATUS
-from trainables.parallel.strategies import choose
+from trainables.parallel.strategy import choose
 from trainables.pretrained import load_pretrained
 from trainables.trainer.fit import build_state
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pages
 import pytest
@@ -25,7 +26,7 @@ from trainables.monitoring.memory import Memory
 from trainables.monitoring.nvml import REASONS
 from trainables.monitoring.stragglers import slowest
 from trainables.optim.schedules import RISE, factor
-from trainables.training import WORDS
+from trainables.training import Schedule
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -92,7 +93,8 @@ def test_every_option_is_there_once_with_its_default_and_its_words():
         name, text = OPTIONS[field.name]
         value = YAML(typ="safe").load(name.rpartition(" (`")[2].removesuffix("`)"))
         assert (tuple(value) if value == [] else value) == field.default, field.name
-        missing = [word for word in WORDS.get(field.name, ()) if f"`{word}`" not in text]
+        words = get_args(field.type) if get_origin(field.type) is Literal else ()
+        missing = [word for word in words if f"`{word}`" not in text]
         assert not missing, field.name
 
 
@@ -109,7 +111,7 @@ def test_its_formulae_are_the_schedules(warmup):
     (rise, cycle) = re.findall(r"`(1(?:/25| - 24/25)[^`]*)`", PAGE)
     rows = [*rows_of("schedule")]
     falls = {reference_page.codes(name)[0]: formula.strip("`") for name, formula, _ in rows}
-    assert set(falls) == set(WORDS["schedule"]) - {"task", "plateau"}
+    assert set(falls) == set(get_args(Schedule)) - {"task", "plateau"}
     for name, fall in falls.items():
         w = RISE if name == "one_cycle" and not warmup else warmup
         for p in (0.0, 0.05, 0.2, 0.5, 0.85, 0.95):

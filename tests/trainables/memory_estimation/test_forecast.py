@@ -171,6 +171,15 @@ def test_a_frozen_base_counts_in_its_own_format(precision):
         assert forecast.gradients == pytest.approx(trained / ranks, rel=0.05)
 
 
+def test_averaging_weights_takes_no_memory_for_frozen_ones():
+    options = {name: Training(name, "bf16-mixed") for name in ("single", "local_sgd")}
+    alone, averaged = (
+        found(HalfFrozen(), options["single"]),
+        found(HalfFrozen(batch=128), options["local_sgd"], 2),
+    )
+    assert averaged.peak == alone.peak
+
+
 def test_the_specs_own_way_is_among_them_once_and_marked():
     for training, ranks in (
         (Training(), 1),

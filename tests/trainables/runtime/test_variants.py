@@ -30,13 +30,13 @@ def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
     monkeypatch.setattr(sys, "path", [f"{live}/src", f"{live}/.venv/lib", "/elsewhere"])
     monkeypatch.setenv("PYTHONPATH", f"{live}:/elsewhere")
     variants = CodeVariants("code", {"main": f"{tree}"}, f"{live}")
-    entered, given = variants.enter(config(f"{live}/train.py:f"), order(code="main", x=1))
-    assert entered.trainable == f"{tree}/train.py:f"
+    entered, given = variants.enter(f"{live}/train.py:f", order(code="main", x=1))
+    assert entered == f"{tree}/train.py:f"
     assert given.params == {"x": 1}
     assert sys.path == [f"{tree}", f"{tree}/src", f"{live}/.venv/lib", "/elsewhere"]
     assert os.environ["PYTHONPATH"] == f"{tree}:{tree}:/elsewhere"
     assert Path.cwd() == tree
-    assert variants.enter(config("module:f"), order(code="main"))[0].trainable == "module:f"
+    assert variants.enter("module:f", order(code="main"))[0] == "module:f"
 
 
 def test_an_order_without_its_code_ends_with_the_place_where_it_should_be(tmp_path):

@@ -127,8 +127,7 @@
       }
       if (Number(figure.dataset.seq) >= newest) continue;
       try {
-        if (figure.querySelector(".moving")) await move(figure);
-        else await redraw(figure);
+        await redraw(figure);
       } catch { /* the next refresh tries again */ }
     }
   }
@@ -151,24 +150,13 @@
     }
   }
 
-  async function move(figure) {
-    const { seq, data, message } = await (await fetch(`${figure.dataset.url}/data`)).json();
-    if (data && seq > Number(figure.dataset.seq)) {
-      window.hposvcCharts.update(figure, data);
-      figure.querySelector("figcaption > p").textContent = message;
-    }
-    figure.dataset.seq = seq;
-  }
-
   async function redraw(figure) {
     const text = await (await fetch(figure.dataset.url, { headers: { Accept: "text/html" } })).text();
     const made = new DOMParser().parseFromString(text, "text/html").getElementById(figure.id);
     if (!made || made.dataset.seq === figure.dataset.seq) return;
-    for (const part of [":scope > figcaption", ":scope > .still"]) {
-      const [old, fresh] = [figure.querySelector(part), made.querySelector(part)];
-      if (old && fresh) old.replaceWith(fresh);
-    }
     figure.dataset.seq = made.dataset.seq;
+    figure.replaceChildren(...made.children);
+    window.hposvcCharts.mount(figure);
   }
 
   function follow() {

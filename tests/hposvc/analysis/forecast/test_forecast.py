@@ -12,7 +12,7 @@ STEADY = Evidence("earlier", ("a",), (10.0,) * 40, (1.0,), (1.0,), trials=40, or
 
 def test_an_interval_holds_its_expected_value_and_no_more_than_the_draws():
     found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert 1.0 <= found.low < found.expected < found.high <= 5.0
+    assert 1.0 <= found.low < found.value < found.high <= 5.0
     assert interval([7.0] * 20) == interval([7.0])
     assert interval([7.0]).low == 7.0
     assert interval([0.0, 1.0]).low >= 0
@@ -21,7 +21,7 @@ def test_an_interval_holds_its_expected_value_and_no_more_than_the_draws():
 def test_steady_steps_give_a_narrow_forecast_and_a_guess_a_wide_one():
     sure = forecast(make_spec(), STEADY, 4, None)
     guess = forecast(make_spec(), Evidence("stated", (), (10.0,)), 4, None)
-    assert sure.cpu_hours.expected == pytest.approx(12 * 91 / 3600, rel=0.15)
+    assert sure.cpu_hours.value == pytest.approx(12 * 91 / 3600, rel=0.15)
     assert sure.cpu_hours.high / sure.cpu_hours.low < guess.cpu_hours.high / guess.cpu_hours.low
     assert sure.gpu_hours is None
     assert sure.disk is None

@@ -9,11 +9,11 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 
 PLAN = {
-    "trials": {"expected": 12.0, "low": 12.0, "high": 12.0},
-    "steps": {"expected": 108.0, "low": 100.0, "high": 110.0},
+    "trials": {"expected": 12.0, "low": 12.0, "high": 12.0, "confidence": 0.9},
+    "steps": {"expected": 108.0, "low": 100.0, "high": 110.0},  # as earlier versions kept it
     "gpu_hours": None,
-    "cpu_hours": {"expected": 0.03, "low": 0.02, "high": 0.04},
-    "wall_s": {"expected": 10.0, "low": 8.0, "high": 12.0},
+    "cpu_hours": {"expected": 0.03, "low": 0.02, "high": 0.04, "confidence": 0.9},
+    "wall_s": {"expected": 10.0, "low": 8.0, "high": 12.0, "confidence": 0.9},
     "source": {"origin": "pilot"},
 }
 
@@ -46,7 +46,7 @@ def test_the_last_plan_before_the_sweep_counts(tmp_path, ended):
     row, _ = ended
     home = Home.of(tmp_path)
     for made, low in ((100.0, 1.0), (500.0, 2.0), (2000.0, 3.0)):
-        wall_s = {"expected": 9.0, "low": low, "high": 9.0}
+        wall_s = {"expected": 9.0, "low": low, "high": 9.0, "confidence": 0.9}
         kept.keep(home, make_spec(), {**PLAN, "wall_s": wall_s}, now=made)
     assert kept.find(home, row)["wall_s"]["low"] == 2.0
 

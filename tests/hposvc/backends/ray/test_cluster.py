@@ -25,10 +25,10 @@ def test_that_another_ray_takes_all_cpus_too_is_said(tmp_path, monkeypatch):
 
     def others(folder: Path) -> list[str]:
         asked.append(folder)
-        return ["that of the home /home/bob/.hposvc", "process 7"]
+        return ["10.0.0.7:6379", "127.0.0.1:41234"]
 
     monkeypatch.setattr(cluster, "find_others", others)
     [note] = cluster.notes(setting(tmp_path, None))
     assert asked == [tmp_path / "ray"]
-    assert "another Ray runs on this machine, that of the home /home/bob/.hposvc and" in note
+    assert "another Ray runs on this machine, at 10.0.0.7:6379 and" in note
     assert "--address" in note

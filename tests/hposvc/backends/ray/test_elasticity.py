@@ -73,10 +73,10 @@ class Other:
 def test_the_last_trial_gets_the_workers_that_another_left(sweeps):
     """The trial repeats no step, since its checkpoint moves with it."""
     trial, widths, grown = run(sweeps, steps=400)
-    assert (trial["state"], trial["step"]) == ("COMPLETED", 400)
+    assert (trial.state, trial.step) == ("COMPLETED", 400)
     assert (widths[0], widths[-1], len(grown)) == (1, 2, 1)
-    assert trial["metrics"]["ranks"] == 2
-    assert trial["metrics"]["total"] == 400
+    assert trial.metrics["ranks"] == 2
+    assert trial.metrics.total == 400
     await_none(lambda: in_slots(sweeps.home.path))
 
 
@@ -93,7 +93,7 @@ def test_a_trial_does_not_wait_for_room_that_another_sweep_holds(sweeps):
     finally:
         with joined(sweeps):
             ray.kill(ray.get_actor("other"))
-    assert (trial["state"], trial["metrics"]["ranks"]) == ("COMPLETED", 1)
+    assert (trial.state, trial.metrics["ranks"]) == ("COMPLETED", 1)
     assert (widths, grown) == ([1], [])
 
 

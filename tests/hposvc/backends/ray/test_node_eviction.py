@@ -18,9 +18,7 @@ class Looked:
     """An inspection that is done, with the issues given by node."""
 
     def __init__(self, **troubles):
-        self.found = {
-            name: NodeHealth(name, "10.0.0.1", "", issues) for name, issues in troubles.items()
-        }
+        self.found = {name: NodeHealth(name, "", issues) for name, issues in troubles.items()}
         self.busy = False
 
     def look(self, nodes):

@@ -56,10 +56,10 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     sweep, status = run(
         sweeps, spec("ddp", resources=two, trials={"max": 4, "parallel": 2}, scheduler="asha")
     )
-    assert status["state"] == "COMPLETED"
+    assert status.state == "COMPLETED"
     trials = api.load(sweeps, sweep).trials()
     assert len(trials) == 4
-    assert all(trial["metrics"]["ranks"] == 2 for trial in trials)
+    assert all(trial.metrics["ranks"] == 2 for trial in trials)
     connection = launch.connect(home / "ray")
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
     assert inspection.stored_results() == {}, (
@@ -83,7 +83,7 @@ def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, ca
         parameters={"lr": 0.1},
     )
     sweep, status = run(sweeps, sweep_spec)
-    assert status["state"] == "COMPLETED"
+    assert status.state == "COMPLETED"
     assert events(sweeps, sweep, Failed) == []
     [message] = [
         record.getMessage() for record in caplog.records if "as slow as" in record.getMessage()
@@ -96,7 +96,7 @@ def test_a_rank_is_told_how_programs_that_it_runs_end(sweeps):
     """With Ray's own handling of stray processes, each seemed to have ended with 0."""
     sweep, _ = run(sweeps, spec("asks_a_program", fidelity={"max": 1}))
     [trial] = api.load(sweeps, sweep).trials()
-    assert (trial["metrics"]["code"], trial["metrics"]["other"]) == (1, 3)
+    assert (trial.metrics["code"], trial.metrics["other"]) == (1, 3)
 
 
 def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_path):
@@ -104,7 +104,7 @@ def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_p
     mark = tmp_path / "mark"
     sweep_spec = spec("abandons_and_dies", fidelity={"max": 1}, parameters={"mark": str(mark)})
     _, status = run(sweeps, sweep_spec)
-    assert status["state"] == "COMPLETED"
+    assert status.state == "COMPLETED"
     daemon = int(mark.read_text())
     await_none(lambda: psutil.pid_exists(daemon))
 
@@ -113,7 +113,7 @@ def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_p
 def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
     sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
-    reported = [trial["metrics"] for trial in api.load(sweeps, sweep).trials()]
+    reported = [trial.metrics for trial in api.load(sweeps, sweep).trials()]
     assert [metrics["loss"] for metrics in reported] == [0.0, 0.0]
     assert reported[0]["pid"] != reported[1]["pid"]
 
@@ -135,7 +135,7 @@ def test_a_cluster_is_joined_by_its_address_and_left_running(sweeps, home):
     connection.close()
     row = api.create(sweeps, spec("steady"))
     api.drive(sweeps, row, address=address)
-    assert api.load(sweeps, row.id).status()["state"] == "COMPLETED"
+    assert api.load(sweeps, row.id).status().state == "COMPLETED"
     assert own_ray.is_locked(home / "ray" / own_ray.KEEPER)
 
 
@@ -257,4 +257,4 @@ def test_code_that_changes_while_a_sweep_runs_ends_its_driver(sweeps, tmp_path, 
     with pytest.raises(SpecError, match="changed since"):
         api.drive(sweeps, sweeps.find(row.id))
     record = api.drive(sweeps, row, accept_code=True)
-    assert [trial["state"] for trial in record.trials()] == ["COMPLETED"] * 2
+    assert [trial.state for trial in record.trials()] == ["COMPLETED"] * 2

@@ -238,7 +238,7 @@ def test_a_parameter_that_no_trial_asks_for_is_told_but_not_one_of_a_branch():
 def test_replicates_have_the_values_of_their_finalist():
     options = {"finalists": {"top": 1, "seeds": 3}, "fidelity": {"max": 1}}
     result = run(branching, 3, parameters=X, **options)
-    assert result.best.estimate["values"] == [result.best.value] * 3
+    assert result.best.estimate.values == [result.best.value] * 3
 
 
 @pytest.mark.parametrize(

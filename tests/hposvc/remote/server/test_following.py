@@ -61,7 +61,8 @@ def test_status_counts_the_wait_for_a_driver(server):
     assert waiting.waiting is not None
     assert waiting.waiting.ahead == ("first",)
     status = waiting.status()
-    assert status["queued_s"] > 0
-    assert status["waiting"]["ahead"] == server.status("second")["waiting"]["ahead"] == ["first"]
+    assert status.queued_s > 0
+    assert status.waiting.ahead == ("first",)
+    assert server.status("second")["waiting"]["ahead"] == ["first"]
     assert server.status("second")["queued_s"] > 0
     assert server.status("first")["waiting"] is None

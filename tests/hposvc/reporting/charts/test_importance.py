@@ -1,5 +1,3 @@
-import re
-
 from hposvc.reporting.charts import importance
 
 
@@ -16,9 +14,3 @@ def test_it_says_when_nothing_was_learnt(history_of):
     assert not chart.data["metrics"][0]["learnt"]
     assert chart.message.startswith("Nothing can be said yet")
     assert "not known yet" in importance.draw(chart.data)
-
-
-def test_a_phone_has_a_narrow_picture(history_of):
-    picture = importance.draw(importance.build(history_of("asha")).data, 340.0)
-    assert 'viewBox="0 0 340 ' in picture
-    assert max(float(x) for x in re.findall(r'<text x="([\d.]+)"', picture)) <= 340

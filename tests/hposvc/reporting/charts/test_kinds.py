@@ -1,5 +1,7 @@
 """Every chart of every sweep: strict JSON as documented, and an SVG that says what it shows."""
 
+import base64
+import gzip
 import itertools
 import json
 import re
@@ -12,7 +14,18 @@ import pytest
 from charted_sweeps import ODD, ORDINARY
 
 from hposvc.analysis.comparison import SweepRun, compare
-from hposvc.reporting.charts import KINDS, charts, comparison, draw
+from hposvc.reporting.charts import (
+    DRAWN,
+    KINDS,
+    NARROW,
+    PHONE,
+    VIEWS,
+    charts,
+    comparison,
+    draw,
+    draw_for_screens,
+)
+from hposvc.reporting.svg import SIZE, text_width
 from hposvc.spec.metrics import Metric
 
 PAGE = (Path(__file__).parents[4] / "docs" / "advanced" / "charts.md").read_text()
@@ -35,6 +48,46 @@ def test_each_chart_is_strict_json_and_a_picture(history_of, name):
         for element in root.findall("{http://www.w3.org/2000/svg}text"):
             assert 0 <= float(element.get("x")) <= width, (chart.kind, element.text)
             assert 0 <= float(element.get("y")) <= height, (chart.kind, element.text)
+
+
+@pytest.mark.parametrize("name", [*ORDINARY, *ODD])
+def test_all_charts_of_a_sweep_are_equally_wide(history_of, name):
+    pictures = [draw(chart) for chart in charts(history_of(name))]
+    assert {re.search(r'viewBox="0 0 (\S+)', picture)[1] for picture in pictures} <= {"920"}
+
+
+@pytest.mark.parametrize("kind", NARROW)
+@pytest.mark.parametrize("name", ["asha", "pbt"])
+def test_a_phone_has_a_narrow_picture_with_all_texts_inside(history_of, name, kind):
+    chart = KINDS[kind].build(history_of(name))
+    root = ET.fromstring(DRAWN[kind].draw(chart.data, width=PHONE))
+    assert root.get("viewBox").startswith("0 0 340 ")
+    boxes = [text_box(text) for text in root.findall("{http://www.w3.org/2000/svg}text")]
+    assert all(left >= -2 and right <= PHONE + 2 for left, right, _, _ in boxes)
+    for (a_left, a_right, a_y, a), (b_left, b_right, b_y, b) in itertools.combinations(boxes, 2):
+        apart = a_right <= b_left + 2 or b_right <= a_left + 2 or abs(a_y - b_y) >= 9
+        assert apart, (a, b)
+
+
+def text_box(text: ET.Element) -> tuple[float, float, float, str]:
+    """Return a text's left and right end, its base line, and what it says."""
+    x, width = float(text.get("x")), text_width(text.text, float(text.get("font-size", SIZE)))
+    left = {"start": x, "middle": x - width / 2, "end": x - width}[text.get("text-anchor", "start")]
+    return left, left + width, float(text.get("y")), text.text
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_each_chart_of_many_views_has_different_ones(history_of, kind):
+    html = draw_for_screens(KINDS[kind].build(history_of("many")))
+    packed = re.search(r"<script[^>]*>(.*)</script>", html, re.S)
+    if packed is None:
+        assert len(set(VIEWS[kind](KINDS[kind].build(history_of("many")).data).values())) == 1
+        return
+    views = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    assert views[0][1] == ""  # it stands there
+    pictures = [svg for _, svg in views[1:]]
+    assert len(set(pictures)) == len(pictures)
+    assert not any(svg in html for svg in pictures)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -41,7 +41,7 @@ def test_who_has_no_session_is_sent_to_the_login_and_from_there_back(sweeps, vis
     wrong = log_in(browser, "hpo_wrong")
     assert wrong.status_code == 401
     assert "unknown" in wrong.text
-    secret = create_token(sweeps, "ann", ["read"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["read"], "1h").token
     answer = log_in(browser, secret)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/sweeps/{vision}")
     assert "HttpOnly" in answer.headers["Set-Cookie"]
@@ -54,7 +54,7 @@ def test_who_has_no_session_is_sent_to_the_login_and_from_there_back(sweeps, vis
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil", "/login"])
 def test_the_login_leads_to_no_other_site(sweeps, vision, wanted):
-    secret = create_token(sweeps, "ann", ["read"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["read"], "1h").token
     answer = log_in(call(sweeps, config_of({})), secret, wanted)
     assert answer.headers["Location"] == "/"
 

@@ -7,7 +7,7 @@ import recorded_home
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.analysis.verdict import verdict
+from hposvc.analysis.findings import why
 from hposvc.events import Finished, Reported
 from hposvc.journal.follow import OWN_EVENTS
 from hposvc.server.pages import histories as histories_module
@@ -25,7 +25,7 @@ def look(histories, sweeps, sweep="s"):
         return read.history, read.seq
 
 
-def test_a_verdict_and_the_answers_of_models_are_as_of_one_event(begun, monkeypatch):
+def test_findings_and_the_answers_of_models_are_as_of_one_event(begun, monkeypatch):
     histories, row = Histories(begun), begun.journal.find("s")
     seq = begun.journal.last("s")
 
@@ -37,7 +37,7 @@ def test_a_verdict_and_the_answers_of_models_are_as_of_one_event(begun, monkeypa
     monkeypatch.setattr(histories_module, "explained", explain)
     first = asyncio.run(histories.fit(row))
     as_it_was = api.follow_row(begun, row).read_to(seq)
-    assert (first.seq, first.verdict) == (seq, verdict("s", as_it_was, []))
+    assert (first.seq, first.findings) == (seq, why("s", as_it_was, []))
     assert asyncio.run(histories.fit(row)) is first
     begun.journal.append("s", seq + 1, [Finished(99.0, "STOPPED", "user")])
     monkeypatch.undo()

@@ -92,7 +92,7 @@ def test_the_smallest_phone_shows_whole_pages_and_all_links_of_the_bar(sweeps, t
     spec, events = charted_sweeps.sweep("asha", tmp_path)
     api.create(sweeps, spec, "asha")
     sweeps.journal.append("asha", sweeps.journal.last("asha"), events)
-    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["steer"], "1h").token
     for address in serve(sweeps, Config(loopback="token")):
         tab = open_tab(f"{address}/sweeps/asha", size=(360, 740))
         tab.page.locator("#token").fill(secret)
@@ -111,10 +111,24 @@ def test_the_smallest_phone_shows_whole_pages_and_all_links_of_the_bar(sweeps, t
             assert not tab.page.locator(".bar nav").evaluate(cut), path
 
 
+def test_charts_of_a_page_fill_their_cards_and_are_mounted_once(address, open_tab):
+    tab = open_tab(f"{address}/sweeps/ended", size=(1600, 900))
+    sizes = set()
+    for kind in ("best", "parallel", "timeline"):
+        tab.page.evaluate("id => document.getElementById(id).scrollIntoView()", f"chart-{kind}")
+        figure = tab.page.locator(f"#chart-{kind}[data-ready]")
+        figure.wait_for(timeout=60_000)
+        assert figure.locator(":scope > .tools").count() == 1  # though several events bring it
+        for part in (".still", "svg[role]:visible"):
+            sizes.add(figure.locator(part).evaluate("each => each.clientWidth"))
+    assert len(sizes) == 1
+    assert not tab.errors
+
+
 def test_a_page_follows_its_sweep(live, open_tab):
     sweeps, address = live
     tab = open_tab(f"{address}/sweeps/s")
-    tab.page.locator("#chart-best .moving").scroll_into_view_if_needed()
+    tab.page.locator("#chart-best[data-ready]").scroll_into_view_if_needed()
     seq = sweeps.journal.last("s")
     sweeps.journal.append("s", seq, [Reported(99.0, 1, "t0001", 5, {"loss": 0.0625})])
     tab.page.locator("#overview .best-value", has_text="0.0625").wait_for()
@@ -156,7 +170,7 @@ def test_stop_asks_first_and_escape_takes_it_back(live, open_tab):
 
 def test_a_person_logs_in_and_out(sweeps, open_tab):
     recorded_home.cut_off(sweeps, "s")
-    secret = create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    secret = create_token(sweeps, "ann", ["steer"], "1h").token
     for address in serve(sweeps, Config(loopback="token")):
         tab = open_tab(f"{address}/sweeps/s")
         assert not tab.axe()

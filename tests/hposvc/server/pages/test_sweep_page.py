@@ -3,7 +3,7 @@
 import re
 
 from hposvc import api
-from hposvc.analysis.verdict import verdict
+from hposvc.analysis.findings import why
 from hposvc.reporting.prose import prose
 from hposvc.server.pages.sweep_page import SHOWN_ABOVE
 
@@ -42,7 +42,7 @@ def test_charts_come_one_by_one_and_as_data(server):
 def test_findings_are_those_of_why(server, recorded):
     page = server.get("/sweeps/ended/findings").text
     state = api.load(recorded, "ended").state
-    for finding in verdict("ended", state):
+    for finding in why("ended", state):
         if finding.topic not in SHOWN_ABOVE:
             assert finding.title in page
             assert prose(finding.sentence) in page

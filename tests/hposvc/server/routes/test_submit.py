@@ -217,10 +217,10 @@ def test_a_key_answers_with_the_sweep_of_its_first_request(client):
 def test_a_deleted_sweep_is_gone_and_its_operation_is_not(client, tmp_path):
     sweep = post(client, served.SPEC, id="mine").json()["sweep"]
     deleted = client.delete(f"/api/v1/sweeps/{sweep}")
-    assert (deleted.status_code, deleted.json()["state"]) == (202, "DELETED")
+    assert (deleted.status_code, deleted.json()["state"]) == (202, "done")
     operation = client.get(f"/api/v1/operations/{deleted.json()['operation']}").json()
     assert (operation["verb"], operation["state"], operation["sweep"]) == ("rm", "done", "mine")
-    assert operation["result"] == {"sweep": "mine", "left": ""}
+    assert operation["result"] == {"removed": "mine", "left": None}
     refused(client.get("/api/v1/sweeps/mine"), 404, "not_found")
     refused(client.delete("/api/v1/sweeps/mine"), 404, "not_found")
     assert submissions.find(api.Sweeps.open(tmp_path).journal.store, sweep) is None

@@ -81,8 +81,8 @@ def test_the_session_is_stored_as_a_hash_and_ends_with_logout_and_with_its_token
     assert code(replayed) == (401, "unauthorized")
     log_in(client, sweeps, "read")
     assert client.get("/me").is_success
-    for token in list_tokens(sweeps):
-        revoke_token(sweeps, token["id"])
+    for token in list_tokens(sweeps).tokens:
+        revoke_token(sweeps, token.id)
     assert code(client.get("/me")) == (401, "unauthorized")
 
 

@@ -6,7 +6,7 @@ Axes: N validation samples, B samples of a part of them.
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,21 +15,19 @@ from torch import Tensor
 from trainables.metrics import checked
 from trainables.parallel.gathering import gather_results
 from trainables.randomness import preserved
+from trainables.task import Task
 from trainables.worker import Diverged, Worker
-
-if TYPE_CHECKING:
-    from trainables.task import Task
 
 IN_16_BITS = (torch.float16, torch.bfloat16)
 Rows = dict[str, Tensor]  # by the task's names, (B, ...), on the CPU
 
 
-def defines(task: "Task", method: str) -> bool:
+def defines(task: Task, method: str) -> bool:
     """Return whether a task has a method of its own in place of Task's."""
     return sum(method in vars(kind) for kind in type(task).__mro__) > 1
 
 
-def check(task: "Task", means_only: str) -> None:
+def check(task: Task, means_only: str) -> None:
     """Refuse one of predict and score alone, and both with an option that knows means only."""
     missing = [method for method in ("predict", "score") if not defines(task, method)]
     if len(missing) == 1:
@@ -44,7 +42,7 @@ def check(task: "Task", means_only: str) -> None:
 class Predictions:
     """The predictions of one evaluation; ranks other than 0 keep none."""
 
-    task: "Task"
+    task: Task
     worker: Worker
     ranks: int  # that share a model, and so predict the same
     pieces: list[tuple[Tensor, Rows]] = field(default_factory=list)  # positions (B,) and rows

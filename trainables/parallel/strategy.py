@@ -5,37 +5,22 @@ over all data-parallel ranks of their sums. A data-parallel rank is one rank, or
 share one model.
 """
 
-import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from trainables.optim.clipping import By, Clipped, clip, total_norm
 from trainables.parallel.plan import Plan, pairs
-from trainables.parallel.scoring import Predictions, defines
+from trainables.strategies import STRATEGIES, StrategyType, default_strategy
 from trainables.training_state import precision as formats
-from trainables.training_state.tallies import add_up
+from trainables.training_state.loop_state import TrainingState
 from trainables.worker import Worker
-
-if TYPE_CHECKING:
-    from trainables.trainer.forward_backward import ForwardBackward
-    from trainables.training_state.loop_state import TrainingState
-
-
-STRATEGIES = {  # class of each strategy for several ranks; only the trial's own is imported
-    "ddp": "trainables.parallel.ddp:Ddp",
-    "fsdp": "trainables.parallel.fsdp:Fsdp",
-    "zero1": "trainables.parallel.zero1:Zero1",
-    "local_sgd": "trainables.parallel.local_sgd:LocalSgd",
-    "tensor": "trainables.parallel.tensor:TensorParallel",
-    "pipeline": "trainables.parallel.pipeline:Pipeline",
-    "deepspeed": "trainables.parallel.deepspeed:DeepSpeed",
-}
 
 
 @dataclass(frozen=True)
@@ -46,18 +31,29 @@ class Strategy:
     plan: Plan = pairs  # the layers that the ranks of a tensor group split
 
     @property
+    def traits(self) -> StrategyType:
+        """Return what holds for these ranks; one rank trains alone, whatever its options name."""
+        alone = self.worker.world_size == 1
+        return STRATEGIES[default_strategy(1)] if alone else self.worker.training.traits
+
+    @property
     def dp_rank(self) -> int:
         """Return the index of this rank's share of each batch, from 0."""
-        return self.worker.rank
+        return self.worker.rank * self.dp_size // self.worker.world_size
 
     @property
     def dp_size(self) -> int:
         """Return the number of shares into which each batch is split."""
-        return self.worker.world_size
+        return self.worker.training.dp_size(self.worker.world_size)
+
+    @property
+    def mesh(self) -> DeviceMesh | None:
+        """Return the mesh of ranks, made on first use; None: it has one dimension without use."""
+        return None
 
     @property
     def splits_batches(self) -> bool:
-        """Return whether the strategy itself splits validation batches into micro-batches."""
+        """Return whether ranks run stages of the model, on micro-batches of each batch."""
         return False
 
     @property
@@ -97,52 +93,46 @@ class Strategy:
     def after_forward(self) -> None:
         """Do the work between a forward pass and its backward pass, or its evaluation."""
 
-    def backward(
-        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
-    ) -> Tensor:
-        """Add up the gradients of this rank's micro-batches, and exchange them.
+    def begin_update(self, model: nn.Module, careful: bool) -> Tensor | None:
+        """Prepare for the passes of an update; return a leaf whose gradient carries the tally.
+
+        None: `reduce_loss_sum` sends the tally.
 
         Args:
-            parts: positions of the samples of each micro-batch; equally many on each rank.
-            scale: factor on the summed losses.
+            model: as it is wrapped.
             careful: memory may run out; ranks that can agree on that before exchanging should.
+        """
+        return None
 
-        Returns:
-            the tally of losses.
+    def micro_batch(
+        self, model: nn.Module, last: bool, careful: bool
+    ) -> AbstractContextManager[None]:
+        """Return the context of a forward and a backward pass; gradients add up on this rank.
+
+        Args:
+            last: whether ranks may exchange gradients, as this is the update's last pass.
+        """
+        return nullcontext() if last else self.no_sync(model)
+
+    def agrees_on_memory(self, careful: bool) -> bool:
+        """Return whether `end_update` is to be called if memory ran out on this rank."""
+        return False
+
+    def end_update(self, model: nn.Module, careful: bool, failure: Exception | None) -> None:
+        """Exchange those gradients that the passes did not.
+
+        Args:
+            failure: memory ran out in a pass; only where `agrees_on_memory`.
 
         Raises:
             AgreedOutOfMemory: memory ran out on some rank, and all ranks raise this.
         """
-        carrier = self.loss_sum_param(passes.model)
-        if len(parts) == 1:
-            return passes.backward(parts[0], scale, carrier)
-        with self.no_sync(passes.model):
-            tallies = [passes.backward(part, scale, carrier) for part in parts[:-1]]
-        return torch.stack([*tallies, passes.backward(parts[-1], scale, carrier)]).sum(dim=0)
 
-    def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return the tally of each metric over these samples, with the same names on every rank."""
-        tallies, predicts = [], defines(passes.task, "predict")
-        predictions = Predictions(passes.task, self.worker, self.worker.world_size // self.dp_size)
-        for part in parts:
-            tally, found = passes.evaluate(part)
-            tallies.append(tally)
-            if predicts:
-                predictions.gather(part, found)
-            self.worker.beat()
-        sums = add_up(tallies)
-        for name, score in (predictions.score(sums.keys()) if predicts else {}).items():
-            # Of one share only: the mean over ranks has the same bits then.
-            counted = [score, 1.0] if self.dp_rank == 0 else [0.0, 0.0]
-            sums[name] = torch.tensor(counted, dtype=torch.float64, device=self.worker.device)
-        return sums
+    def evaluating(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Return the context of forward passes that no backward pass follows."""
+        return nullcontext()
 
-    def show(self, passes: "ForwardBackward") -> str:
-        """Return the text that the task shows of its model; every rank calls this."""
-        with torch.no_grad(), passes.autocast(), self.eager():
-            return passes.task.show(passes.unwrapped_model)
-
-    def sync_replicas(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: TrainingState) -> None:
         """Make the models of ranks that trained apart equal, before evaluation or saving."""
 
     def share_buffers(self, model: nn.Module) -> None:
@@ -151,10 +141,6 @@ class Strategy:
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over data-parallel ranks; may overwrite `values`."""
         return values
-
-    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
-        """Return a leaf of the wrapped model whose gradient may carry the tally to other ranks."""
-        return None
 
     def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
         """Return the tally of all ranks for one update of the wrapped model."""
@@ -221,8 +207,7 @@ def choose(worker: Worker, plan: Plan = pairs) -> Strategy:
         return Strategy(worker)
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
-    module, _, name = STRATEGIES[worker.training.strategy].partition(":")
-    strategy: Strategy = getattr(importlib.import_module(module), name)(worker, plan)
+    strategy: Strategy = resolve_name(worker.training.traits.strategy_class)(worker, plan)
     return strategy
 
 

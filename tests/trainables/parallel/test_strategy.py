@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables import Training, Worker
-from trainables.parallel.strategies import Group, Strategy, choose, split_batch
+from trainables.parallel.strategy import Group, Strategy, choose, split_batch
 
 
 def ranks(world_size: int, training: Training | None = None) -> list[Worker]:

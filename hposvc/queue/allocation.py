@@ -1,4 +1,4 @@
-"""Dealing the slots of a cluster out to the sweeps that want them.
+"""Allocation of the slots of a cluster to the sweeps that want them.
 
 One by one: to the highest priority first, within it to the sweep that is furthest behind its due
 (`fair.py`), within its quotas (`quotas.py`), all ranks together (`gangs.py`).
@@ -10,22 +10,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hposvc.queue.claim import Claim, Held
-from hposvc.queue.fair import Branch, Seat, entitlements, size, tree
-from hposvc.queue.gangs import Nodes, Reserved, Room, Search, allowed
+from hposvc.queue.fair import ShareNode, SweepAllocation, entitlements, size, tree
+from hposvc.queue.gangs import FreeResources, Nodes, Reserved, Search, allowed
 from hposvc.queue.quotas import Quotas, most_slots
 from hposvc.queue.rules import Rules
 
 
 @dataclass
-class Table:
-    """The claims on a cluster while the slots are dealt out."""
+class Allocation:
+    """The claims on a cluster while the slots are allocated."""
 
     claims: Sequence[Claim]
     nodes: Nodes
     rules: Rules
     now: float
-    left: Room = field(init=False)  # not dealt out
-    idle: Room = field(init=False)  # held by nobody, and not dealt out to start now
+    left: FreeResources = field(init=False)  # not allocated
+    idle: FreeResources = field(init=False)  # held by nobody, and not allocated to start now
     quotas: Quotas = field(init=False)
     kept: dict[str, list[Held]] = field(default_factory=lambda: defaultdict(list))
     reserved: dict[str, list[Reserved]] = field(default_factory=lambda: defaultdict(list))
@@ -38,44 +38,50 @@ class Table:
     def __post_init__(self) -> None:
         self.total = total_of(self.nodes)
         self.quotas = Quotas(self.rules)
-        self.left, self.idle = Room.of(self.nodes), Room.of(self.nodes)
+        self.left, self.idle = FreeResources.of(self.nodes), FreeResources.of(self.nodes)
         for claim in self.claims:
             for held in claim.held:
                 self.idle.take(held.nodes, claim.needs)
         live = [claim for claim in self.claims if claim.wanted or claim.held]
         self.due = self._entitlements(live)
         self._preferred = self._by_victims(live)
-        self.seats = [self._seat(claim) for claim in live]
+        self.candidates = [self._candidate(claim) for claim in live]
 
-    def deal(self) -> None:
-        """Deal the slots out."""
-        for seat in self.seats:
-            if not seat.claim.preemptible:
-                while seat.wants and seat.next_is_held():
-                    self._deal_to(seat)
-        for priority in sorted({seat.claim.priority for seat in self.seats}, reverse=True):
-            level = [seat for seat in self.seats if seat.claim.priority == priority and seat.wants]
+    def allocate(self) -> None:
+        """Allocate the slots."""
+        for candidate in self.candidates:
+            if not candidate.claim.preemptible:
+                while candidate.wants and candidate.next_is_held():
+                    self._allocate_to(candidate)
+        for priority in sorted(
+            {candidate.claim.priority for candidate in self.candidates}, reverse=True
+        ):
+            level = [
+                candidate
+                for candidate in self.candidates
+                if candidate.claim.priority == priority and candidate.wants
+            ]
             if level:
-                self._deal_level(
+                self._allocate_level(
                     tree(level, self.claims, self.due, self.granted, self.rules, self.now)
                 )
 
-    def _deal_level(self, root: Branch) -> None:
-        while (seat := root.seat) is not None:
-            before = self.granted[seat.claim.sweep]
-            self._deal_to(seat)
-            root.settle(self.granted[seat.claim.sweep] - before)
+    def _allocate_level(self, root: ShareNode) -> None:
+        while (candidate := root.candidate) is not None:
+            before = self.granted[candidate.claim.sweep]
+            self._allocate_to(candidate)
+            root.settle(self.granted[candidate.claim.sweep] - before)
 
-    def _deal_to(self, seat: Seat) -> None:
-        """Deal the next slot of a sweep to it, if it may have it and there is room."""
-        claim = seat.claim
-        held = seat.held[seat.taken] if seat.next_is_held() else None
-        slot_size = seat.new_size if held is None else seat.next_held_size()
+    def _allocate_to(self, candidate: SweepAllocation) -> None:
+        """Allocate the next slot of a sweep to it, if it may have it and there is room."""
+        claim = candidate.claim
+        held = candidate.held[candidate.taken] if candidate.next_is_held() else None
+        slot_size = candidate.new_size if held is None else candidate.next_held_size()
         ranks = claim.ranks if held is None else held.ranks
-        seat.taken += 1
+        candidate.taken += 1
         if refusal := self.quotas.refusal(claim, ranks):
             self.refused[claim.sweep] = refusal
-            seat.closed = held is None  # of the slots that it holds, others may be smaller
+            candidate.closed = held is None  # of the slots that it holds, others may be smaller
             return
         if held is not None and self.left.fits(held.nodes, claim.needs):
             self.left.take(held.nodes, claim.needs)
@@ -83,10 +89,10 @@ class Table:
         else:
             reserved = self._reserve(claim)
             if reserved is None:
-                seat.closed = held is None  # of the slots that it holds, others may be kept
+                candidate.closed = held is None  # of the slots that it holds, others may be kept
                 return
             self.reserved[claim.sweep].append(reserved)
-            slot_size, ranks = seat.new_size, claim.ranks
+            slot_size, ranks = candidate.new_size, claim.ranks
         self.quotas.take(claim, ranks)
         self.granted[claim.sweep] += slot_size
 
@@ -104,7 +110,7 @@ class Table:
         return Reserved(claim, places, free)
 
     def _search(self, claim: Claim, free: bool) -> Search:
-        """Return the search for places: free ones, or any that are not dealt out."""
+        """Return the search for places: free ones, or any that are not allocated."""
         key = (free, claim.nodes, *sorted(claim.needs.items()))
         if key not in self._searches:
             rooms = (self.left, self.idle) if free else (self.left,)
@@ -121,13 +127,15 @@ class Table:
         capacity = self.total.get("GPU") or self.total.get("CPU", 0.0)
         return entitlements(finite, wanted, capacity, self.rules)
 
-    def _seat(self, claim: Claim) -> Seat:
+    def _candidate(self, claim: Claim) -> SweepAllocation:
         held = _keep_order(claim)
         sizes = {
             ranks: size(claim.needs, ranks, self.total)
             for ranks in {claim.ranks, *(each.ranks for each in held)}
         }
-        return Seat(claim, held, [sizes[each.ranks] for each in held], sizes[claim.ranks])
+        return SweepAllocation(
+            claim, held, [sizes[each.ranks] for each in held], sizes[claim.ranks]
+        )
 
     def _by_victims(self, live: Sequence[Claim]) -> list[str]:
         """Return the nodes, those first whose slots are the first to be given back.

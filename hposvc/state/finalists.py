@@ -1,16 +1,15 @@
-"""Estimates of the finalists: the mean of their replicates, its interval, and comparisons.
-
-Source: for the interval of a mean, Student, The probable error of a mean, Biometrika 6 (1908); for
-the difference of two means with unequal variances, Welch, The generalization of "Student's" problem
-when several different population variances are involved, Biometrika 34 (1947).
-"""
+"""Results of the finalists: the mean of their replicates, its interval, and comparisons."""
 
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import mean, stdev
 from typing import Any
 
+import scipy
+
+from hposvc.estimate import Estimate
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import value_text
@@ -20,11 +19,10 @@ SEEDLESS = (
     "equal runs gave equal values, so the training has no randomness, or its seed does not reach "
     "it (`hposvc docs scripts`)"
 )
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Estimate:
+class FinalistResult:
     """The result of a finalist's replicates, in the metric's unit."""
 
     trial: str
@@ -46,27 +44,17 @@ class Estimate:
             return math.inf
 
     @property
-    def half(self) -> float | None:
-        """Half the width of the mean's confidence interval; None: there is only one value."""
-        from scipy.special import stdtrit  # takes 0.3 s, which the status of most sweeps saves
-
+    def estimate(self) -> Estimate:
+        """The mean with its interval, which is unknown if there is only one value."""
         runs = len(self.values)
         if runs == 1:
-            return None
-        return float(stdtrit(runs - 1, (1 + CONFIDENCE) / 2)) * self.deviation / math.sqrt(runs)
+            return Estimate(self.mean)
+        return Estimate.of_mean(self.mean, self.deviation / math.sqrt(runs), runs - 1)
 
     def data(self) -> dict[str, Any]:
-        """Return the estimate as JSON; low and high are null if there is only one value."""
-        mean, half = self.mean, self.half
-        return {
-            "mean": mean,
-            "low": None if half is None else mean - half,
-            "high": None if half is None else mean + half,
-            "confidence": CONFIDENCE,
-            "runs": len(self.values),
-            "values": list(self.values),
-            "set": dict(self.changed),
-        }
+        """Return the result as JSON; low and high are null if there is only one value."""
+        runs = {"runs": len(self.values), "values": list(self.values), "set": dict(self.changed)}
+        return {**self.estimate.data(), **runs}
 
     @property
     def of_what(self) -> str:
@@ -75,7 +63,7 @@ class Estimate:
         return f" with {', '.join(words)}" if words else ""
 
 
-def estimates(state: SweepState) -> list[Estimate]:
+def finalist_results(state: SweepState) -> list[FinalistResult]:
     """Return the finalists that have values, best mean first, those with one value last."""
     metric = state.spec.objectives[0]
     with_values = []
@@ -84,10 +72,10 @@ def estimates(state: SweepState) -> list[Estimate]:
         missing = (_missing(trial) for trial in replicates if trial.state != "COMPLETED")
         if values:
             changed = state.replicates.changed
-            with_values.append(Estimate(name, tuple(values), tuple(missing), changed))
+            with_values.append(FinalistResult(name, tuple(values), tuple(missing), changed))
     return sorted(
         with_values,
-        key=lambda estimate: (len(estimate.values) == 1, metric.loss(estimate.mean)),
+        key=lambda result: (len(result.values) == 1, metric.loss(result.mean)),
     )
 
 
@@ -99,37 +87,31 @@ def _missing(replicate: TrialState) -> str:
     return "stopped by the user" if stopped else replicate.reason
 
 
-def of_best(state: SweepState) -> Estimate | None:
-    """Return the best finalist's estimate once the replicates are over; None: there are none."""
+def of_best(state: SweepState) -> FinalistResult | None:
+    """Return the best finalist's result once the replicates are over; None: there are none."""
     champion = state.replicates.champion
-    return next((estimate for estimate in estimates(state) if estimate.trial == champion), None)
+    return next((result for result in finalist_results(state) if result.trial == champion), None)
 
 
-def chance(one: Estimate, other: Estimate) -> float | None:
+def chance(one: FinalistResult, other: FinalistResult) -> float | None:
     """Return the two-sided p-value of Welch's test for a difference of means.
 
-    None: an estimate has only one value.
+    None: a result has only one value.
     """
-    from scipy.special import stdtr
-
-    runs = [len(estimate.values) for estimate in (one, other)]
-    if 1 in runs:
+    if 1 in (len(one.values), len(other.values)):
         return None
     # In units of the largest value, because the square of a value may exceed a float.
     unit = max(map(abs, one.values + other.values)) or 1.0
     one, other = (
-        replace(estimate, values=tuple(value / unit for value in estimate.values))
-        for estimate in (one, other)
+        replace(result, values=tuple(value / unit for value in result.values))
+        for result in (one, other)
     )
-    # The variance of each mean.
-    shares = [estimate.deviation**2 / n for estimate, n in zip((one, other), runs, strict=True)]
-    apart, total = abs(one.mean - other.mean), sum(shares)
-    if total == 0:
-        return 1.0 if apart == 0 else 0.0
-    freedom = total**2 / sum(share**2 / (n - 1) for share, n in zip(shares, runs, strict=True))
-    return 2 * float(stdtr(freedom, -apart / math.sqrt(total)))
+    if one.deviation == other.deviation == 0:
+        return 1.0 if one.mean == other.mean else 0.0
+    samples = ((each.mean, each.deviation, len(each.values)) for each in (one, other))
+    return float(scipy.stats.ttest_ind_from_stats(*chain(*samples), equal_var=False).pvalue)
 
 
-def reasons(estimate: Estimate) -> str:
+def reasons(result: FinalistResult) -> str:
     """Return why replicates have no value, `2 diverged, 1 not trained`; empty: all have one."""
-    return ", ".join(f"{count} {why}" for why, count in Counter(estimate.missing).items())
+    return ", ".join(f"{count} {why}" for why, count in Counter(result.missing).items())
