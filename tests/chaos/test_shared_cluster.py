@@ -41,11 +41,12 @@ def train(params, worker):
         worker.report(step, {"loss": (params["lr"] - 0.3) ** 2 + 1 / step}, checkpoint=folder)
 '''
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
-USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
-AHEAD_S = 8.0  # how long a sweep may be ahead of its share: `queue.turn`
-RULES = f"queue: {{turn: {AHEAD_S:g}s, half_life: 30d}}\n"
-KILLED_AT, ENOUGH = 80.0, 280.0  # CPU-seconds of all together, before the kill and after it
+USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 2)}
+# A turn's ranks start anew, so shorter turns would keep the machine busy with that.
+RULES = "queue: {turn: 12s, half_life: 30d}\n"
+KILLED_AT, ENOUGH = 60.0, 240.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
+LONG_S = 900.0  # for the sweeps to be even on a busy machine
 TURN_S = 5.0  # beside a gang that starts slowly
 
 
@@ -102,7 +103,7 @@ def kill_driver(terminal: Terminal, sweep: str) -> None:
 
 def test_users_share_three_nodes_by_weight_whatever_is_killed(terminal: Terminal):
     """Ray calls several jobs on one cluster "not recommended in production"."""
-    up = terminal.ask("cluster", "up", "--local", "3", "--cpus", "2")
+    up = terminal.ask("cluster", "up", "--local", "3", "--cpus", "1")
     try:
         terminal.variables["RAY_AUTH_TOKEN"] = Path(
             up["environment"]["RAY_AUTH_TOKEN_PATH"]
@@ -135,18 +136,23 @@ def _share(terminal: Terminal, dashboard: str) -> None:
     server = serve(terminal, dashboard, port)
     until(lambda: works(terminal, "bob"), "another driver")
     back = sum(had().values())
-    until(lambda: sum(had().values()) > back + ENOUGH, "more work of each")
-    spent, after = had(), accounts(terminal)
+    due: dict[str, float] = {}
+
+    def even() -> bool:
+        """Whether each has had, to a twentieth of all, what was due to it."""
+        spent, after = had(), accounts(terminal)
+        due.update(parts({user: after[user].due - before[user].due for user in USERS}))
+        apart = [abs(part - due[user]) for user, part in parts(spent).items()]
+        return sum(spent.values()) > back + ENOUGH and max(apart) < 0.05
+
+    # A gang has the cluster for a turn, the others then for some: who has too much is less and less
+    # of the whole. On a busy machine an order to a rung takes much longer than a turn.
+    until(even, "what was due to each", LONG_S)
     rows = json.loads(json.dumps(terminal.ask("queue")))
     assert {row["user"] for row in rows} == {*USERS}
     server.kill()
-    used = parts(spent)
-    # Nothing is due for a start, of which four ranks have the longest; so what was due to dan is
+    # Nothing is due for a start, of which two ranks have the longest; so what was due to dan is
     # less than its weight says, and the others' parts of the rest are as theirs say.
-    due = parts({user: after[user].due - before[user].due for user in USERS})
-    for user, (_, ranks) in USERS.items():  # a turn and a half of its own, at most
-        most = max(0.08, 1.5 * AHEAD_S * ranks / sum(spent.values()))
-        assert abs(used[user] - due[user]) < most, (used, due)
     small = parts({user: due[user] for user in USERS if user != "dan"})
     assert small == pytest.approx(parts({user: USERS[user][0] for user in small}), abs=0.05)
     assert 0.08 < due["dan"] < 0.3

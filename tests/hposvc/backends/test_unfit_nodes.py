@@ -125,7 +125,8 @@ def held(hposvc):
 def test_nothing_starts_on_a_node_that_is_unfit(hposvc):
     trials, messages = hposvc.run("first", "tells", 3)
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
-    assert hosts(trials) == {3}, "the first worker's address ends so, the second's with 4"
+    # The first worker's address ends with 3, the second's with 4.
+    assert hosts(trials) == {3}, messages
     assert "first: node node-2 is unfit: 0.1 GiB free for Ray's files in" in messages
     assert messages.count("nothing new starts there until: hposvc cluster lift node-2") == 1
     assert list(held(hposvc)) == ["node-2"]
