@@ -106,11 +106,16 @@ class RankStore:
         self.addresses = tuple(RankAddress(**json.loads(text)) for text in addresses)
 
     @contextmanager
-    def group(self, order: int) -> Iterator[None]:
-        """Provide the default process group for one order."""
+    def group(self, order: int) -> Iterator[object]:
+        """Provide the default process group for one order.
+
+        Keep what this yields until the models are gone. Otherwise DDP's reducer has the last
+        reference: it destroys the group while it holds the GIL, and waits for ever if a thread of
+        gloo's needs the GIL just then (torch 2.13). Python's reference lets the GIL go.
+        """
         self._begin_order(order)
         try:
-            yield
+            yield dist.group.WORLD
         except BaseException:
             self._fail_order(order)
             raise

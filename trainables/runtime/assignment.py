@@ -179,7 +179,7 @@ class RankContext:
     """The means by which a rank works with the other ranks during an order."""
 
     rank_env: RankEnv
-    group: AbstractContextManager[None] = field(default_factory=nullcontext)  # the process group
+    group: AbstractContextManager[object] = field(default_factory=nullcontext)  # the process group
     peers: Peers | None = None  # None: there are no others
     notice: Notice = field(default_factory=Notice)  # given when the process is to end soon
     keeps_group: Callable[[], bool] = bool  # whether to keep the process group for the next order
@@ -206,13 +206,14 @@ def carry_out(
     sweep_wide = False
     order = assignment.order
     end = Outcome(order.id, "ended")
+    group: object = None
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     wandb_run = open_run()
     _set_torchrun_variables(config, context.rank_env)
     if rank == 0:
         os.environ.update(assignment.environment)
     try:
-        with context.group:
+        with context.group as group:
             end = _train(config, order, rank, link, context)
         kind, message = end.kind, end.message
     except CheckpointDamaged as error:
@@ -230,6 +231,7 @@ def carry_out(
         message = text_of(error) if kind == "diverged" else traceback_text
     leaks = finish_run(wandb_run, failed=kind != "ended")
     leaks += process_state.restore(before)
+    del group  # after the models, which a caught error held until now; see `RankStore.group`
     after = process_state.baseline(config.gpu_share, context.keeps_group())
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given

@@ -132,6 +132,25 @@ def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path):
     assert "a micro-batch of 4 samples did not fit into memory: too much" in end.message
 
 
+FAILS = """
+import torch
+from torch import nn
+
+def train(params, worker):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+    for _ in range(3):
+        model(torch.ones(4, 1)).sum().backward()
+    raise KeyError("fails")
+"""
+
+
+def test_an_order_that_fails_lets_go_of_its_model_and_group_without_hanging(tmp_path):
+    """The model had the last reference: a rank in fifty hung as it was freed, until it stalled."""
+    (tmp_path / "fails.py").write_text(FAILS)
+    with started(tmp_path, trainable=f"{tmp_path / 'fails.py'}:train", metrics=()) as two:
+        assert {two.order({})[1].kind for _ in range(50)} == {"user"}
+
+
 @dataclass(frozen=True)
 class Stacked(Deep):
     """A task with matrices worth compressing, each in its own bucket if buckets are small."""
