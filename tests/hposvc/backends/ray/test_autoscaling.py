@@ -28,7 +28,7 @@ SPEC = {
 }
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_cluster_of_a_head_alone_grows_for_a_sweep_and_shrinks_after_it(version, tmp_path):
     (tmp_path / "train.py").write_text(TRAINABLE)
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
