@@ -133,7 +133,7 @@ def check_worth(state: SweepState, time: float) -> list[Event]:
         return []
     ended = [trial for trial in state.trials.values() if trial.over]
     losses = [trial.loss if trial.at_end else math.inf for trial in ended]
-    plan = prospect(losses, next_trials(len(ended)), pace_of(spec.search.name))
+    plan = prospect(losses, next_trials(len(ended)), pace_of(spec.search))
     if plan is None:
         return []
     hours = plan.trials * sum(trial.rank_s for trial in ended) / len(ended) / 3600

@@ -11,6 +11,7 @@ import numpy as np
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.command import command_problems
+from hposvc.spec.engines import names_of
 from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
@@ -70,7 +71,7 @@ def trial_count_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.trials.max is None and not spec.budget.limited:
         fix = "say how many trials, or give budget.wall"
         yield Problem(("trials", "max"), "is missing", fix, at_key=True)
-    if spec.fidelity is None and spec.scheduler.name != "fifo":
+    if spec.fidelity is None and not trait(SCHEDULERS, spec.scheduler, "any_length"):
         message = f"is missing; scheduler {spec.scheduler.name} must know how long a trial is"
         yield Problem(("fidelity",), message, "give fidelity: {max: N}", at_key=True)
 
@@ -90,12 +91,15 @@ def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that each trial can have processes of its own code."""
     if spec.variants is None:
         return
-    type_, changing = spec.engine.type, trait(SCHEDULERS, spec.scheduler, "changes_values")
+    able = names_of(lambda engine: engine.code_versions)
+    changing = trait(SCHEDULERS, spec.scheduler, "changes_values")
+    # A trial that is trained again (Repeating) had one version of the code.
+    repeating = trait(SCHEDULERS, spec.scheduler, "seeded_as")
     refusals = {
-        f"needs engine ray or local, and engine is {type_}": type_ not in ("ray", "local"),
-        "would change within a trial; take a scheduler such as asha": (
-            changing and spec.scheduler.name != "replay"
+        f"needs engine {able}, and engine is {spec.engine.type}": (
+            not spec.engine.traits.code_versions
         ),
+        "would change within a trial; take a scheduler such as asha": changing and not repeating,
         "has the spec's folder; leave working_dir out": spec.environment.working_dir is not None,
         "needs trials_per_process: 1": spec.training.trials_per_process > 1,
     }
@@ -197,22 +201,22 @@ def scheduler_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 
 def search_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that BOHB has a model, and a method that learns from one metric a single metric."""
-    search, metrics = spec.search, len(spec.objectives)
+    """Check that the search method has the model that the scheduler needs, and can take metrics."""
+    search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
     if metrics > 1 and not _takes_several(search):
         able = ", ".join(name for name in METHODS if takes_several(load(name)))
         message = f"is {search.name}, which learns from one metric, and there are {metrics}"
         yield Problem(("search", "method"), message, f"choose one of {able}")
-    if trait(SCHEDULERS, spec.scheduler, "needs_model") and not _uses_results(search):
-        message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
-        remedy = "choose gp, tpe or auto, or scheduler hyperband"
+    if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
+        message = f"is {search.name}, but scheduler {scheduler.name} is for methods with a model"
+        remedy = "choose gp, tpe or auto, or another scheduler"
         yield Problem(("search", "method"), message, remedy)
 
 
 def repeat_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that trials are repeated where a spec asks for it."""
     search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
-    if search.name != "gp" or search.options.get("repeats") is not True:
+    if not trait(SEARCHERS, search, "must_repeat"):
         return
     path = ("search", "repeats")
     if metrics > 1:
