@@ -17,7 +17,7 @@ from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.sections import Queue, Trials
-from hposvc.spec.sinks import HYDRA_FOLDER
+from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
 from searchers.names import nearest
@@ -270,9 +270,11 @@ def register_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.engine.traits.simulated:
         message = "asks for a checkpoint, and a simulated trial has none"
         yield Problem(("register",), message, "remove it", at_key=True)
-    if "mlflow" not in spec.tracking.send_to:
-        message = "asks for MLflow, which is not in tracking.send_to"
-        yield Problem(("register",), message, "add mlflow there", at_key=True)
+    registries = [name for name, sink in SINKS.items() if sink.has_registry]
+    if not {*registries} & {*spec.tracking.send_to}:
+        titles, names = describe_sinks(registries)
+        message = f"asks for {titles}, which is not in tracking.send_to"
+        yield Problem(("register",), message, f"add {names} there", at_key=True)
 
 
 def plateau_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -311,11 +313,13 @@ def queue_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 
 def sink_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that a sweep whose results Hydra's users look for is of Hydra's sweeper."""
-    send_to, command = spec.tracking.send_to, spec.command or ()
-    if "hydra" in send_to and not any(item.startswith(HYDRA_FOLDER) for item in command):
-        message = "is for sweeps that `python train.py -m hydra/sweeper=hposvc` makes; remove it"
-        yield Problem(("tracking", "send_to", send_to.index("hydra")), f"hydra {message}")
+    """Check that the command has what sinks need to hold the sweep."""
+    command = spec.command or ()
+    for number, name in enumerate(spec.tracking.send_to):
+        sink = sink_type(name)
+        if sink.command_item and not any(item.startswith(sink.command_item) for item in command):
+            message = f"{name} {sink.refusal}; remove it"
+            yield Problem(("tracking", "send_to", number), message)
 
 
 def elastic_worker_problems(spec: "SweepSpec") -> Iterator[Problem]:
