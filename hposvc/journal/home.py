@@ -16,7 +16,8 @@ from trainables.errors import is_disk_full
 from trainables.storage import checkpoint, stores
 
 SIGNATURE = "journal.txt"  # in a sweep's folder
-RECORDER = re.compile(r"recorder(-\w+)?\.lock")  # in a sweep's folder; one for each sink
+# In a sweep's folder, for each sink: what its recorder locks, and how far it has come.
+RECORDER = re.compile(r"recorder(-\w+)?\.(lock|sent)")
 VARIANTS = "variants"  # folder of the versions of the code in a sweep's folder
 REPORT = "report.html"  # in a sweep's folder
 DRIVER_LOG = "driver.log"  # among a sweep's logs; of a driver that a server started

@@ -14,11 +14,10 @@ import pytest
 from command_line import SPEC
 from rich.console import Console
 from simulated_sweeps import make_spec
+from sweep_stories import begun
 
-from hposvc import spec as specs
 from hposvc.api import Sweeps
 from hposvc.errors import SpecError
-from hposvc.events import Attached
 from hposvc.journal.home import Home
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec.engines import ENGINES, EngineType
@@ -26,7 +25,6 @@ from hposvc.spec.json_schema import build, find
 from hposvc.spec.registry import SCHEDULERS, PlugIn
 from hposvc.spec.sinks import SINKS, SinkType
 from hposvc.state.prospects import pace_of
-from hposvc.state.sweep import SweepState
 from hposvc.views.result import tracked_files
 from hposvc.views.waits import describe_waits
 from searchers.methods import METHODS
@@ -169,11 +167,10 @@ def walk(hposvc, spec, tmp_path):
 
 def waits(**sections):
     """Return what a sweep with paused trials, of which one runs, waits for."""
-    state = SweepState(specs.load({**SWEEP, **sections}))
-    state.apply(Attached(0.0, "host:1"))
-    state.trials.orders[1] = "t0001"
-    state.trials.counts["PAUSED"], state.closed = 3, "trials"
-    return describe_waits(state, 1.0)
+    story = begun(**{"trials": {"max": 5}, **sections})
+    story.begin("t0001", 1)
+    story.state.trials.counts["PAUSED"], story.state.closed = 3, "trials"
+    return describe_waits(story.state, story.time)
 
 
 def test_a_new_scheduler(plug_in, walk, hposvc, tmp_path, monkeypatch):
@@ -260,10 +257,12 @@ def test_a_new_engine(plug_in, walk, hposvc, monkeypatch):
     ]
     assert "t0001" in report
     assert hposvc("status", "new", "-o", "json").data["elapsed_s"] == pytest.approx(2.0 * 36)
-    assert waits(engine=engine)
+    rest = "the rest of a rung, for 3 paused trials"
+    assert rest in waits(engine=engine, scheduler="hyperband")
     assert "twice" in find(build({}), "engine.type")["enum"]
     with pytest.raises(SpecError, match="is a span, but engine twice cannot change"):
-        make_spec(engine=engine, resources={"workers": [1, 2]})
+        make_spec(engine=engine, resources={"workers": {"min": 1, "max": 2}})
     with pytest.raises(SpecError, match="is for type simulate or twice, and type is local"):
         make_spec(engine={"type": "local", "curve": "curves:valley"})
-    assert hposvc("memory", DIGITS, "--set", "engine=local", "-o", "json").code == 0
+    monkeypatch.setitem(ENGINES, "own", EngineType("twice:Twice", in_process=True))
+    assert hposvc("memory", DIGITS, "--set", "engine=own", "-o", "json").code == 0

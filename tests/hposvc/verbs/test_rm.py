@@ -35,6 +35,7 @@ OURS = [
     "recorder-mlflow.lock",
     "recorder-json_lines.lock",
     "tracking.jsonl",
+    "recorder-Mine_0a1b.sent",
     ".tune/experiment/state.json",
     f".seen-{'0' * 16}/driver",
     "logs/recorder.log",
