@@ -42,11 +42,11 @@ def train(params, worker):
 '''
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
 USERS = {"ann": (3.0, 1), "bob": (2.0, 1), "cid": (1.0, 1), "dan": (2.0, 4)}
-AHEAD_S = 8.0  # how long a sweep may be ahead of its share: `queue.turn`
-RULES = f"queue: {{turn: {AHEAD_S:g}s, half_life: 30d}}\n"
+AHEAD_S = 8.0  # how long a sweep may be ahead of its share: `queue.max_ahead`
+RULES = f"queue: {{max_ahead: {AHEAD_S:g}s, half_life: 30d}}\n"
 KILLED_AT, ENOUGH = 80.0, 280.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
-TURN_S = 5.0  # beside a gang that starts slowly
+MAX_AHEAD_S = 5.0  # beside a gang that starts slowly
 
 
 def spec(user: str, storage: Path) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _share(terminal: Terminal, dashboard: str) -> None:
     # Nothing is due for a start, of which four ranks have the longest; so what was due to dan is
     # less than its weight says, and the others' parts of the rest are as theirs say.
     due = parts({user: after[user].due - before[user].due for user in USERS})
-    for user, (_, ranks) in USERS.items():  # a turn and a half of its own, at most
+    for user, (_, ranks) in USERS.items():  # 1.5 of `max_ahead` of its own, at most
         most = max(0.08, 1.5 * AHEAD_S * ranks / sum(spent.values()))
         assert abs(used[user] - due[user]) < most, (used, due)
     small = parts({user: due[user] for user in USERS if user != "dan"})
@@ -175,13 +175,15 @@ def test_a_gang_whose_ranks_import_for_three_turns_works_beside_a_small_sweep(te
     try:
         terminal.variables.update(up["environment"])
         (terminal.home / "train.py").write_text(CODE)
-        (terminal.home / "slow.py").write_text(f"import time\n\ntime.sleep({3 * TURN_S})\n{CODE}")
+        (terminal.home / "slow.py").write_text(
+            f"import time\n\ntime.sleep({3 * MAX_AHEAD_S})\n{CODE}"
+        )
         small = {**spec("ann", terminal.home / "storage"), "folder": f"{terminal.home}"}
         gang = {**small, "trainable": "slow.py:train", "queue": {"name": "gangs"}}
         gang |= {"resources": {"workers": 2, "cpus_per_worker": 2}}
         commands = [terminal.run(small, "small")]
         until(lambda: len(running(terminal, "small")) > 3, "work of the small sweep")
-        claims.publish_rules(terminal.journal.store, {"turn": TURN_S})
+        claims.publish_rules(terminal.journal.store, {"max_ahead": MAX_AHEAD_S})
         commands.append(terminal.run(gang, "gang"))
         free: dict[float, float] = {}  # what was not charged, by what was
 

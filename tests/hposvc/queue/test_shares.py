@@ -16,7 +16,7 @@ from hposvc.queue.rules import Member, Quota, Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
 
 NOW = 1e6
-RULES = Rules(turn=60.0)
+RULES = Rules(max_ahead=60.0)
 ONE = {"n1": {"GPU": 4.0, "CPU": 16.0}}
 
 
@@ -50,7 +50,7 @@ accounts = st.builds(
 )
 rule_sets = st.builds(
     Rules,
-    turn=st.sampled_from([1.0, 60.0, 3600.0]),
+    max_ahead=st.sampled_from([1.0, 60.0, 3600.0]),
     half_life=st.sampled_from([60.0, 86400.0]),
     queues=st.just({})
     | st.dictionaries(names, st.builds(Member, weight=st.none() | st.floats(0, 5)), max_size=2),
