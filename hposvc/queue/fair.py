@@ -102,7 +102,7 @@ def _divide(
         if member is not None and member.gpus is not None:
             most = min(most, member.gpus)
         pairs[name] = (_weight(member, group), most)
-    parts = fill(pairs, capacity)
+    parts = divide_by_weight(pairs, capacity)
     due: dict[str, float] = {}
     for name, group in groups.items():
         due |= _divide(group, wanted, parts[name], rules, inner)
@@ -117,7 +117,7 @@ def grouped(claims: Iterable[Claim], name_of: Callable[[Claim], str]) -> dict[st
     return groups
 
 
-def fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
+def divide_by_weight(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
     """Divide an amount by weight; what one does not want is divided between the others.
 
     Those of weight 0 get what the others leave, in equal parts.
@@ -126,12 +126,12 @@ def fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, 
         wanted: the weight of each, and the most that it wants.
     """
     weighted = {key: pair for key, pair in wanted.items() if pair[0] > 0}
-    parts = _fill(weighted, amount)
+    parts = _divide_positive(weighted, amount)
     rest = {key: (1.0, most) for key, (weight, most) in wanted.items() if weight <= 0}
-    return parts | _fill(rest, max(0.0, amount - sum(parts.values())))
+    return parts | _divide_positive(rest, max(0.0, amount - sum(parts.values())))
 
 
-def _fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
+def _divide_positive(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
     parts: dict[Key, float] = {}
     # By the level at which each is satisfied: the first ones leave more to those that follow.
     ranked = sorted(wanted.items(), key=lambda item: item[1][1] / item[1][0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hposvc.queue.allocation import Allocation
 from hposvc.queue.claim import IDLE, Account, Claim, Held
-from hposvc.queue.fair import fill
+from hposvc.queue.fair import divide_by_weight
 from hposvc.queue.gangs import FreeResources
 from hposvc.queue.rules import Member, Quota, Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
@@ -215,7 +215,7 @@ def test_parts_add_up_and_follow_the_weights(
     pairs: list[tuple[float, float]], amount: float
 ) -> None:
     wanted = dict(enumerate(pairs))
-    parts = fill(wanted, amount)
+    parts = divide_by_weight(wanted, amount)
     total = sum(most for _, most in pairs)
     assert math.isclose(sum(parts.values()), min(amount, total), rel_tol=1e-9, abs_tol=1e-9)
     for one, (weight, most) in wanted.items():
