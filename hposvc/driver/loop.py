@@ -32,7 +32,7 @@ from hposvc.events import (
     Ordered,
     Proposed,
     StorageExhausted,
-    Verdict,
+    TrialAction,
     WarmStarted,
 )
 from hposvc.journal.database import retry_until_answered
@@ -53,7 +53,7 @@ GROUP = 1000  # events of a simulation per transaction: nothing outside acts on 
 AHEAD = 16  # proposals kept ready where results do not matter
 
 # What a backend is told; `kill` is no answer.
-ANSWERS: Mapping[Verdict, Answer] = {
+ANSWERS: Mapping[TrialAction, Answer] = {
     "continue": "continue",
     "pause": "yield",
     "park": "yield",
