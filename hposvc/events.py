@@ -60,9 +60,9 @@ PATIENT = frozenset(
 )  # reasons for which an order is not killed, however long it takes
 TrialAction = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
-# drain: start no new trials, let the others go on as usual; pause: let go until a user resumes the
-# sweep; extend: go on with other limits; retry: try failed trials again; propose: train a
-# configuration
+# drain: start no new trials, let the others go on as usual; pause: stop running trials at a
+# checkpoint until `resume`; extend: go on with other limits; retry: try failed trials again;
+# propose: train a configuration
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry", "propose"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
