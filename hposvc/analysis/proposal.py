@@ -94,7 +94,7 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
         nearest=nearest(spec, [*state.trials.values()], params),
         refused=state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
         turn=max(
-            state.proposals.turn(waiting, spec.trials.proposed),
+            state.proposals.begins_after(waiting, spec.trials.proposed),
             len(state.trials) + waiting,
             len(spec.first_points),
         ),

@@ -328,8 +328,9 @@ class Runner:
         state = self.controller.state
         queue, begun = state.proposals, len(state.trials)
         # The spec's own points come first, as the proposer counts trials to find the next one.
-        turn = max(queue.turn(0, state.spec.trials.proposed), len(state.spec.first_points))
-        if queue.waiting and begun >= turn:
+        share = state.spec.trials.proposed
+        after = max(queue.begins_after(0, share), len(state.spec.first_points))
+        if queue.waiting and begun >= after:
             return queue.first()
         try:
             proposal = self.proposer.take()
