@@ -17,7 +17,7 @@ from hposvc.errors import Problem, SpecError, fail, shorten, shown
 from hposvc.events import MomentKind
 from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.stopping import read_share
+from hposvc.spec.stopping import read_fraction
 from hposvc.spec.types import CLOSED, read_seconds
 from searchers.names import nearest
 
@@ -55,7 +55,7 @@ def _read_stall(value: object) -> float:
 # What a threshold may be, and those of the word alone.
 THRESHOLDS: Mapping[str, tuple[Callable[[object], float], tuple[float, ...]]] = {
     "stalled": (_read_stall, (1800.0,)),
-    "budget": (read_share, (0.5, 0.8, 1.0)),
+    "budget": (read_fraction, (0.5, 0.8, 1.0)),
     "plateau": (_read_trials, (20.0,)),
 }
 ON = ("done", "failed", "stalled")
