@@ -76,7 +76,7 @@ class Ours:
                 slot.leaves, slot.stop_due = True, float("inf")
                 cluster.give_back_early(live, slot, cluster.now + SAVE_S)
             elif slot.lost and self._saves(live, slot):
-                slot.late = slot.rung_at() > cluster.now + self.rules.turn
+                slot.late = slot.rung_at() > cluster.now + self.rules.max_ahead
                 if slot.late:
                     cluster.give_back_early(live, slot, slot.step_at(cluster.now))
 
@@ -123,10 +123,10 @@ class Ours:
         if live.step_s is None:
             return None
         start_s = live.sweep.start_s
-        work_s = max(live.step_s, min(start_s, self.rules.turn))  # the first rung is at step 1
+        work_s = max(live.step_s, min(start_s, self.rules.max_ahead))  # the first rung is at step 1
         if not live.suspended:
             return start_s + work_s
-        return start_s + max(work_s, self.rules.turn) if live.sweep.saves_each_step else None
+        return start_s + max(work_s, self.rules.max_ahead) if live.sweep.saves_each_step else None
 
     def _held(self, live: Live, slot: Slot, now: float) -> Held:
         start_s = min(now, slot.ready_at) - slot.opened_at
@@ -143,7 +143,7 @@ class Ours:
         if own is None:
             return None
         at = slot.trains_from + (order.trial.rungs[order.rung] - order.steps) * own
-        if at > now + self.rules.turn and self._saves(live, slot):
+        if at > now + self.rules.max_ahead and self._saves(live, slot):
             return now + own
         return at
 

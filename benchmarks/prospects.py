@@ -28,18 +28,18 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from hposvc.estimate import INTERVAL
+from hposvc.spec.registry import PlugIn
 from hposvc.state.prospects import (
-    LEARNING,
-    PACES,
-    Pace,
     Prospect,
     chance_of_gain,
     lead,
+    pace_of,
     prospect,
 )
 from searchers import Optimizer
 from searchers.gp.searcher import GaussianProcess
 from searchers.methods import load
+from searchers.pace import Pace
 
 AT, MORE = (20, 30, 50), (5, 10, 20)
 METHODS = ("gp", "tpe", "random")
@@ -162,7 +162,7 @@ def main() -> None:
             paces[method, half] = fitted([case for case in mine if case.half == half])
         made = forecasts(mine, lambda case: paces[case.search.method, 1 - case.half])
         rows.append(row(method, made))
-        shipped = forecasts(mine, lambda case: PACES.get(case.search.method, LEARNING))
+        shipped = forecasts(mine, lambda case: pace_of(PlugIn(case.search.method)))
         rows.append(row(f"{method}, as shipped", shipped))
         for at in AT:
             some = [pair for pair in made if pair[0].trials == at]

@@ -22,7 +22,8 @@ import numpy as np
 from tables import heading, table
 
 from hposvc.analysis.judgement import expectations, gain, noise_of_repeats
-from hposvc.state.prospects import BLIND, prospect
+from hposvc.state.prospects import prospect
+from searchers.pace import WITHOUT_RESULTS
 
 TRIALS, TOP, SEEDS, MORE = 30, 3, 5, 20
 Truth = Callable[[np.random.Generator], np.ndarray]
@@ -90,7 +91,7 @@ def promises(name: str, trials: int, sweeps: int) -> tuple[float, float, float]:
     held, promised, gained = [], [], []
     for rng in np.random.default_rng([list(VALUES).index(name), trials]).spawn(sweeps):
         losses = VALUES[name](rng, trials + MORE)
-        forecast = prospect([*losses[:trials]], MORE, BLIND)
+        forecast = prospect([*losses[:trials]], MORE, WITHOUT_RESULTS)
         assert forecast is not None
         true = max(0.0, float(losses[:trials].min() - losses[trials:].min()))
         held.append(forecast.gain.holds(true))

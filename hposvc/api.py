@@ -32,6 +32,7 @@ from hposvc.open_sweep import OpenSweep, Record, trials_logged
 from hposvc.operation import P, R, ServedFunction
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
+from hposvc.spec.sinks import sink_paths
 from hposvc.spec.types import check_id
 from hposvc.spec.variants import freeze
 from hposvc.state.sweep import SweepState
@@ -172,7 +173,7 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     try:
         claim_store(sweeps, row)
     except (SpecError, StoreError):
-        clear(sweeps.home.folder(name, spec.storage))
+        clear(sweeps.home.folder(name, spec.storage), sink_paths())
         raise
     if not sweeps.journal.create(row):  # another process created the id a moment ago
         raise id_taken
@@ -212,7 +213,7 @@ def prepare(
         freeze(spec, folder / VARIANTS, [other / VARIANTS for other in others])
     except (SpecError, OSError):
         if sweeps.journal.find(name) is None:  # else another process has begun it a moment ago
-            clear(folder)
+            clear(folder, sink_paths())
         raise
     return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 

@@ -58,11 +58,11 @@ PRIORITY = "priority"  # reason of ending an order at once: a higher priority ne
 PATIENT = frozenset(
     {WIDER, QUEUE}
 )  # reasons for which an order is not killed, however long it takes
-Verdict = Literal["continue", "pause", "park", "stop", "kill"]
+TrialAction = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
-# drain: start no new trials, let the others go on as usual; pause: let go until a user resumes the
-# sweep; extend: go on with other limits; retry: try failed trials again; propose: train a
-# configuration
+# drain: start no new trials, let the others go on as usual; pause: stop running trials at a
+# checkpoint until `resume`; extend: go on with other limits; retry: try failed trials again;
+# propose: train a configuration
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry", "propose"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
@@ -212,7 +212,7 @@ class Decided:
     trial: str
     order: int | None  # None: the trial has no slot
     step: int
-    verdict: Verdict
+    verdict: TrialAction
     reason: str  # a word: rung, diverged, target, budget, user
     detail: str = ""  # the figures behind the decision, for people
     whole: bool = False  # the whole sweep ends: if that is taken back, the trial goes on

@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 from numpy.random import Generator
 
 from searchers.methods import load
+from searchers.pace import GAUSSIAN_PROCESS, Pace
 from searchers.searcher import Observation, Proposal, Searcher
 from searchers.space import Space
 from searchers.warm_start import warm_started
@@ -24,6 +25,8 @@ class Auto:
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
+    completes: ClassVar[bool] = True
+    pace: ClassVar[Pace] = GAUSSIAN_PROCESS  # of `METHOD`
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def after(self, earlier: Sequence[Observation]) -> "Informed":

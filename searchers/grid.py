@@ -1,6 +1,6 @@
 """Grid search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, ClassVar
@@ -12,6 +12,7 @@ from searchers.domains import Choice
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
+from searchers.values import Params
 
 MARK = "grid"  # key in the notes of the grid's own proposals
 
@@ -39,12 +40,16 @@ class Grid:
             message = f"grid tries the values of {name} one by one, and {key} is about draws"
             raise ValueError(f"{message}; leave {key} out, or search by random")
 
+    def points(self, space: Space) -> Iterator[Params]:
+        """Yield the whole grid."""
+        return space.grid(self.resolution)
+
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         if space.fixed:  # a part of the grid, whose proposals do not say how far the whole grid is
             taken = SeenConfigs(space, (seen.params for seen in history))
-            left = (params for params in space.grid(self.resolution) if params not in taken)
+            left = (params for params in self.points(space) if params not in taken)
             return [Proposal(params) for params in islice(left, n)]
         last = next((seen for seen in reversed(history) if MARK in seen.note), None)
         others = SeenConfigs(space, (seen.params for seen in history if MARK not in seen.note))

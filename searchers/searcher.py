@@ -1,9 +1,9 @@
 """The protocol of a searcher: the trials that it sees, and the proposals that it returns."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -67,8 +67,10 @@ class Searcher(Protocol):
     A class attribute `uses_results = False` says that proposals depend on earlier proposals alone,
     so that they can be made long before they are needed. `takes_several = True` says that the
     searcher learns from `Observation.losses`; a searcher that uses results and does not say so gets
-    one objective. An optional method `check(space)` raises a ValueError if the options do not suit
-    a space.
+    one objective. `completes = True` says that a model chooses the values that are not fixed
+    (`suggest_fixed`); `must_repeat`, that options ask for repeated trials. `pace` (pace.py) says
+    how fast it improves. An optional method `check(space)` raises a ValueError if the options do
+    not suit a space; see `Finite` for another.
     """
 
     def suggest(
@@ -88,6 +90,14 @@ class Searcher(Protocol):
             n proposals; fewer, or none, when the space has no more configurations.
         """
         ...
+
+
+@runtime_checkable
+class Finite(Protocol):
+    """A searcher whose proposals end before the space does."""
+
+    def points(self, space: Space) -> Iterator[Params]:
+        """Yield all configurations that it proposes."""
 
 
 def call_rng(seed: int, proposed: int, tried: int = 0) -> Generator:

@@ -89,7 +89,7 @@ class Real:
 
 
 Factor = Annotated[float, Real(1.0)]
-Share = Annotated[float, Real(1.0, above_0=False)]
+Fraction = Annotated[float, Real(1.0, above_0=False)]
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,11 @@ class Training:
     optimizer: Optimizer = "task"  # task: the one of Task.build_optimizer
     # Of weights, not of biases and norms; for optimizers but `task`.
     weight_decay: Annotated[float, Real(math.inf, above_0=False)] = 0.01
-    momentum: Share = 0.9  # of sgd and lars
+    momentum: Fraction = 0.9  # of sgd and lars
     layer_decay: Factor = 1.0  # factor on the learning rate from a block to the one before it
     schedule: Schedule = "task"  # task: the factors of Task.scale_lr
     # Share of the trial in which the learning rate rises.
-    warmup: Share = 0.0
+    warmup: Fraction = 0.0
     lr_scaling: LrScaling = "none"  # how the learning rate grows with batch / lr_base_batch
     # The batch size for which the learning rate is given.
     lr_base_batch: Annotated[int, Whole(1)] = 256

@@ -382,7 +382,7 @@ def judge(state: SweepState) -> Judgement:
         prospect=prospect(
             [expected.get(first[trial], math.inf) for trial in ended],
             next_trials(len(ended)),
-            pace_of(state.spec.search.name),
+            pace_of(state.spec.search),
         ),
     )
 

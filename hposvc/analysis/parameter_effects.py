@@ -44,7 +44,7 @@ LEAST_SKILL, DEVIATIONS = 0.1, 2.0
 
 
 @dataclass(frozen=True)
-class Share:
+class ParameterShare:
     """A parameter's share of the variance of the predicted metric over the space."""
 
     name: str
@@ -73,7 +73,7 @@ class Explained:
     stopped: int  # trials with a result that did not come to this step
     skill: float | None  # rank correlation on unseen trials; None: it cannot be measured
     learnt: bool  # whether the skill is more than chance
-    importance: tuple[Share, ...]  # the most important first
+    importance: tuple[ParameterShare, ...]  # the most important first
     slices: "tuple[Dependence, ...]"  # in the same order
     pairs: tuple[Pair, ...]  # those with the highest share first
     predicted: Mapping[str, float]  # the metric of each trial that came to this step
@@ -250,16 +250,16 @@ def _centred_ranks(values: Sequence[float]) -> Array:
     return rank_N
 
 
-def _importance(whole: "Explanation") -> tuple[Share, ...]:
+def _importance(whole: "Explanation") -> tuple[ParameterShare, ...]:
     shares = []
     for name, (main_S, total_S) in whole.importance_draws().items():
         total = Estimate.of_draws(total_S)
         # The estimate of a small share alone is the rougher one: by itself it may exceed both.
-        shares.append(Share(name, min(float(main_S.mean()), total.value), total))
+        shares.append(ParameterShare(name, min(float(main_S.mean()), total.value), total))
     return tuple(sorted(shares, key=lambda share: -share.total.value))
 
 
-def _pairs(whole: "Explanation", importance: Sequence[Share]) -> tuple[Pair, ...]:
+def _pairs(whole: "Explanation", importance: Sequence[ParameterShare]) -> tuple[Pair, ...]:
     """Return the pairs of parameters that explain the most."""
     main = {share.name: share.main for share in importance}
     place = {share.name: index for index, share in enumerate(importance)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hposvc.errors import Problem, SpecError
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SEARCHERS, trait
 from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
@@ -93,7 +94,7 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
         nearest=nearest(spec, [*state.trials.values()], params),
         refused=state.refusal(params) or ("it is in the queue already" if is_ahead else ""),
         turn=max(
-            state.proposals.turn(waiting, spec.trials.proposed),
+            state.proposals.begins_after(waiting, spec.trials.proposed),
             len(state.trials) + waiting,
             len(spec.first_points),
         ),
@@ -113,7 +114,7 @@ def complete(state: SweepState, given: Params) -> dict[str, Value]:
     whole = spec.space.complete(given, rng)
     if all(name in given for name in whole if name in spec.space.searched):
         return whole
-    gp = spec.searcher() if spec.search.name in ("auto", "gp") else GaussianProcess()
+    gp = spec.searcher() if trait(SEARCHERS, spec.search, "completes") else GaussianProcess()
     searcher: Searcher = warm_started(gp, state.earlier or ())
     proposals = suggest_fixed(searcher, spec.space, history, given, 1, rng)
     return dict(proposals[0].params) if proposals else whole  # all that there are were tried

@@ -37,7 +37,7 @@ NOISE = 1e-3  # as a share of a value
 TAG = "hposvc.repro_of"  # of the new sweep: SWEEP/TRIAL
 
 Values = tuple[float, ...]  # one for each metric
-Verdict = Literal["equal", "within noise", "different"]
+Match = Literal["equal", "within noise", "different"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ReproductionResult:
     trial: str
     again: Annotated[str, doc("The sweep that trains it again.")]
     metric: Annotated[str, doc("Of several, the one that differs most.")]
-    verdict: Verdict
+    verdict: Match
     rule: Annotated[str, doc("The meaning of the verdict.")]
     steps: Annotated[int, doc("How many steps both have.")]
     first_difference: Annotated[int | None, doc("The first step with another value.")]
@@ -182,17 +182,17 @@ def compare(before: Original, state: SweepState) -> ReproductionResult:
         changes.append((_excess(was, now_is, before.deviation), -number, was, now_is))
     excess, number, was, now_is = max(changes, key=lambda change: change[:2])
     difference = None if was is None or now_is is None else now_is - was
-    verdict: Verdict = "within noise" if excess <= 1 else "different"
+    match: Match = "within noise" if excess <= 1 else "different"
     if not differing and len(common) == len(before.curve):
-        verdict = "equal"
+        match = "equal"
     spread = before.spreads[-number] if before.spreads else None
     return ReproductionResult(
         sweep=before.sweep,
         trial=before.trial,
         again=before.again,
         metric=before.spec.objectives[-number].name,
-        verdict=verdict,
-        rule=_rule(verdict, before.deviation, was),
+        verdict=match,
+        rule=_rule(match, before.deviation, was),
         steps=len(common),
         first_difference=next(iter(differing), None),
         step=common[-1] if common else None,
@@ -217,14 +217,14 @@ def _excess(before: float | None, now: float | None, deviation: float | None) ->
     return abs(now - before) / noise if noise else math.inf if now != before else 0.0
 
 
-def _rule(verdict: Verdict, deviation: float | None, before: float | None) -> str:
-    """Return the meaning of a verdict, for people."""
-    if verdict == "equal":
+def _rule(match: Match, deviation: float | None, before: float | None) -> str:
+    """Return what a match means, for people."""
+    if match == "equal":
         return "bit for bit at every step"
     of, noise = f"{NOISE:g} of itself", _noise(before, deviation)
     if 2 * (deviation or 0.0) >= noise:
         of = f"two standard deviations of the finalists' replicates ({noise:.3g})"
-    if verdict == "within noise":
+    if match == "within noise":
         return f"the last value differs by at most {of}"
     return f"the last value differs by more than {of}, or can't be compared"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting, to_events
-from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, Verdict
+from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, TrialAction
 from hposvc.spec.registry import resolve_function
 from searchers.space import Params
 from searchers.values import copied
@@ -35,7 +35,7 @@ class _CurveRun:
     outcome: CheckedMetrics | Exception | None = None  # of the step under way; None: no step is
     left_out: set[str] = field(default_factory=set)  # metrics that were no numbers
     waits: bool = False  # for a decision, at a milestone
-    verdict: Verdict = "continue"
+    verdict: TrialAction = "continue"
 
 
 @dataclass

@@ -5,7 +5,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
-from hposvc.verbs.options import Shared, share
+from hposvc.verbs.options import Shared, shared_options
 from searchers.names import closest
 
 # Title of each group of verbs in the help: an example, and what each verb is for.
@@ -194,7 +194,7 @@ class Verbs(click.Group):
 
 @click.group("hposvc", cls=Verbs, context_settings={"max_content_width": 100})
 @click.version_option(package_name="hposvc", message="%(prog)s %(version)s")
-@share
+@shared_options
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Run hyperparameter sweeps on Ray, look at them, and steer them.

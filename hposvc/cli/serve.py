@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.verbs.completion import complete_sweep
-from hposvc.verbs.options import Shared, ray_address, share, verb
+from hposvc.verbs.options import Shared, ray_address, shared_options, verb
 from hposvc.views.console import console, note
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def ui_command(shared: Shared, sweep: str | None, port: int, no_browser: bool) -
 @click.argument("sweep")
 @click.option("--payload", help="Of a job; without one, this is a process of the server's machine.")
 @ray_address
-@share
+@shared_options
 @click.pass_obj
 def supervised_command(
     shared: Shared, sweep: str, payload: str | None, address: str | None

@@ -31,7 +31,7 @@ from hposvc.events import (
     RetryDue,
     StorageExhausted,
     Suspended,
-    Verdict,
+    TrialAction,
 )
 from hposvc.schedulers import scheduler as facts
 from hposvc.schedulers.early_stopping import EarlyStopping
@@ -361,7 +361,7 @@ class Controller:
     def _steer_trial(self, event: Requested, trial: TrialState | None) -> list[Event]:
         if event.verb == "retry":
             return []
-        verdict: Verdict = "kill" if event.verb == "kill" else "stop"
+        verdict: TrialAction = "kill" if event.verb == "kill" else "stop"
         if trial is None:
             return []
         replicates = self.state.replicates.trials.running()

@@ -19,7 +19,7 @@ from hposvc.events import (
     Finished,
     StorageExhausted,
     Suspended,
-    Verdict,
+    TrialAction,
     error_line,
 )
 from hposvc.spec.metrics import Metric
@@ -35,7 +35,7 @@ BROKEN: tuple[End, ...] = ("user", "failures")  # ends after which there are no 
 
 
 def decided(
-    time: float, trial: TrialState, verdict: Verdict, reason: str, detail: str = ""
+    time: float, trial: TrialState, verdict: TrialAction, reason: str, detail: str = ""
 ) -> Decided:
     """Return a decision on a trial, with its order and step as they are now."""
     order = None if trial.order is None else trial.order.id
@@ -44,7 +44,7 @@ def decided(
 
 
 def halt(
-    state: SweepState, time: float, reason: End, verdict: Verdict = "stop", detail: str = ""
+    state: SweepState, time: float, reason: End, verdict: TrialAction = "stop", detail: str = ""
 ) -> list[Event]:
     """Return the end of the search and of its orders; of the replicates too if it is broken."""
     trials = state.running() if reason in BROKEN else state.trials.running()
@@ -52,7 +52,7 @@ def halt(
 
 
 def stop_running(
-    trials: Iterable[TrialState], time: float, reason: End, verdict: Verdict = "stop"
+    trials: Iterable[TrialState], time: float, reason: End, verdict: TrialAction = "stop"
 ) -> list[Event]:
     """Return the ends of running trials because of the whole sweep."""
     return [
@@ -133,7 +133,7 @@ def check_worth(state: SweepState, time: float) -> list[Event]:
         return []
     ended = [trial for trial in state.trials.values() if trial.over]
     losses = [trial.loss if trial.at_end else math.inf for trial in ended]
-    plan = prospect(losses, next_trials(len(ended)), pace_of(spec.search.name))
+    plan = prospect(losses, next_trials(len(ended)), pace_of(spec.search))
     if plan is None:
         return []
     hours = plan.trials * sum(trial.rank_s for trial in ended) / len(ended) / 3600

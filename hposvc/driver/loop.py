@@ -32,7 +32,7 @@ from hposvc.events import (
     Ordered,
     Proposed,
     StorageExhausted,
-    Verdict,
+    TrialAction,
     WarmStarted,
 )
 from hposvc.journal.database import retry_until_answered
@@ -53,7 +53,7 @@ GROUP = 1000  # events of a simulation per transaction: nothing outside acts on 
 AHEAD = 16  # proposals kept ready where results do not matter
 
 # What a backend is told; `kill` is no answer.
-ANSWERS: Mapping[Verdict, Answer] = {
+ANSWERS: Mapping[TrialAction, Answer] = {
     "continue": "continue",
     "pause": "yield",
     "park": "yield",
@@ -328,8 +328,9 @@ class Runner:
         state = self.controller.state
         queue, begun = state.proposals, len(state.trials)
         # The spec's own points come first, as the proposer counts trials to find the next one.
-        turn = max(queue.turn(0, state.spec.trials.proposed), len(state.spec.first_points))
-        if queue.waiting and begun >= turn:
+        share = state.spec.trials.proposed
+        after = max(queue.begins_after(0, share), len(state.spec.first_points))
+        if queue.waiting and begun >= after:
             return queue.first()
         try:
             proposal = self.proposer.take()

@@ -163,7 +163,7 @@ class Sharing:
         self, state: SweepState, trial: TrialState, rung_at: float | None, now: float
     ) -> bool:
         """Whether a slot is given back at the next step, and not at its next rung."""
-        too_far = rung_at is None or rung_at > now + self.rules.turn
+        too_far = rung_at is None or rung_at > now + self.rules.max_ahead
         return too_far and saves_each_step(state, trial)
 
     def end(self) -> None:
@@ -239,13 +239,13 @@ class Sharing:
         if pace is None or rung is None:
             return None
         again = [trial for name in state.trials.waiting if (trial := state.trials[name]).step]
-        # A new slot stays for as long as it took to start, a turn at most.
-        work_s = max(pace * rung, min(self._start_s, self.rules.turn))
+        # A new slot stays for as long as it took to start, `max_ahead` at most.
+        work_s = max(pace * rung, min(self._start_s, self.rules.max_ahead))
         if not again:
             return self._start_s + work_s
         # Later rungs are further apart, but a slot that is lost is given back at a step.
         saved = all(saves_each_step(state, trial) for trial in again)
-        return self._start_s + max(work_s, self.rules.turn) if saved else None
+        return self._start_s + max(work_s, self.rules.max_ahead) if saved else None
 
     def _free_at(
         self, state: SweepState, trial: TrialState, pace: float | None, now: float

@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +16,8 @@ from trainables.errors import is_disk_full
 from trainables.storage import checkpoint, stores
 
 SIGNATURE = "journal.txt"  # in a sweep's folder
-RECORDER = re.compile(r"recorder(-\w+)?\.lock")  # in a sweep's folder; one for each sink
-JSON_LINES = "tracking.jsonl"  # in a sweep's folder
-TENSORBOARD = "tensorboard"  # folder of event files in a sweep's folder
-WANDB = "wandb"  # folder of runs for `wandb sync` in a sweep's folder
+# In a sweep's folder, for each sink: what its recorder locks, and how far it has come.
+RECORDER = re.compile(r"recorder(-\w+)?\.(lock|sent)")
 VARIANTS = "variants"  # folder of the versions of the code in a sweep's folder
 REPORT = "report.html"  # in a sweep's folder
 DRIVER_LOG = "driver.log"  # among a sweep's logs; of a driver that a server started
@@ -238,18 +236,18 @@ def claim(folder: Path, journal: str) -> None:
         raise fail(message, "storage", fix="give a storage where you may write") from error
 
 
-def find_ours(folder: Path) -> Iterator[Path]:
-    """Yield the paths in a sweep's folder that hposvc wrote and may delete; links are left out."""
+def find_ours(folder: Path, of_sinks: Collection[str]) -> Iterator[Path]:
+    """Yield the paths in a sweep's folder that hposvc wrote and may delete; links are left out.
+
+    Args:
+        of_sinks: names of the files and folders that sinks write there.
+    """
     if folder.is_symlink():
         return
     for path in _entries(folder):
-        file = path.name in (SIGNATURE, JSON_LINES, REPORT) or RECORDER.fullmatch(path.name)
-        if (
-            file
-            if path.is_file()
-            else path.name in (checkpoint.TUNE_FOLDER, TENSORBOARD, WANDB, VARIANTS)
-            or MARK.fullmatch(path.name)
-        ):
+        file = path.name in (SIGNATURE, REPORT) or RECORDER.fullmatch(path.name)
+        other = path.name in (checkpoint.TUNE_FOLDER, VARIANTS) or MARK.fullmatch(path.name)
+        if path.name in of_sinks or (file if path.is_file() else other):
             yield path
     yield from checkpoint.find_ours(folder / "checkpoints")
     for entry in _entries(folder / "logs"):
@@ -260,8 +258,11 @@ def find_ours(folder: Path) -> Iterator[Path]:
             yield from (path for path in _entries(entry) if name.fullmatch(path.name))
 
 
-def clear(folder: Path) -> bool:
+def clear(folder: Path, of_sinks: Collection[str]) -> bool:
     """Delete what hposvc wrote into a sweep's folder, then the folder if it is empty.
+
+    Args:
+        of_sinks: names of the files and folders that sinks write there.
 
     Returns:
         whether the folder is gone; False: it holds other files, or is a link.
@@ -269,7 +270,7 @@ def clear(folder: Path) -> bool:
     Raises:
         OSError: a file can't be deleted.
     """
-    for path in [*find_ours(folder)]:
+    for path in [*find_ours(folder, of_sinks)]:
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -150,7 +150,7 @@ class Allocation:
                 continue
             has = sum(size(claim.needs, held.ranks, self.total) for held in claim.held)
             balance = claim.account.at_time(self.now, self.rules.half_life).balance
-            ahead = balance + (has - self.due.get(claim.sweep, 0.0)) * self.rules.turn
+            ahead = balance + (has - self.due.get(claim.sweep, 0.0)) * self.rules.max_ahead
             ahead /= claim.weight or 1e-9
             for held in claim.held:
                 at = math.inf if held.free_at is None else held.free_at

@@ -41,7 +41,7 @@ class Backfill:
         """Whether a sweep may use a slot for one more order, though it is not its share's."""
         starts = self._starts
         in_time = all(node in starts and self._ends(claim) <= starts[node] for node in held.nodes)
-        stays = held.is_new(self.quotas.rules.turn) or (held.free_at == IDLE and in_time)
+        stays = held.is_new(self.quotas.rules.max_ahead) or (held.free_at == IDLE and in_time)
         return stays and self._within_quotas(claim, held.ranks)
 
     def add(self, claim: Claim, most: int) -> int:

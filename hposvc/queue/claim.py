@@ -79,9 +79,9 @@ class Held:
         """Whether its ranks start, and have not taken too long for that."""
         return self.work_s is None and self.start_s < LONGEST_START_S
 
-    def is_new(self, turn_s: float) -> bool:
-        """Whether it starts, or has worked for less than the start took; at most for a turn."""
-        return self.starts if self.work_s is None else self.work_s < min(self.start_s, turn_s)
+    def is_new(self, max_ahead_s: float) -> bool:
+        """Whether it starts, or has worked for less than its start took, up to `max_ahead`."""
+        return self.starts if self.work_s is None else self.work_s < min(self.start_s, max_ahead_s)
 
 
 @dataclass(frozen=True)

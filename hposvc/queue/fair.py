@@ -26,8 +26,8 @@ from hposvc.queue.claim import Amounts, Claim, Held
 from hposvc.queue.rules import Member, Rules
 
 Key = TypeVar("Key", bound=Hashable)
-# A slot that is held counts as this much of a turn longer behind its due: without that, two sweeps
-# that are even would take a slot from each other at every rung.
+# A slot that is held counts as this much of `max_ahead` longer behind its due: without that, two
+# sweeps that are even would take a slot from each other at every rung.
 HOLD = 0.25
 
 
@@ -102,7 +102,7 @@ def _divide(
         if member is not None and member.gpus is not None:
             most = min(most, member.gpus)
         pairs[name] = (_weight(member, group), most)
-    parts = fill(pairs, capacity)
+    parts = divide_by_weight(pairs, capacity)
     due: dict[str, float] = {}
     for name, group in groups.items():
         due |= _divide(group, wanted, parts[name], rules, inner)
@@ -117,7 +117,7 @@ def grouped(claims: Iterable[Claim], name_of: Callable[[Claim], str]) -> dict[st
     return groups
 
 
-def fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
+def divide_by_weight(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
     """Divide an amount by weight; what one does not want is divided between the others.
 
     Those of weight 0 get what the others leave, in equal parts.
@@ -126,12 +126,12 @@ def fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, 
         wanted: the weight of each, and the most that it wants.
     """
     weighted = {key: pair for key, pair in wanted.items() if pair[0] > 0}
-    parts = _fill(weighted, amount)
+    parts = _divide_positive(weighted, amount)
     rest = {key: (1.0, most) for key, (weight, most) in wanted.items() if weight <= 0}
-    return parts | _fill(rest, max(0.0, amount - sum(parts.values())))
+    return parts | _divide_positive(rest, max(0.0, amount - sum(parts.values())))
 
 
-def _fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
+def _divide_positive(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key, float]:
     parts: dict[Key, float] = {}
     # By the level at which each is satisfied: the first ones leave more to those that follow.
     ranked = sorted(wanted.items(), key=lambda item: item[1][1] / item[1][0])
@@ -147,15 +147,15 @@ def _fill(wanted: Mapping[Key, tuple[float, float]], amount: float) -> dict[Key,
 class ShareNode:
     """A queue, a user's part of a queue, or a sweep, while slots are allocated.
 
-    The one that would be furthest behind its due after a turn comes first.
+    The one that would be furthest behind its due after `max_ahead` comes first.
     """
 
     weight: float
-    behind: float  # GPU-seconds that it will be behind its due after a turn without any slot
-    turn_s: float
+    behind: float  # GPU-seconds that it will be behind its due after that without any slot
+    max_ahead_s: float
     place: tuple[float, str]  # breaks ties: time of arrival, and name
     candidate: "SweepAllocation | None" = (
-        None  # of the sweep whose turn it is; None: none of its sweeps wants more
+        None  # of the sweep that comes next; None: none of its sweeps wants more
     )
     parts: list[tuple[tuple[object, ...], int, "ShareNode"]] = field(default_factory=list)  # a heap
     granted: float = 0.0  # GPUs
@@ -164,7 +164,7 @@ class ShareNode:
         """Return its place among its like: the least comes first."""
         candidate = self.candidate
         assert candidate is not None  # a node without any leaves its heap
-        ahead = (self.granted - HOLD * candidate.next_held_size()) * self.turn_s - self.behind
+        ahead = (self.granted - HOLD * candidate.next_held_size()) * self.max_ahead_s - self.behind
         # Rounded, so that what is equal but for the order of its sums is a tie.
         return (self.weight <= 0, round(ahead / (self.weight or 1.0), 6), *self.place)
 
@@ -174,7 +174,7 @@ class ShareNode:
         self.candidate = self.parts[0][2].candidate
 
     def settle(self, amount: float) -> None:
-        """Record what the sweep whose turn it was got, and find whose turn is next."""
+        """Record what the sweep that came next got, and find the next one."""
         self.granted += amount
         if self.parts:
             part = self.parts[0][2]
@@ -232,7 +232,7 @@ def tree(
 
     def behind(claim: Claim) -> float:
         account = claim.account.at_time(now, rules.half_life)
-        return due.get(claim.sweep, 0.0) * rules.turn - account.balance
+        return due.get(claim.sweep, 0.0) * rules.max_ahead - account.balance
 
     def grow(
         claims: Sequence[Claim],
@@ -241,7 +241,7 @@ def tree(
     ) -> ShareNode:
         place = min((claim.since, claim.sweep) for claim in claims if claim.sweep in by_sweep)
         candidate = None if levels else by_sweep[claims[0].sweep]
-        node = ShareNode(weight, sum(map(behind, claims)), rules.turn, place, candidate)
+        node = ShareNode(weight, sum(map(behind, claims)), rules.max_ahead, place, candidate)
         node.granted = sum(granted.get(claim.sweep, 0.0) for claim in claims)
         if levels:
             (name_of, members_of), *inner = levels

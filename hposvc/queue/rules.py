@@ -41,7 +41,7 @@ class Rules:
     half_life: Annotated[Seconds, Field(ge=1)] = 24 * 3600.0  # after which slot time counts half
     # How long a sweep may be ahead of its share before another takes the slot at a rung: the
     # shorter, the closer to the weights at any moment, and the more often trials change slots.
-    turn: Annotated[Seconds, Field(ge=1)] = 300.0
+    max_ahead: Annotated[Seconds, Field(ge=1)] = 300.0
     queues: dict[Name, Member] = field(default_factory=dict)
     users: dict[Word, Member] = field(default_factory=dict)
     projects: dict[Name, Quota] = field(default_factory=dict)

@@ -15,13 +15,13 @@ from hposvc.reporting.document import Section, html
 from hposvc.reporting.writing import write
 from hposvc.spec import registry
 from hposvc.spec.sinks import sink_type
-from hposvc.tracking.mlflow_server import is_recorded, quiet_mlflow
+from hposvc.tracking.mlflow_server import quiet_mlflow, why_not
 from hposvc.tracking.sink import SinkSetting, recorder_lock
 from trainables.storage.file_lock import locked
 
 
 def main(task: Mapping[str, Any]) -> None:
-    """Write the report of the task's sweep, and attach it to the sweep's run in MLflow."""
+    """Write the report of the task's sweep, and attach it to the sweep's runs in sinks."""
     logging.basicConfig(format="%(asctime)s report: %(message)s", level=logging.INFO)
     setting = SinkSetting.of_task(task)
     sweep = OpenSweep(Sweeps(setting.home, setting.journal), setting.sweep.id)
@@ -29,8 +29,10 @@ def main(task: Mapping[str, Any]) -> None:
     if not setting.folder.exists():  # the sweep was deleted meanwhile
         return
     write(setting.folder, {REPORT: report})
-    if "mlflow" in setting.spec.tracking.send_to and is_recorded(setting.spec):
-        quiet_mlflow()
-        with locked(recorder_lock(setting.folder, "mlflow")):  # its recorder may still be sending
-            sink = registry.resolve(sink_type("mlflow").sink)(setting)
+    quiet_mlflow()
+    for name in setting.spec.tracking.send_to:
+        if not sink_type(name).has_report or why_not(name, setting.spec):
+            continue
+        with locked(recorder_lock(setting.folder, name)):  # its recorder may still be sending
+            sink = registry.resolve(sink_type(name).sink)(setting)
             sink.attach_report(sweep.record().state)

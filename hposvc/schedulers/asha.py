@@ -62,6 +62,11 @@ class Asha:
         """Whether trials end one after another; paused ones all end in the last rung."""
         return self.mode == "stop"
 
+    @property
+    def promotes(self) -> bool:
+        """Whether trials go on one by one, each as soon as it is among the best of its rung."""
+        return self.mode == "promote"
+
     def rungs(self, plan: Plan) -> tuple[int, ...]:
         """Return the steps at which trials are compared, and the last one."""
         return rungs(plan.first, plan.last, self.eta)

@@ -17,6 +17,7 @@ class _Queue(Resumable):
 class Fifo:
     """Train every trial to its end, in the order proposed."""
 
+    any_length: ClassVar[bool] = True
     ends_steadily: ClassVar[bool] = True
     keeps_all: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -53,6 +53,7 @@ class Pb2(Pbt):
     """Truncation selection on a population, with numbers chosen by a bandit."""
 
     name: ClassVar[str] = "pb2"
+    simulated_as: ClassVar[str] = "pbt"
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """Return a population of `plan.trials` members that records the gains of its intervals."""

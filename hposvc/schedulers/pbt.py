@@ -25,7 +25,7 @@ explore) and §4.1.1 (truncation selection).
 import math
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -92,6 +92,22 @@ class Pbt:
         """Return the steps at which members are ranked, but for the last step."""
         first = self.interval * math.ceil(plan.first / self.interval)
         return range(first, plan.last, self.interval)
+
+    def explain_no_copies(self, plan: Plan, steps: Sequence[int]) -> str:
+        """Say why no member of an ended population copied another, and what makes copies likely."""
+        first, members = self.steps(plan)[0], len(steps)
+        ranked = sum(step >= first for step in steps)
+        needed = min(math.ceil(1 / self.quantile), plan.trials or members)
+        if ranked < needed:
+            why = (
+                f"copies begin once {needed} members are ranked at step {first}, and {ranked} were"
+            )
+        else:
+            why = "no member was ranked among the worst while a better one had a checkpoint to copy"
+        return (
+            f"no member of the population of {members} copied another, so {self.name} trained "
+            f"each by itself: {why}; more members, or a smaller interval, make copies likely"
+        )
 
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
         """Yield the options that do not fit the sweep; paths start at the top of the spec."""

@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def last(self) -> int:
-        """The step at which a trial is over; every scheduler but fifo needs a sweep to set it."""
+        """The step at which a trial is over; a sweep sets it unless its policy has `any_length`."""
         assert self.until is not None  # the spec's rules see to it
         return self.until
 
@@ -182,11 +182,14 @@ class Policy(Protocol):
 
     Attributes say what it is like. `revision` (1 if there is none) grows whenever the same facts
     lead to other moves than before, so that a driver can say that it decides by other rules than
-    the last one. False if there is none: `fixed_length` (an extended sweep cannot have longer
-    trials), `needs_model` (the search method must learn from results), `compares_across_steps`
-    (trials are compared at different steps), `ends_steadily` (trials end one after another, so
-    that ended ones show how far trials come), `keeps_all` (no trial ends for its values),
-    `changes_values` (a trial may go on with other values).
+    the last one. `simulated_as` names a scheduler of the same options and moves whose values cost
+    less to choose. False if there is none: `any_length` (a sweep need not say how long a trial is),
+    `fixed_length` (an extended sweep cannot have longer trials), `needs_model` (the search method
+    must learn from results), `compares_across_steps` (trials are compared at different steps),
+    `ends_steadily` (trials end one after another, so that ended ones show how far trials come),
+    `promotes` (one in `eta` of a rung's trials goes on, each as soon as it is among the best),
+    `keeps_all` (no trial ends for its values), `changes_values` (a trial may go on with other
+    values).
     """
 
     def scheduler(self, plan: Plan) -> Scheduler:
@@ -227,6 +230,18 @@ class Repeating(Protocol):
 
     def seeded_as(self, step: int) -> str | None:
         """Return the trial whose random numbers an order from `step` on draws; None: its own."""
+
+
+@runtime_checkable
+class Copying(Protocol):
+    """A policy whose trials go on from other trials' checkpoints."""
+
+    def explain_no_copies(self, plan: Plan, steps: Sequence[int]) -> str:
+        """Say why no trial of an ended sweep copied another, and what makes copies likely.
+
+        Args:
+            steps: the last step of each trial.
+        """
 
 
 @dataclass

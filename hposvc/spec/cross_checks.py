@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hposvc.errors import Problem, SpecError, shown
+from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.command import command_problems
+from hposvc.spec.engines import names_of
 from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.sections import Queue, Trials
-from hposvc.spec.sinks import HYDRA_FOLDER
+from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
 from searchers.names import nearest
@@ -55,7 +56,7 @@ def space_problems(spec: "SweepSpec") -> Iterator[Problem]:
     yield from islice(problems, MAX_PROBLEMS)
 
 
-def _point_problems(space: Space, point: Params, path: tuple[str | int, ...]) -> Iterator[Problem]:
+def _point_problems(space: Space, point: Params, path: KeyPath) -> Iterator[Problem]:
     try:
         space.complete(point, np.random.default_rng(0))
     except SpaceError as error:
@@ -70,7 +71,7 @@ def trial_count_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.trials.max is None and not spec.budget.limited:
         fix = "say how many trials, or give budget.wall"
         yield Problem(("trials", "max"), "is missing", fix, at_key=True)
-    if spec.fidelity is None and spec.scheduler.name != "fifo":
+    if spec.fidelity is None and not trait(SCHEDULERS, spec.scheduler, "any_length"):
         message = f"is missing; scheduler {spec.scheduler.name} must know how long a trial is"
         yield Problem(("fidelity",), message, "give fidelity: {max: N}", at_key=True)
 
@@ -90,12 +91,15 @@ def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that each trial can have processes of its own code."""
     if spec.variants is None:
         return
-    type_, changing = spec.engine.type, trait(SCHEDULERS, spec.scheduler, "changes_values")
+    able = names_of(lambda engine: engine.code_versions)
+    changing = trait(SCHEDULERS, spec.scheduler, "changes_values")
+    # A trial that is trained again (Repeating) had one version of the code.
+    repeating = trait(SCHEDULERS, spec.scheduler, "seeded_as")
     refusals = {
-        f"needs engine ray or local, and engine is {type_}": type_ not in ("ray", "local"),
-        "would change within a trial; take a scheduler such as asha": (
-            changing and spec.scheduler.name != "replay"
+        f"needs engine {able}, and engine is {spec.engine.type}": (
+            not spec.engine.traits.code_versions
         ),
+        "would change within a trial; take a scheduler such as asha": changing and not repeating,
         "has the spec's folder; leave working_dir out": spec.environment.working_dir is not None,
         "needs trials_per_process: 1": spec.training.trials_per_process > 1,
     }
@@ -197,22 +201,22 @@ def scheduler_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 
 def search_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that BOHB has a model, and a method that learns from one metric a single metric."""
-    search, metrics = spec.search, len(spec.objectives)
+    """Check that the search method has the model that the scheduler needs, and can take metrics."""
+    search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
     if metrics > 1 and not _takes_several(search):
         able = ", ".join(name for name in METHODS if takes_several(load(name)))
         message = f"is {search.name}, which learns from one metric, and there are {metrics}"
         yield Problem(("search", "method"), message, f"choose one of {able}")
-    if trait(SCHEDULERS, spec.scheduler, "needs_model") and not _uses_results(search):
-        message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
-        remedy = "choose gp, tpe or auto, or scheduler hyperband"
+    if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
+        message = f"is {search.name}, but scheduler {scheduler.name} is for methods with a model"
+        remedy = "choose gp, tpe or auto, or another scheduler"
         yield Problem(("search", "method"), message, remedy)
 
 
 def repeat_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that trials are repeated where a spec asks for it."""
     search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
-    if search.name != "gp" or search.options.get("repeats") is not True:
+    if not trait(SEARCHERS, search, "must_repeat"):
         return
     path = ("search", "repeats")
     if metrics > 1:
@@ -266,9 +270,11 @@ def register_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.engine.traits.simulated:
         message = "asks for a checkpoint, and a simulated trial has none"
         yield Problem(("register",), message, "remove it", at_key=True)
-    if "mlflow" not in spec.tracking.send_to:
-        message = "asks for MLflow, which is not in tracking.send_to"
-        yield Problem(("register",), message, "add mlflow there", at_key=True)
+    registries = [name for name, sink in SINKS.items() if sink.has_registry]
+    if not {*registries} & {*spec.tracking.send_to}:
+        titles, names = describe_sinks(registries)
+        message = f"asks for {titles}, which is not in tracking.send_to"
+        yield Problem(("register",), message, f"add {names} there", at_key=True)
 
 
 def plateau_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -307,11 +313,13 @@ def queue_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 
 def sink_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that a sweep whose results Hydra's users look for is of Hydra's sweeper."""
-    send_to, command = spec.tracking.send_to, spec.command or ()
-    if "hydra" in send_to and not any(item.startswith(HYDRA_FOLDER) for item in command):
-        message = "is for sweeps that `python train.py -m hydra/sweeper=hposvc` makes; remove it"
-        yield Problem(("tracking", "send_to", send_to.index("hydra")), f"hydra {message}")
+    """Check that the command has what sinks need to hold the sweep."""
+    command = spec.command or ()
+    for number, name in enumerate(spec.tracking.send_to):
+        sink = sink_type(name)
+        if sink.command_item and not any(item.startswith(sink.command_item) for item in command):
+            message = f"{name} {sink.refusal}; remove it"
+            yield Problem(("tracking", "send_to", number), message)
 
 
 def elastic_worker_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -423,7 +431,7 @@ def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
         yield Problem.of_text(reason, "failure", "nan")
 
 
-def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -> Iterator[Problem]:
+def _option_problems(path: KeyPath, option: str, domain: Domain) -> Iterator[Problem]:
     for value in _extreme_values(domain):
         try:
             fill(Training, {option: value})

@@ -3,11 +3,11 @@
 A new engine takes a backend in a room of its own, and a line here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from hposvc.errors import fail, shown
 from hposvc.spec.registry import is_reference
@@ -30,6 +30,9 @@ class EngineType:
     batched: bool = True  # a process can train several trials at once
     finds_slow_nodes: bool = True
     foreign: bool = False  # agents take its trials, which may bring code of their own
+    in_process: bool = False  # it trains in the driver's process, unless a trial is a program
+    code_versions: bool = False  # trials may have the code of different commits
+    extra: str = ""  # of hposvc, that it needs; empty: none
 
     def backend_for(self, ranks: int) -> str:
         """Return the backend of trials of so many ranks."""
@@ -37,9 +40,15 @@ class EngineType:
 
 
 ENGINES: Mapping[str, EngineType] = {
-    "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), shared=True, on_nodes=True),
+    "ray": EngineType(
+        "hposvc.backends.ray.pool:RayPool",
+        (METRICS,),
+        shared=True,
+        on_nodes=True,
+        code_versions=True,
+    ),
     "tune": EngineType(
-        "hposvc.backends.tune.backend:RayTune", (METRICS,), shared=True, on_nodes=True
+        "hposvc.backends.tune.backend:RayTune", (METRICS,), shared=True, on_nodes=True, extra="tune"
     ),
     "local": EngineType(
         "hposvc.backends.local:LocalBackend",
@@ -47,6 +56,8 @@ ENGINES: Mapping[str, EngineType] = {
         elastic=False,
         batched=False,
         finds_slow_nodes=False,
+        in_process=True,
+        code_versions=True,
     ),
     "agents": EngineType(
         "hposvc.backends.agents:Agents",
@@ -60,6 +71,11 @@ ENGINES: Mapping[str, EngineType] = {
 }
 
 
+def names_of(able: Callable[[EngineType], bool]) -> str:
+    """Return the names of the engines that can do something, for a message."""
+    return " or ".join(name for name, engine in ENGINES.items() if able(engine))
+
+
 def _check_engine(name: str) -> str:
     if name not in ENGINES:
         *others, last = ENGINES
@@ -71,9 +87,7 @@ def _check_engine(name: str) -> str:
 class Engine:
     """The engine: the backend that carries out orders."""
 
-    type: Annotated[str, AfterValidator(_check_engine), WithJsonSchema({"enum": list(ENGINES)})] = (
-        "ray"
-    )
+    type: Annotated[str, AfterValidator(_check_engine)] = "ray"
     curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
     # For agents: seconds without a sign of life after which a trial is taken away. None: a minute.
     lease: Annotated[Seconds, Field(ge=1, le=1e6)] | None = None
@@ -81,13 +95,15 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.lease is not None and not self.traits.foreign:
-            message = f"is for type agents, and type is {self.type}"
+            foreign = names_of(lambda engine: engine.foreign)
+            message = f"is for type {foreign}, and type is {self.type}"
             raise fail(message, "lease", fix="remove it", at_key=True)
         simulated = self.traits.simulated
         if simulated and self.curve is None:
             raise fail("is missing", "curve", fix="give module:function", at_key=True)
         if not simulated and self.curve is not None:
-            message = f"is for type simulate, and type is {self.type}"
+            able = names_of(lambda engine: engine.simulated)
+            message = f"is for type {able}, and type is {self.type}"
             raise fail(message, "curve", fix="remove it", at_key=True)
         curve = self.curve
         if curve is None or is_reference(curve):

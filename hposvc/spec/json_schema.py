@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.spec import NAME_KEYS, PLUG_IN_SECTIONS, SweepSpec
+from hposvc.spec.engines import ENGINES
 from hposvc.spec.registry import PluginType, resolve
 
 Schema = dict[str, Any]
@@ -41,8 +42,10 @@ def build(descriptions: Mapping[str, str]) -> Schema:
     for section, kind in PLUG_IN_SECTIONS.items():
         schema["properties"][section], parts = _plug_in(section, kind)
         schema["$defs"] |= parts
+    engines = find(schema, "engine.type")
+    engines["enum"] = list(ENGINES)
     schema["properties"]["engine"] = {
-        "anyOf": [{"enum": find(schema, "engine.type")["enum"]}, {"$ref": "#/$defs/Engine"}]
+        "anyOf": [{"enum": engines["enum"]}, {"$ref": "#/$defs/Engine"}]
     }
     rules = find(schema, "stop.rules")
     schema["properties"]["stop"] = {"anyOf": [rules, {"$ref": "#/$defs/Stop"}]}

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, fail, shorten, shown
+from hposvc.errors import KeyPath, Problem, SpecError, fail, shorten, shown
 from hposvc.events import MomentKind
 from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.stopping import read_share
+from hposvc.spec.stopping import read_fraction
 from hposvc.spec.types import CLOSED, read_seconds
 from searchers.names import nearest
 
@@ -55,7 +55,7 @@ def _read_stall(value: object) -> float:
 # What a threshold may be, and those of the word alone.
 THRESHOLDS: Mapping[str, tuple[Callable[[object], float], tuple[float, ...]]] = {
     "stalled": (_read_stall, (1800.0,)),
-    "budget": (read_share, (0.5, 0.8, 1.0)),
+    "budget": (read_fraction, (0.5, 0.8, 1.0)),
     "plateau": (_read_trials, (20.0,)),
 }
 ON = ("done", "failed", "stalled")
@@ -91,7 +91,7 @@ def _read_entry(entry: object, number: int, alone: bool) -> Iterator[Moment]:
         raise fail(f"{message}plateau: 20", *path)
 
 
-def _moments(what: object, thresholds: object, path: tuple[str | int, ...]) -> Iterator[Moment]:
+def _moments(what: object, thresholds: object, path: KeyPath) -> Iterator[Moment]:
     if what not in MOMENTS:
         raise fail("no such moment", *path, fix=nearest(f"{what}", MOMENTS))
     kind: MomentKind = what

@@ -95,17 +95,22 @@ def build(kind: PluginType[T], plug_in: PlugIn) -> T:
 
 
 def trait(kind: PluginType[T], plug_in: PlugIn, name: str) -> bool:
-    """Return a trait of a plug-in: a class attribute, or a property that depends on its options.
+    """Return whether a plug-in has a trait that is true: see `attribute`."""
+    return bool(attribute(kind, plug_in, name))
 
-    False if the plug-in has none, cannot be imported, or is not what the spec says.
+
+def attribute(kind: PluginType[T], plug_in: PlugIn, name: str) -> object:
+    """Return a class attribute of a plug-in, or a property that depends on its options.
+
+    None if the plug-in has none, cannot be imported, or is not what the spec says.
     """
     if not may_be_imported(plug_in):
-        return False
+        return None
     try:
-        value = getattr(resolve(kind.classes.get(plug_in.name, plug_in.name)), name, False)
-        return bool(getattr(build(kind, plug_in), name) if isinstance(value, property) else value)
+        value = getattr(resolve(kind.classes.get(plug_in.name, plug_in.name)), name, None)
+        return getattr(build(kind, plug_in), name) if isinstance(value, property) else value
     except ValueError:
-        return False
+        return None
 
 
 def may_be_imported(plug_in: PlugIn) -> bool:

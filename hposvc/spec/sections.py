@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJso
 
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.stopping import Share
+from hposvc.spec.stopping import Fraction
 from hposvc.spec.types import (
     CLOSED,
     Amount,
@@ -79,7 +79,7 @@ class Trials:
     # None: until the budget is spent
     max: Extendable[Annotated[int, Field(ge=1), MAX_TRIALS] | None] = None
     parallel: Extendable[Parallel] = "auto"
-    proposed: Extendable[Share] = 0.3  # of the trials begun, for what `hposvc propose` queues
+    proposed: Extendable[Fraction] = 0.3  # of the trials begun, for what `hposvc propose` queues
     __pydantic_config__ = CLOSED
 
 

@@ -15,7 +15,7 @@ from hposvc.spec.types import CLOSED, Extendable, Hours, ParameterValue, Positiv
 from searchers.bounds import AtMost
 
 
-def read_share(value: object) -> float:
+def read_fraction(value: object) -> float:
     """Return a share in (0, 1], from a number or a text like `10%`."""
     share = value
     if isinstance(value, str) and value.endswith("%"):
@@ -28,10 +28,10 @@ def read_share(value: object) -> float:
     return float(share)
 
 
-_FRACTION = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+_NUMBER = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
 _PERCENTAGE = {"type": "string", "pattern": "^[0-9.]+ ?%$"}
-Share = Annotated[
-    float, BeforeValidator(read_share), WithJsonSchema({"anyOf": [_FRACTION, _PERCENTAGE]})
+Fraction = Annotated[
+    float, BeforeValidator(read_fraction), WithJsonSchema({"anyOf": [_NUMBER, _PERCENTAGE]})
 ]
 SEEDS = AtMost(1000)
 Seeds = Annotated[int, Field(ge=2), SEEDS]
@@ -59,7 +59,7 @@ class Budget:
     cpu_hours: Extendable[Hours | None] = None  # CPU cores times hours
     # By `price`, in its currency.
     cost: Extendable[Annotated[float, Field(gt=0), AtMost(1e12)] | None] = None
-    reserve: Share | None = None  # share of each limit kept for the finalists; None: nothing
+    reserve: Fraction | None = None  # share of each limit kept for the finalists; None: nothing
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Worth:
 class MaxFailed:
     """A limit on failed trials: the sweep stops as broken at this share of the ended trials."""
 
-    share: Share = 0.5
+    share: Fraction = 0.5
     after: Positive = 5  # trials that must have ended before the share counts
     __pydantic_config__ = CLOSED
 

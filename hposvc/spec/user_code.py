@@ -43,8 +43,8 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
         MissingExtra: the engine needs packages that are not installed here.
     """
-    if spec.engine.type == "tune":
-        require_extra("tune", "engine: tune")
+    if spec.engine.traits.extra:
+        require_extra(spec.engine.traits.extra, f"engine: {spec.engine.type}")
     if spec.variants is not None:  # the code here is no trial's
         _check_has_versions(spec.trainable or "", Path(spec.folder or Path.cwd()))
     elif spec.trainable is not None:

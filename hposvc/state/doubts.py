@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hposvc.errors import Problem, dotted
-from hposvc.schedulers.pbt import Pbt
+from hposvc.schedulers.scheduler import Copying
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.sweep import SweepState
@@ -16,7 +16,6 @@ from searchers.space import Params, Space, SpaceError
 
 NEAREST = 3  # trials beyond the limits that are named
 MOST = 5  # repeated points that are named
-POPULATIONS = ("pbt", "pb2")
 ATTEMPTS = 3  # points that are completed to see whether they repeat: one can take 1/3 s
 
 
@@ -87,25 +86,13 @@ def describe_only_last(trial: TrialState) -> str:
 
 def _no_copies(state: SweepState) -> Iterator[str]:
     """Say that no member of an ended population copied another one, and why."""
-    trials = state.trials.values()
+    trials, scheduler = state.trials.values(), state.spec.scheduler
     # A scheduler of the user's own is not imported: its file may be gone, or on another machine.
-    if not state.finished or state.spec.scheduler.name not in POPULATIONS:
+    if not state.finished or ":" in scheduler.name or any(trial.parent for trial in trials):
         return
-    if any(trial.parent for trial in trials):
-        return
-    policy = build(SCHEDULERS, state.spec.scheduler)
-    assert isinstance(policy, Pbt)
-    first, members = policy.steps(state.spec.plan)[0], len(trials)
-    ranked = sum(trial.step >= first for trial in trials)
-    needed = min(math.ceil(1 / policy.quantile), state.spec.trials.max or members)
-    if ranked < needed:
-        why = f"copies begin once {needed} members are ranked at step {first}, and {ranked} were"
-    else:
-        why = "no member was ranked among the worst while a better one had a checkpoint to copy"
-    yield (
-        f"no member of the population of {members} copied another, so {policy.name} trained "
-        f"each by itself: {why}; more members, or a smaller interval, make copies likely"
-    )
+    policy = build(SCHEDULERS, scheduler)
+    if isinstance(policy, Copying):
+        yield policy.explain_no_copies(state.spec.plan, [trial.step for trial in trials])
 
 
 def nearest_to_limits(state: SweepState) -> str:

@@ -35,7 +35,7 @@ class ProposalQueue:
         asked = next(iter(self.waiting.values()))
         return Proposal(asked.changes, {"source": PROPOSED, "by": asked.by})
 
-    def turn(self, position: int, share: float) -> int:
+    def begins_after(self, position: int, share: float) -> int:
         """Return how many trials begin before the proposal at a position of the queue.
 
         Proposals are at most a share of the trials begun, rounded up.

@@ -4,8 +4,8 @@ Improvements come at a rate in the logarithm of the number of trials: with value
 trial is the best so far with a chance of one to its number, so the rate is 1. Searchers that learn
 have higher rates, which a sweep's own improvements tell; a gamma distribution holds what is known
 of the rate. How much is gained, if anything, follows a Weibull distribution; its unit, the lead, is
-how far the best is ahead of the next eight on average. The constants come from searches on other
-problems, and they are judged on problems they do not know (benchmarks/prospects.py).
+how far the best is ahead of the next eight on average. The constants (searchers/pace.py) are judged
+on problems that they do not come from (benchmarks/prospects.py).
 
 Sources: Rényi (1962) for the rate of records; Gelman et al., Bayesian Data Analysis (2013), section
 2.6, for a gamma prior of a Poisson rate.
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hposvc.estimate import CONFIDENCE, Estimate
+from hposvc.spec.registry import SEARCHERS, PlugIn, attribute
+from searchers.pace import LEARNING, WITHOUT_RESULTS, Pace
 
 FEWEST = 8  # trials from which anything is forecast
 NEXT_BEST = 8  # trials that the best is compared with
@@ -26,30 +28,14 @@ QUANTILES = (np.arange(200) + 0.5) / 200
 LARGEST = 0.9
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How searchers of one kind improve.
-
-    Before a sweep, its rate is known as if `improvements` had been seen over `exposure`, a
-    difference of logarithms of numbers of trials.
-    """
-
-    improvements: float
-    exposure: float
-    width: float  # of the gain, in leads
-    shape: float  # the lower, the more unlike are gains
-
-
-BLIND = Pace(8.7, 7.9, 0.38, 0.92)
-LEARNING = Pace(13.3, 4.4, 0.46, 0.71)
-GP = Pace(4.3, 0.38, 0.67, 0.43)
-PACES = {"random": BLIND, "sobol": BLIND, "grid": BLIND, "gp": GP, "auto": GP}
 NEXT = 20  # trials whose gain is forecast, at least
 
 
-def pace_of(searcher: str) -> Pace:
-    """Return how a searcher improves, by its name."""
-    return PACES.get(searcher, LEARNING)
+def pace_of(search: PlugIn) -> Pace:
+    """Return how a searcher improves: its own pace, else that of those that learn, or do not."""
+    if isinstance(pace := attribute(SEARCHERS, search, "pace"), Pace):
+        return pace
+    return WITHOUT_RESULTS if attribute(SEARCHERS, search, "uses_results") is False else LEARNING
 
 
 def next_trials(ended: int) -> int:

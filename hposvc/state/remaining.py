@@ -98,7 +98,7 @@ def _rest(state: SweepState) -> _Rest | None:
     to_the_end = (finals, paces.times(_fixed(last)))
     to_end = [paces.rest_of(trial, _fixed(last)) for trial in replicates]
     if eta_of(spec) and not trait(SCHEDULERS, spec.scheduler, "ends_steadily"):
-        if spec.scheduler.name != "asha":
+        if not trait(SCHEDULERS, spec.scheduler, "promotes"):
             return None
         total = len(trials) if state.closed or limit is None else limit
         held = [paces.rest_of(trial, _fixed(trial.until or last)) for trial in begun]
@@ -218,7 +218,10 @@ def _survival(state: SweepState, last: int) -> _Curve | None:
 def _promotions(
     state: SweepState, total: int, begun: Sequence[TrialState]
 ) -> Iterator[tuple[int, int]]:
-    """Yield how many trials ASHA has still to train from each rung to the next, and the steps."""
+    """Yield how many trials are still to be trained from each rung to the next, and the steps.
+
+    For schedulers that promote.
+    """
     eta, trials_by_step = eta_of(state.spec) or 1, state.trials.trials_by_step
     steps = rung_steps(state.spec)
     for low, high in zip((0, *steps), steps, strict=False):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from hposvc.events import Decided, End, Requested, Verdict
+from hposvc.events import Decided, End, Requested, TrialAction
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
 from searchers.values import Params
@@ -195,6 +195,6 @@ class Replicates:
         """End the waiting replicates of a trial that somebody ended; others are told to end."""
         for trial in self.trials.values():
             if trial.replicate_of == event.trial and trial.state == "PENDING":
-                verdict: Verdict = "kill" if event.verb == "kill" else "stop"
+                verdict: TrialAction = "kill" if event.verb == "kill" else "stop"
                 decided = Decided(event.time, trial.id, None, trial.step, verdict, "user")
                 self.trials.decide(trial, decided)

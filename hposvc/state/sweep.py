@@ -56,7 +56,7 @@ class SweepState:
     reason: str = ""
     asked: Verb | None = None  # the request for the whole sweep that is in force
     closed: End | None = None  # why there are no more new trials
-    closed_detail: str = ""  # what the user's rule said that closed it
+    closed_detail: str = ""  # what the rule said that closed it
     driven: bool = False  # whether a driver is at work, as far as the journal says
     full: str = ""  # the last driver's message about a full disk; empty: there was room
     next_order: int = 1
@@ -119,6 +119,11 @@ class SweepState:
     def halted(self) -> bool:
         """Whether the sweep was ended early, so that nothing new starts."""
         return self.closed in HALTS
+
+    @property
+    def end_detail(self) -> str:
+        """What the rule that ended the sweep said; empty: the reason says all."""
+        return self.closed_detail if self.reason == self.closed else ""
 
     @property
     def resting(self) -> bool:
@@ -254,7 +259,7 @@ class SweepState:
         elif isinstance(event, Suggested):
             self.trials[event.trial].suggested[event.name] = event.value
         elif (trial := self.by_order(event.order)) is not None:
-            trial.place(event.device, event.node)
+            trial.record_device(event.device, event.node)
 
     def _stop_backoff(self, event: RetryDue) -> None:
         for table in self._tables:
@@ -371,7 +376,7 @@ class SweepState:
         """Undo the end of the sweep: trials that it cut off go on, and there can be new ones."""
         self._go_on()
         if self.closed != "space":
-            self.closed = None
+            self.closed, self.closed_detail = None, ""
         self.trials.reopen()
         self.replicates.reopen()
         most = self.spec.trials.max

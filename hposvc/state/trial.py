@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hposvc.events import Verdict
+from hposvc.events import TrialAction
 from hposvc.spec.metrics import Limit, Metric, SelectedValue
 from searchers.searcher import REPEAT_OF, Observation
 from searchers.space import Params
@@ -39,7 +39,7 @@ class Intent:
     """
 
     kind: Literal["yield", "suspend", "stop"]
-    verdict: Verdict
+    verdict: TrialAction
     reason: str
     time: float  # when it was told
     killed: bool = False  # it did not end its order in time, and is not waited for
@@ -288,7 +288,7 @@ class TrialState:
         self.reached = 0
         self.unjudged.clear()
 
-    def place(self, device: str, node: str) -> None:
+    def record_device(self, device: str, node: str) -> None:
         """Record where its order runs."""
         self.device, self.node = device, node
         if device:

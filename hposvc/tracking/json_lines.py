@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from hposvc.journal.home import JSON_LINES
+from hposvc.spec.sinks import SINKS
 from hposvc.text import finite
 from hposvc.tracking.projection import PARENT, RunContent
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
@@ -28,7 +28,7 @@ class JsonLines(Sink):
     name: ClassVar[str] = "json_lines"
 
     def __init__(self, setting: SinkSetting) -> None:
-        self.path: Path = setting.folder / JSON_LINES
+        self.path: Path = setting.folder / SINKS[self.name].path
         self._last = (0, 0)  # the event of the last line, and how many lines of it are there
 
     def open(self) -> None:

@@ -121,7 +121,7 @@ def _ending(state: SweepState, event: Event) -> Iterator[str]:
         yield f"paused: {event.reason}; {state.full or 'no room to write'}"
         yield "free some, then hposvc resume goes on"
         return
-    reason = state.closed_detail if state.reason in ("rule", "worth") else state.reason
+    reason = state.end_detail or state.reason
     yield f"{state.state}{f': {reason}' if reason else ''}"
     if state.best is not None:
         trial = state.trials[state.best]

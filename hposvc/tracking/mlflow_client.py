@@ -203,14 +203,16 @@ class Tracker:
         logged_data = held_data(run)
         ours = run.info.run_name.endswith(self.sweep)  # otherwise a user renamed the run
         return RunContent(
-            {name: text for name, text in entry.params.items() if name not in run.data.params},
-            {name: text for name, text in entry.tags.items() if run.data.tags.get(name) != text},
-            [item for item in entry.points if (item.name, item.time, item.step) not in sent],
-            None if ended else entry.status,
-            entry.end,
-            entry.status is None and run.info.status != "RUNNING",
-            tuple(item for item in entry.inputs if (item.name, item.digest) not in logged_data),
-            entry.name if ours and entry.name != run.info.run_name else "",
+            params={key: text for key, text in entry.params.items() if key not in run.data.params},
+            tags={key: text for key, text in entry.tags.items() if run.data.tags.get(key) != text},
+            points=[item for item in entry.points if (item.name, item.time, item.step) not in sent],
+            status=None if ended else entry.status,
+            end=entry.end,
+            reopened=entry.status is None and run.info.status != "RUNNING",
+            inputs=tuple(
+                item for item in entry.inputs if (item.name, item.digest) not in logged_data
+            ),
+            name=entry.name if ours and entry.name != run.info.run_name else "",
         )
 
     def store_view(self, view: str) -> None:

@@ -8,7 +8,7 @@ import time
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
-from hposvc.spec.sinks import Tracking
+from hposvc.spec.sinks import Tracking, sink_type
 from hposvc.tracking.projection import EXPERIMENT
 
 ASK_S = 0.2  # seconds between two queries for a run that was missing
@@ -28,16 +28,17 @@ CHATTY = ("alembic", "mlflow", "urllib3")  # loggers
 
 def is_recorded(spec: SweepSpec) -> bool:
     """Whether a sweep is recorded in MLflow: if `send_to` names it, and `why_not` has no reason."""
-    return "mlflow" in spec.tracking.send_to and not why_not(spec)
+    return "mlflow" in spec.tracking.send_to and not why_not("mlflow", spec)
 
 
-def why_not(spec: SweepSpec) -> str:
-    """Say why MLflow gets nothing of a sweep although `send_to` names it; empty: it gets all.
+def why_not(sink: str, spec: SweepSpec) -> str:
+    """Say why a sink gets nothing of a sweep although `send_to` names it; empty: it gets all.
 
-    Large simulations are not recorded unless they ask for it: they are over in a second, while
-    MLflow takes 16 to 47 ms a trial.
+    Large simulations are not sent to a slow sink unless they ask for it: they are over in a second,
+    while MLflow takes 16 to 47 ms a trial.
     """
-    if not spec.engine.traits.simulated or spec.tracking != Tracking():
+    is_slow, asked = sink_type(sink).slow, spec.tracking != Tracking()
+    if not is_slow or asked or not spec.engine.traits.simulated:
         return ""
     if spec.trials.max is None:
         return "a simulation without `trials.max`"

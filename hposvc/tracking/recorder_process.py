@@ -76,9 +76,7 @@ class Recorder:
         self.home, self.sweep, self.spec, self.journal = home, sweep, spec, journal
         self.folder = home.folder(sweep, spec.storage)
         self._log = self.folder / "logs" / "recorder.log"
-        self.sinks = [
-            name for name in spec.tracking.send_to if name != "mlflow" or is_recorded(spec)
-        ]
+        self.sinks = [name for name in spec.tracking.send_to if not why_not(name, spec)]
         self._names = [*self.sinks, *([NOTIFICATIONS] if spec.notify else [])]
         self._titles: dict[str, str] = {}  # of recorders to start, by name
         self._processes: dict[str, RestartedProcess] = {}  # by name
@@ -95,9 +93,10 @@ class Recorder:
                 continue
             self._titles[name] = name if sink is None else sink.title
             self._news[name] = _News()
-        if "mlflow" in self.spec.tracking.send_to and "mlflow" not in self.sinks:
-            message = "%s: not recorded in MLflow: %s; give `tracking` to have it recorded"
-            log.warning(message, self.sweep, why_not(self.spec))
+        for name in self.spec.tracking.send_to:
+            if reason := why_not(name, self.spec):
+                message = "%s: not recorded in %s: %s; give `tracking` to have it recorded"
+                log.warning(message, self.sweep, sink_type(name).title, reason)
         for channel in self.spec.notify:
             for variable in channel.variables:
                 if not {**os.environ, **self._secrets}.get(variable):
@@ -144,7 +143,8 @@ class Recorder:
     def _pass_news_on(self) -> None:
         """Say what recorders found, once that a sink does not answer, and that it does again."""
         for name, news in self._news.items():
-            title = self._titles[name] + (f" ({self.uri})" if name == "mlflow" else "")
+            has_uri = name != NOTIFICATIONS and "uri" in sink_type(name).keys
+            title = self._titles[name] + (f" ({self.uri})" if has_uri else "")
             answers, messages = news.read()
             for message in messages:
                 log.warning("%s: %s", self.sweep, message)
@@ -172,7 +172,7 @@ class Recorder:
 
     def environment(self, trial: str) -> dict[str, str]:
         """Return the variables that tell rank 0 of a trial its MLflow run; empty: no run yet."""
-        return self._trial_runs.environment(trial) if "mlflow" in self.sinks else {}
+        return self._trial_runs.environment(trial) if is_recorded(self.spec) else {}
 
     def _begin_report(self) -> None:
         """Start the process that writes the report of an ended sweep; nobody waits for it."""

@@ -109,6 +109,9 @@ class Sink:
             projection: up to date; everything was sent.
         """
 
+    def attach_report(self, state: SweepState) -> None:
+        """Store the report in the sweep's folder, of a sink that has `has_report` in SINKS."""
+
     def close(self, state: SweepState) -> None:
         """Do what is left, which may take long. Called once, when everything was sent."""
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_pb2
 from tensorboardX.record_writer import masked_crc32c
 
-from hposvc.journal.home import TENSORBOARD
+from hposvc.spec.sinks import SINKS
 from hposvc.tracking.projection import PARENT, RunContent, RunEnd
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
 from searchers.values import Value, as_text
@@ -36,7 +36,7 @@ class TensorBoard(Sink):
     name: ClassVar[str] = "tensorboard"
 
     def __init__(self, setting: SinkSetting) -> None:
-        self.path: Path = setting.folder / TENSORBOARD
+        self.path: Path = setting.folder / SINKS[self.name].path
         self._there: dict[str, int] = {}  # records still to be skipped, by run
 
     def open(self) -> None:

@@ -19,7 +19,7 @@ from typing import ClassVar
 import wandb
 
 from hposvc.journal.follow import Follow
-from hposvc.journal.home import WANDB
+from hposvc.spec.sinks import SINKS
 from hposvc.tracking.projection import PARENT, Projection, RunContent, RunEnd
 from hposvc.tracking.sink import Sink, SinkSetting
 
@@ -40,7 +40,7 @@ class WandB(Sink):
     gathers: ClassVar[bool] = True  # nothing is written before the end
 
     def __init__(self, setting: SinkSetting) -> None:
-        self.path: Path = setting.folder / WANDB
+        self.path: Path = setting.folder / SINKS[self.name].path
         self._setting = setting
 
     def clear(self) -> None:

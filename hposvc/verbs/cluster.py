@@ -19,7 +19,7 @@ from hposvc.errors import OUT_OF_REACH
 from hposvc.journal.home import Home
 from hposvc.text import NONE, duration, format_bytes
 from hposvc.verbs.doctor import Check, examine_cluster, table
-from hposvc.verbs.options import Shared, share
+from hposvc.verbs.options import Shared, shared_options
 from hposvc.views.console import make_table, note, show
 
 REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
@@ -33,7 +33,7 @@ def cluster_command() -> None:
 
 
 @cluster_command.command("up")
-@share
+@shared_options
 @click.option(
     "--local",
     "nodes",
@@ -69,7 +69,7 @@ def up_command(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_c
 
 
 @cluster_command.command("status")
-@share
+@shared_options
 @click.option(
     "--address", metavar="URL", help="Ask the dashboard at URL; by default this home's cluster."
 )
@@ -90,7 +90,7 @@ def status_command(shared: Shared, address: str | None, deep: bool) -> int:
 
 
 @cluster_command.command("down")
-@share
+@shared_options
 @click.pass_obj
 def down_command(shared: Shared) -> None:
     """End the cluster that `up` started, and nothing else."""
@@ -103,7 +103,7 @@ def down_command(shared: Shared) -> None:
 @cluster_command.command("hold")
 @click.argument("node")
 @click.option("--reason", default="by hand", metavar="TEXT", help="Record why, for people.")
-@share
+@shared_options
 @click.pass_obj
 def hold_command(shared: Shared, node: str, reason: str) -> None:
     """Start nothing new on NODE, in any sweep of this home, until `lift`.
@@ -118,7 +118,7 @@ def hold_command(shared: Shared, node: str, reason: str) -> None:
 
 @cluster_command.command("lift")
 @click.argument("node")
-@share
+@shared_options
 @click.pass_obj
 def lift_command(shared: Shared, node: str) -> None:
     """Let sweeps that are started from now on use NODE again."""

@@ -13,6 +13,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.paths import store_url
+from hposvc.spec.sinks import sink_paths
 from trainables.storage import checkpoint, stores
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def delete_files(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
     folder = sweeps.home.folder(row.id, spec.storage)
     # Folders in the home itself are not checked: it may have been moved with its journal.
     is_foreign = folder.parent != sweeps.home.path / "sweeps" and signature(folder) not in owners
-    if is_foreign or not clear(folder):
+    if is_foreign or not clear(folder, sink_paths()):
         left.append(f"{folder}")
     return ", ".join(left)
 

@@ -17,6 +17,7 @@ from hposvc.journal import submissions
 from hposvc.journal.home import Home, clear, find_ours, signature
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.spec.paths import checkpoints_url
+from hposvc.spec.sinks import sink_paths
 from hposvc.state.sweep import SweepState
 from trainables.load import PICKLE
 from trainables.storage import checkpoint, stores
@@ -117,7 +118,7 @@ def free(garbage: Garbage) -> Garbage:
     if stores.is_url(garbage.path):
         stores.delete(garbage.path, first=MANIFEST)
     elif garbage.what == "folder":
-        clear(Path(garbage.path))
+        clear(Path(garbage.path), sink_paths())
     elif Path(garbage.path).is_dir():
         shutil.rmtree(garbage.path)
     else:
@@ -139,7 +140,7 @@ def _logs(folder: Path, state: SweepState) -> Iterator[Garbage]:
     """Yield what those trials of an ended sweep printed that are not worth a look any more."""
     why = "the sweep has ended; its trial is not the best, and did not fail"
     kept = set(state.front)
-    for path in find_ours(folder):
+    for path in find_ours(folder, sink_paths()):
         trial = state.trials.get(path.parent.name)
         if path.parent.parent != folder / "logs" or trial is None or trial.id in kept:
             continue
@@ -199,7 +200,7 @@ def _is_old(path: Path) -> bool:
 
 def _sizes(folder: Path) -> int:
     """Return the bytes that hposvc wrote into a sweep's folder."""
-    return sum(map(_size, find_ours(folder)))
+    return sum(map(_size, find_ours(folder, sink_paths())))
 
 
 def _size(path: Path) -> int:

@@ -118,7 +118,7 @@ class Shared:
         return self.output == "json"
 
 
-def share(command: F) -> F:
+def shared_options(command: F) -> F:
     """Add the shared options to a command; they may stand before or after the verb."""
 
     def keep(context: click.Context, option: click.Parameter, value: object) -> None:
@@ -153,7 +153,7 @@ def share(command: F) -> F:
 def verb(function: Callable[..., int | None]) -> click.Command:
     """Make the function `NAME_command` the verb NAME, which accepts the shared options."""
     name = function.__name__.removesuffix("_command")
-    return click.command(name)(share(click.pass_obj(function)))
+    return click.command(name)(shared_options(click.pass_obj(function)))
 
 
 def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":

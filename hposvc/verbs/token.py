@@ -15,7 +15,7 @@ from hposvc.journal.tokens import AGENT, SCOPES, Token, Tokens, TokenState
 from hposvc.operation import operation
 from hposvc.spec.types import read_seconds
 from hposvc.text import NONE, doc, duration
-from hposvc.verbs.options import Shared, share
+from hposvc.verbs.options import Shared, shared_options
 from hposvc.verbs.steering import asker
 from hposvc.views.console import make_table, note, show
 from searchers.names import nearest
@@ -59,7 +59,7 @@ def token_command() -> None:
 
 
 @token_command.command("create")
-@share
+@shared_options
 @click.option("--owner", required=True, metavar="NAME", help="Whose token it is.")
 @click.option(
     "--scope",
@@ -86,7 +86,7 @@ def create_command(shared: Shared, owner: str, scopes: tuple[str, ...], expires:
 
 
 @token_command.command("list")
-@share
+@shared_options
 @click.pass_obj
 def list_command(shared: Shared) -> None:
     """List all tokens, without their secrets."""
@@ -101,7 +101,7 @@ def list_command(shared: Shared) -> None:
 
 @token_command.command("revoke")
 @click.argument("token")
-@share
+@shared_options
 @click.pass_obj
 def revoke_command(shared: Shared, token: str) -> None:
     """Revoke the token with the id TOKEN, at once."""

@@ -44,12 +44,10 @@ def why_ended(state: SweepState) -> str:
         "plateau": f"no better value in {plateau.trials} trials" if plateau else "plateau",
         "drain": "no new trials, as a user asked",
         "target": "the target is reached",
-        "rule": state.closed_detail,
-        "worth": state.closed_detail,
         "budget": "the budget is used up",
         "user": "a user asked for it",
     }
-    return texts.get(state.reason, state.reason)
+    return state.end_detail or texts.get(state.reason, state.reason)
 
 
 def used_of(spec: SweepSpec, key: str, used: float, limit: float) -> str:

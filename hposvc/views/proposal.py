@@ -63,8 +63,8 @@ def describe_queue(record: Record) -> Iterator[str]:
     state, queue = record.state, record.state.proposals
     if waiting := len(queue.waiting) + len(record.proposed):
         share = state.spec.trials.proposed
-        turn = max(queue.turn(0, share), len(state.spec.first_points))
+        after = max(queue.begins_after(0, share), len(state.spec.first_points))
         yield (
             f"{waiting} proposed by hposvc propose wait, {len(queue.begun)} were begun; the next "
-            f"begins after {turn} trials, as proposals are {share:.0%} of them at most"
+            f"begins after {after} trials, as proposals are {share:.0%} of them at most"
         )

@@ -11,7 +11,7 @@ from hposvc.analysis import devices
 from hposvc.analysis.findings import worth
 from hposvc.errors import missing
 from hposvc.events import RENEWALS, Verb, error_line
-from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, WANDB, Home
+from hposvc.journal.home import REPORT, Home
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
@@ -182,15 +182,15 @@ def tracked_files(record: Record, home: Home) -> list[RenderableType]:
     """Return how to open the sweep's files in each tracker beside MLflow that has some here."""
     spec = record.state.spec
     folder = home.folder(record.row.id, spec.storage)
-    lines: Mapping[str, tuple[str, str]] = {
-        JSON_LINES: ("JSON lines", f"{folder / JSON_LINES}"),
-        TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {quote(f'{folder / TENSORBOARD}')}"),
-        WANDB: ("W&B", f"cd {quote(f'{folder}')} && wandb sync --sync-all"),
-    }
-    shown = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
-    if "trackio" in spec.tracking.send_to and SINKS["trackio"].is_installed:
-        shown.append(_copyable_line("Trackio", f"trackio show --project {record.row.id}"))
-    return list(shown)
+    lines = []
+    for name, sink in SINKS.items():
+        path = folder / sink.path
+        is_sent = name in spec.tracking.send_to and sink.is_installed
+        if sink.viewer and (path.exists() if sink.path else is_sent):
+            quoted = {"path": quote(f"{path}"), "folder": quote(f"{folder}")}
+            text = sink.view.format(sweep=record.row.id, **quoted)
+            lines.append(_copyable_line(sink.viewer, text))
+    return lines
 
 
 def _copyable_line(name: str, text: str) -> RenderableType:

@@ -36,6 +36,7 @@ from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
 from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs
+from searchers.pace import GAUSSIAN_PROCESS, Pace
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space
 
@@ -69,6 +70,8 @@ class GaussianProcess:
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
+    completes: ClassVar[bool] = True
+    pace: ClassVar[Pace] = GAUSSIAN_PROCESS
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -80,6 +83,11 @@ class GaussianProcess:
             raise ValueError(f"rows is {self.rows}; a model needs 10 or more")
         priors = {name: _read_belief(name, belief) for name, belief in self.priors.items()}
         object.__setattr__(self, "priors", priors)
+
+    @property
+    def must_repeat(self) -> bool:
+        """Whether repeats of trials were asked for."""
+        return self.repeats
 
     def check(self, space: Space) -> None:
         """Raise a ValueError where a belief or a role does not fit the space."""

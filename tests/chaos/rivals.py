@@ -11,7 +11,7 @@ from hposvc.events import Event
 from hposvc.journal import claims
 
 RIVAL = "rival"
-TURN_S = SLOW_START_S / 3
+MAX_AHEAD_S = SLOW_START_S / 3
 
 
 def join(scene: Scene) -> None:
@@ -27,7 +27,7 @@ def join(scene: Scene) -> None:
     scene.open.callback(rival.end)
     scene.open.callback(rival.process.terminate)
     until(lambda: trains(scene) or rival.process.poll() is not None, "work of the rival")
-    claims.publish_rules(scene.journal.store, {"turn": TURN_S})
+    claims.publish_rules(scene.journal.store, {"max_ahead": MAX_AHEAD_S})
 
 
 def trains(scene: Scene) -> bool:
@@ -36,7 +36,7 @@ def trains(scene: Scene) -> bool:
 
 
 def started_for_turns(scene: Scene, events: Sequence[Event]) -> bool:
-    """Whether the sweep's slots took longer to start than a turn beside the rival, for nothing."""
+    """Whether slots took longer to start than `max_ahead` beside the rival, for nothing."""
     row = claims.find(scene.journal.store, scene.sweep)
     free = 0.0 if row is None else row.claim["account"]["free"]
-    return trains(scene) and bool(free > 2 * TURN_S)
+    return trains(scene) and bool(free > 2 * MAX_AHEAD_S)

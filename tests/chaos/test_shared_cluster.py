@@ -43,7 +43,7 @@ def train(params, worker):
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
 USERS = {"ann": (3.0, 1), "bob": (1.0, 1), "dan": (2.0, 2)}
 # A turn's ranks start anew, so shorter turns would keep the machine busy with that.
-RULES = "queue: {turn: 12s, half_life: 30d}\n"
+RULES = "queue: {max_ahead: 12s, half_life: 30d}\n"
 KILLED_AT, ENOUGH = 40.0, 160.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
 LONG_S = 900.0  # for the sweeps to be even on a busy machine
@@ -181,13 +181,15 @@ def test_a_gang_whose_ranks_import_for_three_turns_works_beside_a_small_sweep(te
     try:
         terminal.variables.update(up["environment"])
         (terminal.home / "train.py").write_text(CODE)
-        (terminal.home / "slow.py").write_text(f"import time\n\ntime.sleep({3 * TURN_S})\n{CODE}")
+        (terminal.home / "slow.py").write_text(
+            f"import time\n\ntime.sleep({3 * MAX_AHEAD_S})\n{CODE}"
+        )
         small = {**spec("ann", terminal.home / "storage"), "folder": f"{terminal.home}"}
         gang = {**small, "trainable": "slow.py:train", "queue": {"name": "gangs"}}
         gang |= {"resources": {"workers": 2, "cpus_per_worker": 2}}
         commands = [terminal.run(small, "small")]
         until(lambda: len(running(terminal, "small")) > 3, "work of the small sweep")
-        claims.publish_rules(terminal.journal.store, {"turn": TURN_S})
+        claims.publish_rules(terminal.journal.store, {"max_ahead": MAX_AHEAD_S})
         commands.append(terminal.run(gang, "gang"))
         free: dict[float, float] = {}  # what was not charged, by what was
 

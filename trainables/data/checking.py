@@ -70,7 +70,7 @@ def _single_rows(source: Source, limit: int) -> Iterator[tuple[int, Batch]]:
     last = len(source) - 1
     at_N = torch.linspace(0, last, min(limit, last + 1), dtype=torch.float64).round().long()
     for at_1 in at_N.split(1):
-        yield int(at_1), source.batch(at_1.to(source.home))
+        yield int(at_1), source.batch(at_1.to(source.index_device))
 
 
 def _kind(column: Tensor) -> str:

@@ -31,11 +31,11 @@ class Source(Protocol):
         ...
 
     def batch(self, at_B: Tensor) -> Batch:
-        """Return the samples at these positions (integers, on the device `home`)."""
+        """Return the samples at these positions (integers, on the device `index_device`)."""
         ...
 
     @property
-    def home(self) -> torch.device:
+    def index_device(self) -> torch.device:
         """The device on which positions must be."""
         return CPU
 
@@ -76,8 +76,8 @@ class Source(Protocol):
         return ""
 
     @property
-    def place(self) -> str:
-        """The file that holds the samples; empty: unknown."""
+    def uri(self) -> str:
+        """The path or URL of the samples; empty: unknown."""
         return ""
 
 
@@ -96,7 +96,7 @@ class Tensors(Source):
         return len(self.columns[0])
 
     @property
-    def home(self) -> torch.device:
+    def index_device(self) -> torch.device:
         return self.columns[0].device
 
     @cached_property
@@ -123,7 +123,7 @@ class Data:
     validation: Source
     _: KW_ONLY
     name: str = ""  # in the trial's record; empty: the trainable's
-    source: str = ""  # the path or URL of the samples, for the record; empty: Source.place
+    source: str = ""  # the path or URL of the samples, for the record; empty: Source.uri
     drop_last: bool = False  # whether an epoch leaves out a last batch that is not full
 
     def __post_init__(self) -> None:
@@ -147,8 +147,8 @@ class Data:
         """
 
         def described(context: Literal["training", "validation"], source: Source) -> DataSet:
-            place = self.source or source.place
-            return DataSet(self.name or otherwise, context, source.samples, source.digest, place)
+            uri = self.source or source.uri
+            return DataSet(self.name or otherwise, context, source.samples, source.digest, uri)
 
         return described("training", self.train), described("validation", self.validation)
 

@@ -149,7 +149,7 @@ class Tokens(Source):
         return digest_of_file(self._tokens, f"{self.length}")
 
     @property
-    def place(self) -> str:
+    def uri(self) -> str:
         return f"{self.file.path}"
 
     def _to_device(self, values_BT: NDArray[np.int64]) -> Tensor:

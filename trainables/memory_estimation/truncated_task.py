@@ -28,8 +28,8 @@ class TruncatedSource(Source):
         return self.source.batch(at_B % len(self.source))
 
     @property
-    def home(self) -> torch.device:
-        return self.source.home
+    def index_device(self) -> torch.device:
+        return self.source.index_device
 
     def plan(self, upcoming: Iterable[Tensor], seed: int) -> None:
         self.source.plan((at_B % len(self.source) for at_B in upcoming), seed)

@@ -162,7 +162,7 @@ class Trainer:
         train, parts = self.passes.data.train, self.update.micro_batching.count
         if epoch != self.epoch:
             order = permutation(derive(self.worker.seed, "order", epoch), len(train))
-            self.batches = self.passes.data.batches(order.to(train.home), self.task.batch)
+            self.batches = self.passes.data.batches(order.to(train.index_device), self.task.batch)
             self.epoch = epoch
         if self.planned != (epoch, parts):  # at first, and after memory ran out
             self.planned = epoch, parts
@@ -187,7 +187,7 @@ class Trainer:
             if self.state.average is not None:  # each rank has averaged its own buffers
                 self.strategy.share_buffers(self.passes.unwrapped_model)
             validation = self.passes.data.validation
-            positions = torch.arange(len(validation), device=validation.home)
+            positions = torch.arange(len(validation), device=validation.index_device)
             # As many samples at a time as this rank gets of a training batch.
             part = largest_share(self.task.batch, self.strategy)
             count = -(-largest_share(len(validation), self.strategy) // part)

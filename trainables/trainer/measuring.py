@@ -67,7 +67,7 @@ def add_costs(metrics: Mapping[str, Any], costs: Mapping[str, Any], task: Task) 
 def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Module, Batch]:
     """Return the trained model and samples; if ranks share the model, a new one on the CPU."""
     validation, training = passes.data.validation, strategy.worker.training
-    at_B = torch.arange(min(SAMPLES, len(validation)), device=validation.home)
+    at_B = torch.arange(min(SAMPLES, len(validation)), device=validation.index_device)
     sample = validation.batch(at_B)
     if strategy.traits.whole_model:
         return passes.unwrapped_model, sample

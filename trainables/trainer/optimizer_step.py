@@ -202,13 +202,13 @@ class OptimizerStep:
             norm_value = float(
                 self.strategy.norm(self.strategy.gradients(self.weights)) if norm is None else norm
             )
-        verdict = self.state.spike_detector.judge(
+        action = self.state.spike_detector.judge(
             float(total[0] / total[1].clamp(min=1)), norm_value
         )
-        if verdict == "rollback":
+        if action == "rollback":
             self.passes.scaler.update()
             raise Rollback
-        return verdict == "go"
+        return action == "go"
 
 
 def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:

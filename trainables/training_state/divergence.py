@@ -13,7 +13,7 @@ from typing import Literal
 from trainables.worker import Diverged
 
 Policy = Literal["stop", "skip", "rollback"]
-Verdict = Literal["go", "skip", "rollback"]
+UpdateAction = Literal["go", "skip", "rollback"]
 
 SPIKE = 10.0  # standard deviations
 MEMORY = 0.98  # weight of the past in mean and variance: some 50 updates
@@ -39,7 +39,7 @@ class LossSpikeDetector:
     in_a_row: int = 0
     rollbacks: int = 0
 
-    def judge(self, loss: float, norm: float) -> Verdict:
+    def judge(self, loss: float, norm: float) -> UpdateAction:
         """Return whether to make an update, skip it or roll back; remember the loss of a good one.
 
         Args:

@@ -97,7 +97,7 @@ class VmapTrainer:
         first = self.trials[0]
         seed_all(derive(first.worker.seed, "batched", first.step))  # for draws outside nn.Dropout
         order_KN = torch.stack([trial.order() for trial in self.trials])
-        batches = self._data.batches(order_KN.to(self._data.train.home), self._size)
+        batches = self._data.batches(order_KN.to(self._data.train.index_device), self._size)
         losses_K2, cut_K22 = self._update(batches)
         tallies = {"train/loss": losses_K2, **self._evaluate()}
         table = torch.stack(list(tallies.values()), dim=1).cpu()
@@ -153,7 +153,7 @@ class VmapTrainer:
     def _evaluate(self) -> Tallies:
         """Return the tallies of metrics on the validation samples, in the parts of a lone trial."""
         validation = self._data.validation
-        positions = torch.arange(len(validation), device=validation.home)
+        positions = torch.arange(len(validation), device=validation.index_device)
         parts = positions.tensor_split(-(-len(positions) // self._size))
         tallies = add_up(self._passes.evaluate(self._stack, part) for part in parts)
         return {f"val/{name}": tally for name, tally in tallies.items()}

@@ -21,6 +21,7 @@ from hposvc.state.summary import eta_of
 # Trials and steps of all simulated sweeps together, and the fewest and the most sweeps; likewise of
 # a variant of the spec, whose worlds are those of the spec.
 MANY, FEW = (6_000, 12, 60), (3_000, 8, 20)
+USUAL = "asha"  # the scheduler that others are compared with
 SMALL = 100  # trials of a variant that are simulated
 SHOWN = 10  # steps that a forecast tells of
 
@@ -193,8 +194,8 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
     scheduler, fidelity, most = spec.scheduler, spec.fidelity, spec.trials.max
     changes: list[tuple[str, dict[str, object]]] = []
     keeps_values = not trait(SCHEDULERS, scheduler, "changes_values")
-    if keeps_values and scheduler.name != "asha" and fidelity is not None:
-        changes.append(("scheduler asha", {"scheduler": "asha"}))
+    if keeps_values and scheduler.name != USUAL and fidelity is not None:
+        changes.append((f"scheduler {USUAL}", {"scheduler": USUAL}))
     if eta := eta_of(spec):
         changes.append((f"eta {eta + 1} in place of {eta}", {"scheduler.eta": eta + 1}))
     if most is not None and most >= 4:
@@ -206,7 +207,7 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
     if spec.finalists is not None:
         changes.append(("no finalists", {"finalists": None}))
     parallel = spec.trials.parallel
-    if isinstance(parallel, int) and spec.engine.type != "local":
+    if isinstance(parallel, int) and not spec.engine.traits.in_process:
         words = f"{2 * parallel} trials at once in place of {parallel}"
         changes.append((words, {"trials.parallel": 2 * parallel}))
     return changes

@@ -219,7 +219,7 @@ def _slots(
     """
     parallel = spec.trials.parallel
     programs = spec.command is not None and spec.resources.ranks == 1
-    if spec.engine.type == "local" and (not programs or parallel == "auto"):
+    if spec.engine.traits.in_process and (not programs or parallel == "auto"):
         return 1
     if parallel == "auto" and spec.engine.traits.simulated:
         return 1

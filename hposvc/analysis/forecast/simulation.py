@@ -30,13 +30,12 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.stopping import Budget
 from hposvc.state.trial import trial_name
-from searchers.grid import Grid
+from searchers.searcher import Finite
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 LARGEST = 200  # trials of a simulated sweep; a larger one goes on as its later half did
-SHARED = ("interval", "mutate", "quantile")  # options of pb2 that pbt has, too
-MOST_POINTS = 100_000  # of a grid that are counted
+MOST_POINTS = 100_000  # that a searcher proposes, which are counted
 OFTEN = 8  # decisions ahead of a trial above which only some of its checkpoints are simulated
 UNTIMED = 100  # trials that are forecast of a sweep whose end nobody knows
 LETTERS = str.maketrans("0123456789", "ghijklmnop")  # messages with other numbers are alike
@@ -91,13 +90,13 @@ def prepare(spec: SweepSpec) -> SweepSpec:
     metric = None if spec.metric is None else replace(spec.metric, target=None)
     size = spec.space.size
     searcher = registry.build(registry.SEARCHERS, spec.search)
-    if isinstance(searcher, Grid):
-        points = islice(spec.space.grid(searcher.resolution), spec.trials.max or MOST_POINTS)
+    if isinstance(searcher, Finite):
+        points = islice(searcher.points(spec.space), spec.trials.max or MOST_POINTS)
         size = sum(1 for _ in points)
     scheduler = spec.scheduler
-    if scheduler.name == "pb2":  # the same rules, but for the values, which are not simulated
-        known = {name: scheduler.options[name] for name in SHARED if name in scheduler.options}
-        scheduler = replace(scheduler, name="pbt", options=known)
+    simpler = registry.attribute(registry.SCHEDULERS, scheduler, "simulated_as")
+    if isinstance(simpler, str):  # the same rules, but for the values, which are not simulated
+        scheduler = replace(scheduler, name=simpler)
     counts = [number for number in (spec.trials.max, size) if number is not None]
     trials = replace(spec.trials, max=min(counts, default=None))
     return replace(

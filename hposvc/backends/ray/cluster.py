@@ -44,7 +44,7 @@ ANSWER_S = 30.0  # for an autoscaler to begin with a node: it looks every five s
 
 
 @dataclass(frozen=True)
-class Turn:
+class Requestable:
     """Resources that a sweep may request now."""
 
     resources: Resources | None  # of a slot; None: earlier sweeps come first
@@ -214,7 +214,7 @@ class RayCluster:
         suited = suitable_nodes(self.resources, _free_nodes())
         return sum(count_ranks(self.resources, node["Resources"]) for node in suited)
 
-    def take_turn(self, ranks: int, placed: int) -> Turn:
+    def wait_in_line(self, ranks: int, placed: int) -> Requestable:
         """Wait in line for one more slot, and return what may be requested now.
 
         Args:
@@ -225,7 +225,7 @@ class RayCluster:
         nodes = suitable_nodes(resources, _alive_nodes())
         if count_slots(resources, [node["Resources"] for node in nodes]) <= placed:
             self.line.leave()  # no other sweep's end would help: a node must come first
-            return Turn(resources)
+            return Requestable(resources)
         free, ids = _free_nodes(), {node["NodeID"] for node in nodes}
         amounts = [node["Resources"] for node in free if node["NodeID"] in ids]
         needs = {name: amount * ranks for name, amount in bundle(resources).items() if amount}
@@ -243,7 +243,9 @@ class RayCluster:
         if not ahead:
             spared = excluding_nodes(self._setting.spec.resources, self._excluded | self.avoided)
             others_fit = bool(ids - self.avoided)
-            return Turn(spared.with_workers(ranks) if self.avoided and others_fit else resources)
+            return Requestable(
+                spared.with_workers(ranks) if self.avoided and others_fit else resources
+            )
         taken = {node for ticket in ahead for node in ticket.nodes}
         kept = self._excluded | self.avoided
         others = excluding_nodes(self._setting.spec.resources, kept | taken)
@@ -252,7 +254,7 @@ class RayCluster:
             count_slots(resources, free_others) > 0
             and NODE not in self._setting.spec.resources.labels
         )
-        return Turn(
+        return Requestable(
             others.with_workers(ranks) if fits else None,
             tuple(dict.fromkeys(ticket.sweep for ticket in ahead)),
         )

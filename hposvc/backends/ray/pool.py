@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting, SlotNeeds, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
-from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Turn
+from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Requestable
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
 from hposvc.backends.ray.placement import describe_needs
@@ -39,7 +39,7 @@ from trainables.runtime.last_words import read_death
 from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
-TURN_S = 0.25  # seconds between two looks at the line of waiting sweeps
+LOOK_S = 0.25  # seconds between two looks at the line of waiting sweeps
 
 
 class RayPool(Backend):
@@ -52,8 +52,8 @@ class RayPool(Backend):
         self._started = 0
         self._looked_at = 0.0  # monotonic seconds of the last look at what slots wait for
         self._waiting = ""  # the message then shown
-        self._turn: Turn | None = None  # while slots are missing: what may be requested
-        self._turn_at = 0.0  # monotonic seconds of that look
+        self._requestable: Requestable | None = None  # what may be, while slots are missing
+        self._looked_at = 0.0  # monotonic seconds of that look
         self._fresh_deaths = 0
         self._cluster = RayCluster(setting)
         self._config = self._cluster.slot_config()
@@ -198,12 +198,12 @@ class RayPool(Backend):
             return ""
         if any(slot.state == "starting" for slot in slots):
             return "starting ranks"
-        if self._queued or self._turn is None:
+        if self._queued or self._requestable is None:
             return self._queued
         if slots and time.monotonic() - min(slot.requested_at for slot in slots) < TELL_S:
             return ""
         needs = describe_needs(self._cluster.resources.with_workers(self._ranks))
-        holders, ahead = self._cluster.holders(), self._turn.ahead
+        holders, ahead = self._cluster.holders(), self._requestable.ahead
         by = f" held by {_name_sweeps(holders)}" if holders else ""
         behind = f", behind {_name_sweeps(ahead)}" if ahead else ""
         return f"waiting for {needs}{by}{behind}"
@@ -213,7 +213,7 @@ class RayPool(Backend):
             self._cluster.check()
         except OutOfReach:
             self._slots.clear()  # no cluster is left in which to end them
-            self._turn = None  # nor is the line
+            self._requestable = None  # nor is the line
             raise
 
     def _open_slots(self) -> list[Slot]:
@@ -240,13 +240,13 @@ class RayPool(Backend):
         self._release_slots()
 
     def _grow(self) -> None:
-        """Start missing slots, a few at a time, when it is this sweep's turn."""
+        """Start missing slots, a few at a time, when this sweep may request them."""
         placing = [slot for slot in self._slots if slot.state == "placing"]
         present = sum(slot.name not in self._lost for slot in self._slots)
         if present >= self._limit and not placing:
             self._leave_line()
             return
-        resources = self._take_turn()
+        resources = self._look_at_line()
         # An earlier sweep has come, which Ray would serve last, or other nodes are to be used.
         outdated = [slot for slot in placing if slot.resources != resources]
         for slot in outdated:
@@ -265,18 +265,19 @@ class RayPool(Backend):
             self._slots.append(slot)
             slot.reserve()
 
-    def _take_turn(self) -> Resources | None:
+    def _look_at_line(self) -> Resources | None:
         """Return the resources of a slot that may be requested now; None: others come first."""
         now = time.monotonic()
-        if self._turn is None or now - self._turn_at >= TURN_S:
+        if self._requestable is None or now - self._looked_at >= LOOK_S:
             placed = sum(slot.state in ("starting", "ready") for slot in self._slots)
-            self._turn, self._turn_at = self._cluster.take_turn(self._ranks, placed), now
-        resources = self._turn.resources
+            self._requestable = self._cluster.wait_in_line(self._ranks, placed)
+            self._looked_at = now
+        resources = self._requestable.resources
         return None if resources is None else resources.with_workers(self._ranks)
 
     def _leave_line(self) -> None:
-        if self._turn is not None:
-            self._turn = None
+        if self._requestable is not None:
+            self._requestable = None
             self._cluster.line.leave()
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:

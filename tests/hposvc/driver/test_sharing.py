@@ -161,8 +161,8 @@ def test_what_is_charged_does_not_depend_on_when_it_is_looked_at(store, clock):
 
 
 def test_a_slot_that_starts_is_neither_charged_nor_given_back(store, clock):
-    """A gang whose module took longer to import than a turn never got an order."""
-    claims.publish_rules(store, {"turn": 8.0})
+    """A gang whose module took longer to import than `max_ahead` never got an order."""
+    claims.publish_rules(store, {"max_ahead": 8.0})
     gang, desk = begin(store, "gang", OneNode({"gang/1": [], "gang/2": []}, free=0.0))
     small, other = begin(store, "small", OneNode(free=0.0))
     for second in range(25):  # three turns
@@ -174,7 +174,7 @@ def test_a_slot_that_starts_is_neither_charged_nor_given_back(store, clock):
     assert claim_of(store, "gang").account.used == 0.0
     assert claim_of(store, "gang").account.due == 0.0
     assert small._account.balance == pytest.approx(-24.0, rel=1e-3)
-    for second in range(10):  # it works for a turn, and then the other one makes up
+    for second in range(10):  # it works for `max_ahead`, and then the other one makes up
         gang.backend.started = {name: (25.0, float(second)) for name in gang.backend.slots}
         gang.look(desk.state, 9)
         small.look(other.state, 9)

@@ -65,9 +65,9 @@ def test_old_accounts_are_deleted_and_a_deleted_sweep_has_none(store):
 def test_the_rules_are_those_that_were_published_last(store):
     assert claims.read_rules(store) == {}
     journal = claims.journal_id(store)
-    claims.publish_rules(store, {"turn": 60.0})
-    claims.publish_rules(store, {"turn": 90.0})
-    assert claims.read_rules(store) == {"turn": 90.0}
+    claims.publish_rules(store, {"max_ahead": 60.0})
+    claims.publish_rules(store, {"max_ahead": 90.0})
+    assert claims.read_rules(store) == {"max_ahead": 90.0}
     assert claims.journal_id(store) == journal
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hposvc.queue.allocation import Allocation
 from hposvc.queue.claim import IDLE, Account, Claim, Held
-from hposvc.queue.fair import fill
+from hposvc.queue.fair import divide_by_weight
 from hposvc.queue.gangs import FreeResources
 from hposvc.queue.rules import Member, Quota, Rules
 from hposvc.queue.shares import Shortage, SlotShare, shares
 
 NOW = 1e6
-RULES = Rules(turn=60.0)
+RULES = Rules(max_ahead=60.0)
 ONE = {"n1": {"GPU": 4.0, "CPU": 16.0}}
 
 
@@ -50,7 +50,7 @@ accounts = st.builds(
 )
 rule_sets = st.builds(
     Rules,
-    turn=st.sampled_from([1.0, 60.0, 3600.0]),
+    max_ahead=st.sampled_from([1.0, 60.0, 3600.0]),
     half_life=st.sampled_from([60.0, 86400.0]),
     queues=st.just({})
     | st.dictionaries(names, st.builds(Member, weight=st.none() | st.floats(0, 5)), max_size=2),
@@ -215,7 +215,7 @@ def test_parts_add_up_and_follow_the_weights(
     pairs: list[tuple[float, float]], amount: float
 ) -> None:
     wanted = dict(enumerate(pairs))
-    parts = fill(wanted, amount)
+    parts = divide_by_weight(wanted, amount)
     total = sum(most for _, most in pairs)
     assert math.isclose(sum(parts.values()), min(amount, total), rel_tol=1e-9, abs_tol=1e-9)
     for one, (weight, most) in wanted.items():

@@ -105,7 +105,7 @@ def test_short_steps_do_not_make_slots_change_hands():
     pair = [sweep(name, step_s=10.0) for name in "abc"]
     cluster, watch = run(pair, 1, until=6 * HOUR_S)
     changes = sum(live.changes for live in cluster.live.values())
-    assert changes / watch.slot_hours <= 12  # a turn is five minutes
+    assert changes / watch.slot_hours <= 12  # `max_ahead` is five minutes
 
 
 def test_small_slots_leave_no_gpu_idle():

@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hposvc.state.prospects import BLIND, GP, LEARNING, prospect
+from hposvc.state.prospects import prospect
+from searchers.pace import GAUSSIAN_PROCESS, LEARNING, WITHOUT_RESULTS
 
 
 def bowl(rng, trials):
@@ -21,7 +22,7 @@ def test_a_promise_holds_for_random_search_of_a_bowl():
     held, promised, gained = [], [], []
     for rng in np.random.default_rng(0).spawn(300):
         losses = bowl(rng, 60)
-        found, true = prospect([*losses[:40]], 20, BLIND), gain_of(losses, 40)
+        found, true = prospect([*losses[:40]], 20, WITHOUT_RESULTS), gain_of(losses, 40)
         held.append(found.gain.holds(true))
         promised.append(found.gain.value)
         gained.append(true)
@@ -32,13 +33,13 @@ def test_a_promise_holds_for_random_search_of_a_bowl():
 @pytest.mark.parametrize(("trials", "more"), [(20, 20), (40, 10), (100, 20), (400, 80)])
 def test_values_in_random_order_improve_with_the_chance_of_records(trials, more):
     chances = [
-        prospect([*rng.random(trials)], more, BLIND).chance
+        prospect([*rng.random(trials)], more, WITHOUT_RESULTS).chance
         for rng in np.random.default_rng(3).spawn(50)
     ]
     assert np.mean(chances) == pytest.approx(more / (trials + more), abs=0.04)
 
 
-@pytest.mark.parametrize("pace", [BLIND, LEARNING, GP])
+@pytest.mark.parametrize("pace", [WITHOUT_RESULTS, LEARNING, GAUSSIAN_PROCESS])
 def test_more_trials_gain_more_and_the_interval_holds_the_mean(pace):
     losses = [*bowl(np.random.default_rng(4), 30)]
     found = [prospect(losses, more, pace) for more in (1, 5, 20, 100)]
@@ -50,7 +51,7 @@ def test_more_trials_gain_more_and_the_interval_holds_the_mean(pace):
         assert gain.low <= gain.value <= min(gain.high, max(losses))
 
 
-@pytest.mark.parametrize("pace", [BLIND, LEARNING, GP])
+@pytest.mark.parametrize("pace", [WITHOUT_RESULTS, LEARNING, GAUSSIAN_PROCESS])
 def test_a_search_that_improved_of_late_is_promised_more(pace):
     falling = [1.0 / trial for trial in range(1, 31)]
     stuck = [falling[-1], *falling[:-1]]
@@ -67,23 +68,27 @@ def test_a_search_that_improved_of_late_is_promised_more(pace):
     ],
 )
 def test_no_more_is_promised_than_there_is_to_gain(losses, most):
-    promise = prospect(losses, 20, GP)
+    promise = prospect(losses, 20, GAUSSIAN_PROCESS)
     assert 0 < promise.gain.value <= promise.gain.high <= most * (1 + 1e-9)
 
 
 def test_many_trials_with_the_best_value_do_not_rule_out_a_gain():
     """An accuracy on a few hundred samples has few values."""
-    assert prospect([*[0.1] * 12, *[0.2] * 12], 20, GP).gain.value > 0
+    assert prospect([*[0.1] * 12, *[0.2] * 12], 20, GAUSSIAN_PROCESS).gain.value > 0
 
 
 def test_trials_without_a_value_count_as_trials_that_gain_nothing():
     losses = [*np.random.default_rng(2).random(40)]
     stopped = [each for loss in losses for each in (loss, math.inf, math.inf)]
-    assert prospect(stopped, 20, BLIND).chance < prospect(losses, 20, BLIND).chance
+    assert (
+        prospect(stopped, 20, WITHOUT_RESULTS).chance < prospect(losses, 20, WITHOUT_RESULTS).chance
+    )
 
 
 @pytest.mark.parametrize("exploded", [1e12, 1e30, 1e90])
 def test_a_loss_that_exploded_takes_no_hope_from_the_others(exploded):
     losses = [*bowl(np.random.default_rng(5), 30)]
-    found = prospect([*losses[:15], exploded, *losses[15:]], 20, GP)
-    assert found.gain.value == pytest.approx(prospect(losses, 20, GP).gain.value, rel=0.1)
+    found = prospect([*losses[:15], exploded, *losses[15:]], 20, GAUSSIAN_PROCESS)
+    assert found.gain.value == pytest.approx(
+        prospect(losses, 20, GAUSSIAN_PROCESS).gain.value, rel=0.1
+    )

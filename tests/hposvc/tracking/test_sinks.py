@@ -22,7 +22,7 @@ from hposvc.journal.database import CURSORS, EVENTS
 from hposvc.journal.home import Home, find_ours
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
-from hposvc.spec.sinks import SINKS
+from hposvc.spec.sinks import SINKS, sink_paths
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.recorder_process import Recorder
@@ -184,7 +184,7 @@ def test_a_resume_writes_nothing_again_and_what_was_deleted_anew(records: Record
 
 
 def test_what_lies_in_the_sweeps_folder_goes_with_it(records: Records):
-    ours = list(find_ours(records.folder))
+    ours = list(find_ours(records.folder, sink_paths()))
     assert all(any(path.is_relative_to(mine) for mine in ours) for path in records.paths())
     assert records.paths() or records.name == "trackio"
 

@@ -16,6 +16,7 @@ from hposvc.cli.main import main
 from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
 from hposvc.journal import operations
 from hposvc.journal.home import Home, clear, signature
+from hposvc.spec.sinks import sink_paths
 from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.ls import ls
 from hposvc.verbs.rm import remove
@@ -34,6 +35,7 @@ OURS = [
     "recorder-mlflow.lock",
     "recorder-json_lines.lock",
     "tracking.jsonl",
+    "recorder-Mine_0a1b.sent",
     ".tune/experiment/state.json",
     f".seen-{'0' * 16}/driver",
     "logs/recorder.log",
@@ -87,9 +89,9 @@ def test_a_user_s_files_beside_ours_survive_under_any_name(tmp_path_factory, min
             continue
         make(folder, [name], "mine")
         kept.add(name)
-    assert clear(folder) is not bool(kept)
+    assert clear(folder, sink_paths()) is not bool(kept)
     assert (files(folder) if kept else set()) == kept
-    assert clear(folder) is not bool(kept)  # clearing twice is fine
+    assert clear(folder, sink_paths()) is not bool(kept)  # clearing twice is fine
     shutil.rmtree(folder.parent)
 
 
@@ -99,14 +101,14 @@ def test_no_link_is_followed_out_of_the_folder(tmp_path):
     make(elsewhere, OURS)
     before = files(elsewhere)
     (tmp_path / "whole").symlink_to(elsewhere)
-    assert not clear(tmp_path / "whole")
+    assert not clear(tmp_path / "whole", sink_paths())
     folder = tmp_path / "sweep"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "logs").symlink_to(elsewhere / "logs")
     (folder / "checkpoints" / "t0001").symlink_to(elsewhere / "checkpoints" / "t0001")
     (folder / "checkpoints" / "t0002").mkdir()
     (folder / "checkpoints" / "t0002" / "1-1").symlink_to(elsewhere / "checkpoints/t0001/1-1")
-    assert not clear(folder)
+    assert not clear(folder, sink_paths())
     checkpoint.keep_only(folder / "checkpoints", set())
     (folder / "checkpoints").rename(folder / "c")
     (folder / "checkpoints").symlink_to(elsewhere / "checkpoints")

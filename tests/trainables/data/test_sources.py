@@ -28,7 +28,7 @@ def test_a_digest_of_tokens_is_of_their_share_and_windows(tmp_path):
     digests = [Tokens(file, 4), Tokens(file, 5), Tokens(file, 4, (0.0, 0.5)), Tokens(other, 4)]
     assert len({tokens.digest for tokens in digests}) == 4
     assert Tokens(file, 4).digest == digests[0].digest
-    assert Tokens(file, 4).place == f"{tmp_path / 'a.tokens'}"
+    assert Tokens(file, 4).uri == f"{tmp_path / 'a.tokens'}"
 
 
 def test_a_last_batch_that_is_not_full_can_be_left_out():
