@@ -42,12 +42,12 @@ def train(params, worker):
 '''
 # A user's weight, and the ranks of a trial: dan's take two thirds of the cluster.
 USERS = {"ann": (3.0, 1), "bob": (1.0, 1), "dan": (2.0, 2)}
-# A turn's ranks start anew, so shorter turns would keep the machine busy with that.
+# At each change of sweeps ranks start anew, so less would keep the machine busy with that.
 RULES = "queue: {max_ahead: 12s, half_life: 30d}\n"
 KILLED_AT, ENOUGH = 40.0, 160.0  # CPU-seconds of all together, before the kill and after it
 HALF_LIFE_S = 30 * 86400.0
 LONG_S = 900.0  # for the sweeps to be even on a busy machine
-TURN_S = 5.0  # beside a gang that starts slowly
+MAX_AHEAD_S = 5.0  # beside a gang that starts slowly
 
 
 def spec(user: str, storage: Path) -> dict[str, Any]:
