@@ -26,6 +26,7 @@ from typing import IO, Any
 
 import psutil
 
+from cluster.retries import wait_until
 from cluster.tokens import TOKEN, make_token
 
 START_S = 180.0  # for Ray to start
@@ -167,11 +168,9 @@ def await_address(folder: Path) -> dict[str, str]:
 
 def await_end(folder: Path) -> None:
     """Wait for the keeper to stop Ray, unless there are other drivers."""
-    deadline = time.monotonic() + END_S
     with suppress(KeyError, ProcessLookupError):
         os.kill(int(read_address(folder)["pid"]), signal.SIGTERM)
-    while time.monotonic() < deadline and is_locked(folder / KEEPER) and not _has_drivers(folder):
-        time.sleep(POLL_S)
+    wait_until(lambda: not is_locked(folder / KEEPER) or _has_drivers(folder), END_S, POLL_S)
 
 
 def _has_drivers(folder: Path) -> bool:
@@ -221,9 +220,7 @@ def _keep(folder: Path, keeper_lock: int) -> None:
             time.sleep(LEAVE_S)
         else:
             ray.shutdown()
-        deadline = time.monotonic() + GONE_S
-        while _kill_children(frozenset()) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
+        wait_until(lambda: not _kill_children(frozenset()), GONE_S, POLL_S)
         if died:
             logging.shutdown()
             os._exit(1)  # Ray's own shutdown would wait for the dead process

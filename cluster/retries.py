@@ -1,4 +1,4 @@
-"""The one way to try again what fails for a moment."""
+"""The one way to try again what fails for a moment, and to wait for what will be so."""
 
 import itertools
 import time
@@ -33,3 +33,11 @@ def retry(
             pause_s = max(pause_s, getattr(error, "after_s", 0.0))
         time.sleep(pause_s)
     raise AssertionError("the pauses have no end")
+
+
+def wait_until(ask: Callable[[], Answer], limit_s: float, pause_s: float) -> Answer:
+    """Ask until the answer is true, or for `limit_s` seconds; return the last answer."""
+    deadline = time.monotonic() + limit_s
+    while not (answer := ask()) and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    return answer

@@ -3,12 +3,13 @@
 import os
 import secrets
 import shutil
-import time
 from pathlib import Path
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cluster.retries import wait_until
 
 ANSWER_S = 120.0  # for a node to start a process and check; it may install packages first
 FETCH_S = 1.0  # for an answer that is ready
@@ -73,12 +74,9 @@ def _problem(answer: ray.ObjectRef[str], written: Path) -> str:
         return f"no answer within {ANSWER_S:g} s"
     except RayError as error:
         return f"it could not look: {_describe_error(error)}"
-    deadline = time.monotonic() + ARRIVE_S
-    while not problem and not written.exists():
-        if time.monotonic() > deadline:
-            return "what is written there does not arrive here"
-        time.sleep(0.1)
-    return problem
+    if problem or wait_until(written.exists, ARRIVE_S, 0.1):
+        return problem
+    return "what is written there does not arrive here"
 
 
 def _describe_error(error: RayError) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster import retries
-from cluster.retries import retry
+from cluster.retries import retry, wait_until
 
 
 @pytest.fixture
@@ -45,3 +45,11 @@ def test_an_error_that_does_not_pass_is_raised(slept):
     with pytest.raises(ValueError, match="wrong"):
         retry(ask, lambda error, waited_s: isinstance(error, OSError), (0.1,))
     assert slept == [0.1]
+
+
+def test_what_is_awaited_is_asked_for_until_it_is_so_or_the_time_is_up():
+    answers = iter([0, [], "so", "not asked for"])
+    assert wait_until(lambda: next(answers), 60.0, 0.0) == "so"
+    asked = []
+    assert wait_until(lambda: asked.append("once"), 0.0, 60.0) is None
+    assert asked == ["once"]

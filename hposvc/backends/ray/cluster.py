@@ -13,6 +13,7 @@ from ray._private.state import state as cluster_state
 from cluster import quarantine
 from cluster.launch import NAMESPACE, Connection, connect
 from cluster.own_ray import Unreachable, find_others, own_address
+from cluster.retries import wait_until
 from hposvc.backends.backend import Setting, SlotNeeds
 from hposvc.backends.ray.autoscaling import NewNodes, may_grow, starts_nodes
 from hposvc.backends.ray.placement import (
@@ -411,9 +412,6 @@ def _free_nodes() -> list[Mapping[str, Any]]:
 
 def await_gone(prefix: str) -> bool:
     """Wait until no actor's name begins with `prefix`; False if some stay for `GONE_S`."""
-    deadline = time.monotonic() + GONE_S
-    while any(name.startswith(prefix) for name in _list_actors()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    return wait_until(
+        lambda: not any(name.startswith(prefix) for name in _list_actors()), GONE_S, 0.05
+    )
