@@ -29,11 +29,11 @@ from hposvc.text import (
     count,
     duration,
     finite,
+    likely_percent,
     listed,
     number,
     numbers,
     percent,
-    share,
     value_text,
 )
 from searchers.ranges import Float, Int
@@ -186,8 +186,8 @@ def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: 
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
-        sentence += share(chance)
-        sentence += f", and just as good with {share(equal)}" if equal > UNLIKELY else ""
+        sentence += likely_percent(chance)
+        sentence += f", and just as good with {likely_percent(equal)}" if equal > UNLIKELY else ""
     if not noise.measured:
         sentence += ". That is a guess from its curves, as nothing was trained twice"
     return f"{sentence}."
@@ -332,9 +332,9 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
         return words
     equal = judged.as_good_as(judged.default.id)
     worse = max(0.0, 1 - chance - equal)
-    rest = f", just as good with {share(equal)}, worse with {share(worse)}"
+    rest = f", just as good with {likely_percent(equal)}, worse with {likely_percent(worse)}"
     rest = rest if equal > UNLIKELY else ""
-    return f"{words} (it is better with probability {share(chance)}{rest})"
+    return f"{words} (it is better with probability {likely_percent(chance)}{rest})"
 
 
 def _cost(state: SweepState) -> Finding:
@@ -456,7 +456,7 @@ def _stopped(judged: Judgement) -> Finding:
         number = "hardly any of them" if wrong < 0.5 else f"about {wrong:.0f} of them"
         sentence += f"; by the curves' model, {number} would have beaten the best"
         if chance > 0.1:
-            sentence += f", most likely {suspect} ({share(chance)})"
+            sentence += f", most likely {suspect} ({likely_percent(chance)})"
     return _found(
         "stopped",
         f"{sentence}.",

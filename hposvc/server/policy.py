@@ -123,7 +123,7 @@ def check_limits(limits: Limits, spec: SweepSpec, document: Document | None = No
         if (allowed := bound.problem(key, value))
     ]
     if problems:
-        raise SpecError(problems if document is None else map(document.place, problems))
+        raise SpecError(problems if document is None else map(document.locate, problems))
 
 
 def key_problems(defaults: Defaults, limits: Limits) -> Iterator[Problem]:

@@ -241,22 +241,22 @@ def _load(document: Document, folder: Path) -> SweepSpec:
     """
     outside = list(_paths_outside(document.data, folder))
     if outside:
-        raise PathOutside(map(document.place, outside))
+        raise PathOutside(map(document.locate, outside))
     named = document.data.get("folder")
     here = f"{folder / named}" if isinstance(named, str) else f"{folder}"
     data: dict[str, object] = {**document.data, "folder": here}
     try:
         data = user_spaces.resolve(data, folder)
     except SpecError as error:
-        raise SpecError(map(document.place, error.problems)) from error
+        raise SpecError(map(document.locate, error.problems)) from error
     spec = specs.load(replace(document, data=data))
     if len(spec.project) > MAX_PROJECT or "\0" in spec.project:
         fix = f"give {MAX_PROJECT} characters at most, and no zero byte"
         problem = Problem(("project",), f"is {shown(spec.project)}", fix)
-        raise SpecError([document.place(problem)])
+        raise SpecError([document.locate(problem)])
     missing = list(_missing_files(spec, folder))
     if missing:
-        raise SpecError(map(document.place, missing))
+        raise SpecError(map(document.locate, missing))
     return spec
 
 
@@ -352,4 +352,4 @@ def _check_secrets(spec: SweepSpec, values: Mapping[str, str], document: Documen
         for name in sweep_secrets.lacking(spec, values)
     ]
     if problems := [*sweep_secrets.wrong(spec, values), *lacking]:
-        raise SpecError(map(document.place, problems))
+        raise SpecError(map(document.locate, problems))

@@ -57,7 +57,7 @@ def validate_command(
             show(*sample_tables(samples))
     for problem in repeated_points(checked):
         # Standard input can't be read again.
-        note(f"{problem if spec == DASH else read_file(spec).place(problem)}")
+        note(f"{problem if spec == DASH else read_file(spec).locate(problem)}")
     return WRONG if samples is not None and samples.problems else 0
 
 

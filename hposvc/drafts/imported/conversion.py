@@ -36,7 +36,7 @@ class SpecConversion:
 
     def lose(self, message: str, *path: str | int) -> None:
         """Note what is not carried over, and what to write instead."""
-        self.lost.append(self.document.place(Problem(path, message, at_key=True)))
+        self.lost.append(self.document.locate(Problem(path, message, at_key=True)))
 
     def lose_others(
         self, data: Mapping[str, object], known: Collection[str], *path: str | int
@@ -75,7 +75,7 @@ class SpecConversion:
             missing = isinstance(error, KeyError)
             reason = f"{error} is missing" if missing else f"{error}"
             problem = Problem(path, f"can't be read ({reason})", "correct it first", at_key=True)
-            raise SpecError([self.document.place(problem)]) from error
+            raise SpecError([self.document.locate(problem)]) from error
 
     def section(self, *path: str) -> dict[str, object]:
         """Return a section of the document; it is empty if there is none.

@@ -47,7 +47,7 @@ def convert(document: Document) -> SpecConversion:
         # kubeflow 0.5.0 makes Experiments, and kubeflow-trainer-api 2.3.0 has no model of it.
         message = "no release of Kubeflow's SDK defines this yet; import the Katib Experiment"
         problem = Problem(("kind",), f"{message} that its OptimizerClient makes", at_key=True)
-        raise SpecError([document.place(problem)])
+        raise SpecError([document.locate(problem)])
     made = SpecConversion(document)
     spec: Mapping[str, Any] = made.section("spec")
     made.lose_others(document.data, ("apiVersion", "kind", "metadata", "spec"))
@@ -210,5 +210,5 @@ def _with_our_names(
             declared = [each for each, parameter in references.items() if parameter in parameters]
             message = f"trialParameters has no {shown(name)} for a parameter"
             problem = Problem(path, message, nearest(name, declared))
-            raise SpecError([made.document.place(problem), *made.lost])
+            raise SpecError([made.document.locate(problem), *made.lost])
     return REFERENCE.sub(lambda found: f"${{{references[found[1]]}}}", word)

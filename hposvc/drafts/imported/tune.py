@@ -127,7 +127,7 @@ def _add(
     try:
         given = declared(domain, *path)
     except SpecError as error:
-        made.lost += [made.document.place(problem) for problem in error.problems]
+        made.lost += [made.document.locate(problem) for problem in error.problems]
         return
     if isinstance(given, Mapping) and "values" in given:
         found |= read_choice(made, name, given["values"], *path)
