@@ -386,9 +386,11 @@ def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
 def _shares(answer: Explained) -> str:
     first, *others = answer.importance
     shares = {each.name: each.total.value for each in others[:2]}
-    seconds = [f"{name} {share(total)}" for name, total in shares.items() if total >= MINOR]
+    seconds = [
+        f"{name} {likely_percent(total)}" for name, total in shares.items() if total >= MINOR
+    ]
     return (
-        f"alone or with others, {first.name} explains {share(first.total.value)} of the "
+        f"alone or with others, {first.name} explains {likely_percent(first.total.value)} of the "
         f"differences in {answer.metric} "
         f"({percent(CONFIDENCE)} sure: {percent(first.total.low)} to {percent(first.total.high)})"
         + (f", {' and '.join(seconds)}" if seconds else "")
@@ -544,7 +546,7 @@ def _more_trials(judged: Judgement) -> str:
         return f"What more trials would gain can't be told from fewer than {FEWEST} values."
     if plan.gain.value == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
-    any_gain = f"any gain at all: {share(plan.chance)}"
+    any_gain = f"any gain at all: {likely_percent(plan.chance)}"
     gain = plan.gain.sure_text(f" in {spec.objectives[0].name}", any_gain)
     sentence = f"{plan.trials} more trials are expected to gain about {gain}"
     if rank_s is not None:
