@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 SHOWN = 20  # problems in a message; a longer list hides the first mistake from its reader
 RESUME = "nothing is lost: mend it, and `hposvc resume` goes on"
 BUILT_IN = ("searchers", "hposvc")  # packages of plug-ins
@@ -36,7 +36,7 @@ INTERRUPTED, TERMINATED = 130, 143  # those of a shell after SIGINT and SIGTERM
 class Problem:
     """A mistake: its path, in a few words what is wrong there, and what to do about it."""
 
-    path: Path
+    path: KeyPath
     message: str
     fix: str = ""  # empty: the message says all
     at_key: bool = False  # the key itself is wrong: a position points at it, not at its value
@@ -197,7 +197,7 @@ class LeftRunning(FixableError):
     exit_code = INTERRUPTED
 
 
-def save_traceback(error: BaseException, home: FilePath | None) -> FilePath:
+def save_traceback(error: BaseException, home: Path | None) -> Path:
     """Write the traceback of a bug to a file in the home, and return the file.
 
     Args:
@@ -208,7 +208,7 @@ def save_traceback(error: BaseException, home: FilePath | None) -> FilePath:
     """
     # Not by Home.of: that, or a module it imports, may be what is broken.
     chosen = home or os.environ.get("HPOSVC_HOME") or "~/.hposvc"
-    folder = FilePath(chosen).expanduser() / "errors"
+    folder = Path(chosen).expanduser() / "errors"
     folder.mkdir(exist_ok=True)  # a home that was deleted stays so
     file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     with file.open("a") as log:  # a server may break twice in a second

@@ -27,8 +27,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
 from hposvc import api
-from hposvc.errors import Path as KeyPath
-from hposvc.errors import Problem, SpecError, fail, shown
+from hposvc.errors import KeyPath, Problem, SpecError, fail, shown
 from hposvc.python.sweep import Sweep
 from hposvc.reporting.result import NoValue, Result
 from hposvc.spec.sinks import HYDRA_FOLDER, Tracking

@@ -17,7 +17,7 @@ from typing import Any
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import reproduction
-from hposvc.errors import Problem, SpecError, StoreError, fail, shown
+from hposvc.errors import KeyPath, Problem, SpecError, StoreError, fail, shown
 from hposvc.events import UnknownEvent
 from hposvc.journal import submissions, submitted_secrets, supervision
 from hposvc.journal.journal import SweepRow
@@ -273,7 +273,7 @@ def _paths_outside(data: Mapping[str, object], folder: Path) -> Iterator[Problem
             yield Problem(path, f"is {text}, which leads out of the sweep's files", remedy)
 
 
-def _paths(data: Mapping[str, object]) -> Iterator[tuple[paths.Place, str]]:
+def _paths(data: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
     """Yield the texts of a spec that name a file or a folder, with their keys."""
     for key in (("folder",), *paths.PATHS):
         for path, text in paths.texts_at(data, key):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hposvc.errors import Problem, SpecError, shown
+from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.schedulers.scheduler import Demanding
 from hposvc.spec.command import command_problems
 from hposvc.spec.engines import names_of
@@ -56,7 +56,7 @@ def space_problems(spec: "SweepSpec") -> Iterator[Problem]:
     yield from islice(problems, MAX_PROBLEMS)
 
 
-def _point_problems(space: Space, point: Params, path: tuple[str | int, ...]) -> Iterator[Problem]:
+def _point_problems(space: Space, point: Params, path: KeyPath) -> Iterator[Problem]:
     try:
         space.complete(point, np.random.default_rng(0))
     except SpaceError as error:
@@ -431,7 +431,7 @@ def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
         yield Problem.of_text(reason, "failure", "nan")
 
 
-def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -> Iterator[Problem]:
+def _option_problems(path: KeyPath, option: str, domain: Domain) -> Iterator[Problem]:
     for value in _extreme_values(domain):
         try:
             fill(Training, {option: value})

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, fail, shorten, shown
+from hposvc.errors import KeyPath, Problem, SpecError, fail, shorten, shown
 from hposvc.events import MomentKind
 from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
@@ -91,7 +91,7 @@ def _read_entry(entry: object, number: int, alone: bool) -> Iterator[Moment]:
         raise fail(f"{message}plateau: 20", *path)
 
 
-def _moments(what: object, thresholds: object, path: tuple[str | int, ...]) -> Iterator[Moment]:
+def _moments(what: object, thresholds: object, path: KeyPath) -> Iterator[Moment]:
     if what not in MOMENTS:
         raise fail("no such moment", *path, fix=nearest(f"{what}", MOMENTS))
     kind: MomentKind = what

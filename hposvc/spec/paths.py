@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from hposvc.errors import KeyPath
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.registry import FILE_REFERENCE
 from trainables import load
@@ -17,7 +18,6 @@ from trainables.storage.stores import is_url
 
 SQLITE = "sqlite:///"
 Key = tuple[str, ...]  # of a spec, as ("engine", "curve")
-Place = tuple[str | int, ...]  # a key, or an item of the list there
 
 _spec_folders: set[str] = set()  # folders that specs put on sys.path
 
@@ -175,14 +175,14 @@ PATHS: dict[Key, Callable[[str, Path], str]] = {
 }
 
 
-def code_references(data: Mapping[str, object]) -> dict[Place, str]:
-    """Return the references to code of users in the data of a spec, by their places."""
+def code_references(data: Mapping[str, object]) -> dict[KeyPath, str]:
+    """Return the references to code of users in the data of a spec, by their paths."""
     entries = (entry for key in CODE for entry in texts_at(data, key))
-    return {place: text for place, text in entries if ":" in text}
+    return {path: text for path, text in entries if ":" in text}
 
 
-def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[Place, str]]:
-    """Yield the text at a key of a spec, or the texts of the list there, with their places."""
+def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the text at a key of a spec, or the texts of the list there, with their paths."""
     value: object = data
     for name in key:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -194,9 +194,9 @@ def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[Place, str]
                 yield (*key, number), text
 
 
-def replace_text(data: Mapping[str, object], place: Place, text: str) -> dict[str, object]:
-    """Return the data of a spec with another text at a place that `texts_at` yields."""
-    name, *inner = place
+def replace_text(data: Mapping[str, object], path: KeyPath, text: str) -> dict[str, object]:
+    """Return the data of a spec with another text at a path that `texts_at` yields."""
+    name, *inner = path
     value: object = text
     if inner and isinstance(held := data[f"{name}"], Mapping):
         value = replace_text(held, tuple(inner), text)

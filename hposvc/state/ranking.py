@@ -30,7 +30,7 @@ from hposvc.spec.stopping import PlateauRule
 from hposvc.state.trial import TrialState
 from searchers.pareto import dominates
 
-Place = tuple[float, int, str]  # loss, number, trial
+RankKey = tuple[float, int, str]  # loss, number, trial
 
 
 class Contender(Protocol):
@@ -42,7 +42,7 @@ class Contender(Protocol):
 
     @property
     def number(self) -> int:
-        """Its place among the proposals; of equals the first proposed stands above."""
+        """Its number among the proposals; of equals the first proposed stands above."""
 
     @property
     def step(self) -> int:
@@ -65,10 +65,10 @@ class Ranking:
     """All trials with a loss, so kept that the best needs no look at the others."""
 
     trials: Mapping[str, Contender] = field(repr=False)
-    results: list[Place] = field(default_factory=list)  # of trials that came to their ends
-    groups: dict[int, list[Place]] = field(default_factory=dict)  # of all others, by last step
+    results: list[RankKey] = field(default_factory=list)  # of trials that came to their ends
+    groups: dict[int, list[RankKey]] = field(default_factory=dict)  # of all others, by last step
     steps: list[int] = field(default_factory=list)  # of the groups
-    _places: dict[str, tuple[int | None, Place]] = field(default_factory=dict)
+    _places: dict[str, tuple[int | None, RankKey]] = field(default_factory=dict)
     _order: list[str] | None = None  # None: to be computed
 
     @classmethod
@@ -85,18 +85,18 @@ class Ranking:
         if (before := self._places.pop(trial.id, None)) is not None:
             self._remove(*before)
         if trial.loss < math.inf:
-            place = trial.loss, trial.number, trial.id
+            key = trial.loss, trial.number, trial.id
             step = None if trial.at_end else trial.step
-            self._places[trial.id] = step, place
+            self._places[trial.id] = step, key
             if step is not None and step not in self.groups:
                 self.groups[step] = []
                 insort(self.steps, step)
-            insort(self.results if step is None else self.groups[step], place)
+            insort(self.results if step is None else self.groups[step], key)
 
-    def _remove(self, step: int | None, place: Place) -> None:
-        places = self.results if step is None else self.groups[step]
-        del places[bisect_left(places, place)]
-        if step is not None and not places:
+    def _remove(self, step: int | None, key: RankKey) -> None:
+        keys = self.results if step is None else self.groups[step]
+        del keys[bisect_left(keys, key)]
+        if step is not None and not keys:
             del self.groups[step]
             del self.steps[bisect_left(self.steps, step)]
 
@@ -131,14 +131,14 @@ class Ranking:
         Each comes directly below the last one that beat it there.
         """
         losses = [self.trials[name].loss_at(step) for name in order]
-        lowest = [*accumulate(reversed(losses), min)][::-1]  # from each place on: it ascends
+        lowest = [*accumulate(reversed(losses), min)][::-1]  # from each index on: it ascends
         first = 0 if not self.results and self._may_lead(step) else 1
         joined: list[str] = []
         done = 0
         for loss, _, name in self.groups[step]:
-            place = max(first, bisect_right(lowest, loss))
-            joined += [*order[done:place], name]
-            done = max(done, place)
+            index = max(first, bisect_right(lowest, loss))
+            joined += [*order[done:index], name]
+            done = max(done, index)
         return [*joined, *order[done:]]
 
     def _may_lead(self, step: int) -> bool:
@@ -235,11 +235,11 @@ class Front:
         front = set(self.best())
         ranked = [self.trials[name] for name in (*self.losses, *self.unfinished)]
 
-        def place(trial: TrialState) -> tuple[bool, bool, int, tuple[float, ...], int]:
+        def rank_key(trial: TrialState) -> tuple[bool, bool, int, tuple[float, ...], int]:
             step = 0 if trial.at_end else -trial.step
             return trial.id not in front, not trial.at_end, step, trial.losses, trial.number
 
-        return [trial.id for trial in sorted(ranked, key=place)]
+        return [trial.id for trial in sorted(ranked, key=rank_key)]
 
     def _leaders(self) -> list[str]:
         """Return the front of the trials that came far enough, while there is no result."""

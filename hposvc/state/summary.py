@@ -169,14 +169,14 @@ def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> 
         metrics=finite(metrics),
         step=step,
         trained_to_end=trial.completed(spec.last_step),
-        checkpoint=None if saved is None else _place(saved.path),
+        checkpoint=None if saved is None else _location(saved.path),
         mlflow_run_id=run,
         baseline=trial.id == state.replicates.baseline_trial,
         device=", ".join(trial.uses) or None,
     )
 
 
-def _place(path: str) -> Path | str:
+def _location(path: str) -> Path | str:
     """Return the folder of a checkpoint, or its URL in a store."""
     return path if is_url(path) else Path(path)
 

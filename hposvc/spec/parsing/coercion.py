@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from hposvc.errors import SHOWN, Path, Problem, SpecError, shown
+from hposvc.errors import SHOWN, KeyPath, Problem, SpecError, shown
 from searchers.names import nearest, our_name
 
 T = TypeVar("T")
@@ -142,12 +142,12 @@ def _wanted_by_hint(hint: Any) -> str:
     return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
 
 
-def _locate_in_data(data: object, loc: Path) -> tuple[Path, object]:
+def _locate_in_data(data: object, loc: KeyPath) -> tuple[KeyPath, object]:
     """Return the parts of pydantic's location that are in the data, and the value there.
 
     The location also names the branches of a union, and a missing key.
     """
-    path: Path = ()
+    path: KeyPath = ()
     for part in loc:
         if isinstance(data, list):
             if not isinstance(part, int) or part >= len(data):
@@ -161,7 +161,7 @@ def _locate_in_data(data: object, loc: Path) -> tuple[Path, object]:
     return path, data
 
 
-def _hint_at(cls: type, path: Path) -> Any:
+def _hint_at(cls: type, path: KeyPath) -> Any:
     """Return the type that the dataclass `cls` declares at a path, without `| None`."""
     hint: Any = cls
     for part in path:

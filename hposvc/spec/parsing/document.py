@@ -7,18 +7,17 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from numbers import Integral, Real
-from pathlib import Path as FilePath
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from shlex import quote
 
 from ruamel.yaml import YAML
 
-from hposvc.errors import Path, Problem, SpecError, fail, shown
+from hposvc.errors import KeyPath, Problem, SpecError, fail, shown
 from hposvc.spec.parsing.foreign_domains import declared, object_message
 from hposvc.spec.parsing.yaml_reader import MAX_DEPTH, MAX_VALUES, Mark, Reader, check_size
 
 MAX_BYTES = 2**20
-DASH, STDIN = FilePath("-"), "<stdin>"
+DASH, STDIN = Path("-"), "<stdin>"
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Document:
 
     data: dict[str, object]
     name: str = "spec"  # the file's name
-    keys: Mapping[Path, Mark] = field(default_factory=dict)  # empty unless read from text
-    values: Mapping[Path, Mark] = field(default_factory=dict)
-    sets: frozenset[Path] = frozenset()  # paths of the values from --set
+    keys: Mapping[KeyPath, Mark] = field(default_factory=dict)  # empty unless read from text
+    values: Mapping[KeyPath, Mark] = field(default_factory=dict)
+    sets: frozenset[KeyPath] = frozenset()  # paths of the values from --set
 
     def place(self, problem: Problem) -> Problem:
         """Return the problem with the place of its path, or else of the nearest parent."""
@@ -58,7 +57,7 @@ class Document:
         return next((self.values[path] for path in parents if path in self.values), None)
 
 
-def read_file(path: FilePath) -> Document:
+def read_file(path: Path) -> Document:
     """Return the document in a file, or on standard input if the path is `-`.
 
     Raises:
@@ -142,7 +141,7 @@ def plain(value: object, *path: str | int) -> object:
     return _plain(value, path, iter(range(MAX_VALUES)))
 
 
-def _plain(value: object, path: Path, left: Iterator[int]) -> object:
+def _plain(value: object, path: KeyPath, left: Iterator[int]) -> object:
     if next(left, None) is None or len(path) > MAX_DEPTH:
         message = f"nests deeper than {MAX_DEPTH} levels, or holds more than {MAX_VALUES:,} values"
         raise fail(message, *path[:1])
@@ -165,14 +164,14 @@ def _plain(value: object, path: Path, left: Iterator[int]) -> object:
     raise fail(object_message(value, path), *path)
 
 
-def _sized(number: float, path: Path) -> float:
+def _sized(number: float, path: KeyPath) -> float:
     try:
         return check_size(number)
     except ValueError as error:
         raise fail(error, *path) from error
 
 
-def _text_keys(mapping: Mapping[str, object], path: Path) -> Iterator[tuple[str, object]]:
+def _text_keys(mapping: Mapping[str, object], path: KeyPath) -> Iterator[tuple[str, object]]:
     for key, value in mapping.items():
         if not isinstance(key, str):
             raise fail(f"the key {key!r} is no text", *path, fix=f"write {str(key)!r}")

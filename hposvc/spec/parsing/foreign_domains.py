@@ -10,7 +10,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from hposvc.errors import Path, fail
+from hposvc.errors import KeyPath, fail
 from searchers.distributions import ends_of
 
 TUNE = "ray.tune.search.sample"
@@ -36,7 +36,7 @@ def declared(value: Any, *path: str | int) -> object:
     return value
 
 
-def object_message(value: object, path: Path) -> str:
+def object_message(value: object, path: KeyPath) -> str:
     """Return the error message for a Python object at `path` of a document."""
     kind = _kinds(value)[0]
     if not path or path[0] != "parameters" or READERS.keys().isdisjoint(_kinds(value)):
@@ -49,7 +49,7 @@ def _kinds(value: object) -> list[str]:
     return [f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__]
 
 
-def _tune_range(domain: Any, path: Path) -> object:
+def _tune_range(domain: Any, path: KeyPath) -> object:
     log, q, normal = _tune_sampler(domain, path)
     is_int = f"{TUNE}.Integer" in _kinds(domain)
     low, high = (domain.lower, domain.upper) if normal is None else ends_of(*normal)
@@ -67,7 +67,9 @@ def _tune_range(domain: Any, path: Path) -> object:
     return {**made, "normal": {"mean": normal[0], "deviation": normal[1]}}
 
 
-def _tune_sampler(domain: Any, path: Path) -> tuple[bool, float | None, tuple[float, float] | None]:
+def _tune_sampler(
+    domain: Any, path: KeyPath
+) -> tuple[bool, float | None, tuple[float, float] | None]:
     """Return how a Tune domain is drawn.
 
     Returns:
@@ -93,22 +95,22 @@ def _multiple(bound: float, q: float, inward: Callable[[float], int]) -> float:
     return bound if isinstance(bound, float) else round(share) * q
 
 
-def _tune_choice(domain: Any, path: Path) -> object:
+def _tune_choice(domain: Any, path: KeyPath) -> object:
     if domain.is_grid():
         raise fail("is Tune's grid_search", *path, fix=GRID)
     return {"values": list(domain.categories)}
 
 
-def _tune_function(domain: Any, path: Path) -> object:
+def _tune_function(domain: Any, path: KeyPath) -> object:
     raise fail(f"tune.sample_from {CODE}", *path)
 
 
-def _optuna_range(kind: str, distribution: Any, path: Path) -> object:
+def _optuna_range(kind: str, distribution: Any, path: KeyPath) -> object:
     d = distribution
     return _range(kind, d.low, d.high, d.log, d.step)
 
 
-def _optuna_choice(distribution: Any, path: Path) -> object:
+def _optuna_choice(distribution: Any, path: KeyPath) -> object:
     return {"values": list(distribution.choices)}
 
 
@@ -124,7 +126,7 @@ def _range(kind: str, low: float, high: float, log: bool, step: float | None) ->
     return declaration
 
 
-READERS: dict[str, Callable[[Any, Path], object]] = {
+READERS: dict[str, Callable[[Any, KeyPath], object]] = {
     f"{TUNE}.Float": _tune_range,
     f"{TUNE}.Integer": _tune_range,
     f"{TUNE}.Categorical": _tune_choice,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
-from hposvc.errors import Path, Problem, SpecError
+from hposvc.errors import KeyPath, Problem, SpecError
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.yaml_reader import Mark
 
@@ -24,7 +24,7 @@ def write_out(document: Document) -> Document:
     parameters = document.data.get(PARAMETERS)
     if not isinstance(parameters, dict) or not any(map(_is_group, parameters.values())):
         return document
-    paths: dict[str, Path] = {}
+    paths: dict[str, KeyPath] = {}
     declared: dict[str, object] = {}
     for path, given in _members((PARAMETERS,), parameters):
         name = ".".join(map(str, path[1:]))
@@ -42,7 +42,7 @@ def write_out(document: Document) -> Document:
     )
 
 
-def _members(path: Path, group: Mapping[str, object]) -> Iterator[tuple[Path, object]]:
+def _members(path: KeyPath, group: Mapping[str, object]) -> Iterator[tuple[KeyPath, object]]:
     for name, given in group.items():
         if _is_group(given):
             yield from _members((*path, name), given)
@@ -64,7 +64,7 @@ def _is_domain(given: object) -> bool:
     return any(key in given and not isinstance(given[key], Mapping) for key in OF_A_RANGE)
 
 
-def _with(marks: Mapping[Path, Mark], moved: Mapping[Path, Path]) -> dict[Path, Mark]:
+def _with(marks: Mapping[KeyPath, Mark], moved: Mapping[KeyPath, KeyPath]) -> dict[KeyPath, Mark]:
     """Return places by the paths in the document as written, and by the new ones."""
     depth = max(map(len, moved))
     extended = {**marks}
@@ -75,5 +75,5 @@ def _with(marks: Mapping[Path, Mark], moved: Mapping[Path, Path]) -> dict[Path, 
     return extended
 
 
-def _begins(path: Path, others: Collection[Path]) -> bool:
+def _begins(path: KeyPath, others: Collection[KeyPath]) -> bool:
     return any(path[:end] in others for end in range(1, len(path) + 1))

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from hposvc.errors import Path, Problem, SpecError, shown
+from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, plain, read_value
 from trainables.load import TRAINING
 
@@ -38,8 +38,8 @@ def apply(document: Document, sets: Mapping[str, object]) -> Document:
     return replace(document, data=data, sets=frozenset(paths))
 
 
-def _set_value(data: dict[str, object], key: str, value: object) -> Path:
-    path: Path = ()
+def _set_value(data: dict[str, object], key: str, value: object) -> KeyPath:
+    path: KeyPath = ()
     rest = key
     target = data
     while True:
@@ -61,7 +61,7 @@ def _set_value(data: dict[str, object], key: str, value: object) -> Path:
         target = inner
 
 
-def _first_name(target: Mapping[str, object], rest: str, path: Path) -> str:
+def _first_name(target: Mapping[str, object], rest: str, path: KeyPath) -> str:
     parts = rest.split(".")
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])

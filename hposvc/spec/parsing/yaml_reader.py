@@ -17,7 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError, StreamMark
 from ruamel.yaml.events import AliasEvent, StreamEndEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from hposvc.errors import Path, SpecError, fail, shorten, shown
+from hposvc.errors import KeyPath, SpecError, fail, shorten, shown
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -118,8 +118,8 @@ class Reader:
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the document, for errors
-        self.keys: dict[Path, Mark] = {}
-        self.values: dict[Path, Mark] = {}
+        self.keys: dict[KeyPath, Mark] = {}
+        self.values: dict[KeyPath, Mark] = {}
         self._count = 0
 
     def read(self, text: str) -> object:
@@ -145,7 +145,7 @@ class Reader:
             raise self._syntax_error(error) from error
         return None if node is None else self._data(node, ())
 
-    def _data(self, node: Node, path: Path) -> object:
+    def _data(self, node: Node, path: KeyPath) -> object:
         """Return the node's data; the node of an alias is read, and counted, at each use."""
         mark = self.values[path] = mark_at(node.start_mark)
         self._count += 1
@@ -167,7 +167,7 @@ class Reader:
             data[key] = self._data(value, (*path, key))
         return data
 
-    def _key(self, node: Node, path: Path) -> str:
+    def _key(self, node: Node, path: KeyPath) -> str:
         mark = mark_at(node.start_mark)
         if not isinstance(node, ScalarNode):
             raise self._fail("a key is a list or a mapping; write a word", mark, *path)
@@ -177,7 +177,7 @@ class Reader:
             raise self._fail(message, mark, *path)
         return key
 
-    def _scalar(self, node: ScalarNode, path: Path) -> object:
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> object:
         text, mark = str(node.value), mark_at(node.start_mark)
         if NOT_TEXT.search(text):
             raise self._fail("holds a control character; a spec is text", mark, *path)
