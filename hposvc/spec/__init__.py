@@ -195,7 +195,7 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
         spec = read(_with_strategy(document.data))
     if spec.warm_start is None:
         return spec
-    place = document.place(Problem(("warm_start", "from"), "")).place
+    place = document.locate(Problem(("warm_start", "from"), "")).place
     return replace(spec, warm_start=replace(spec.warm_start, place=place))
 
 

@@ -30,7 +30,7 @@ class Document:
     values: Mapping[KeyPath, Mark] = field(default_factory=dict)
     sets: frozenset[KeyPath] = frozenset()  # paths of the values from --set
 
-    def place(self, problem: Problem) -> Problem:
+    def locate(self, problem: Problem) -> Problem:
         """Return the problem with the place of its path, or else of the nearest parent."""
         path = problem.path
         # One path is a prefix of the other.
@@ -48,7 +48,7 @@ class Document:
             yield
         except SpecError as error:
             problems = sorted(error.problems, key=lambda each: self._mark(each) or Mark(0, 0))
-            raise SpecError(map(self.place, problems)) from error
+            raise SpecError(map(self.locate, problems)) from error
 
     def _mark(self, problem: Problem) -> Mark | None:
         if problem.at_key and problem.path in self.keys:

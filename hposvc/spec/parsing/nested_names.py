@@ -30,7 +30,7 @@ def write_out(document: Document) -> Document:
         name = ".".join(map(str, path[1:]))
         if name in paths:
             problem = Problem(path, f"{name} is there twice", "remove one of them", at_key=True)
-            raise SpecError([document.place(problem)])
+            raise SpecError([document.locate(problem)])
         paths[name], declared[name] = path, given
     moved = {path: (PARAMETERS, name) for name, path in paths.items() if len(path) > 2}
     return replace(

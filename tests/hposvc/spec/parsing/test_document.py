@@ -15,14 +15,14 @@ from hposvc.spec.parsing.document import from_mapping, read_file, read_text
 def test_a_value_and_its_key_have_a_line_and_a_column():
     document = read_text("a: 1\nparameters:\n  lr:        {min: 1}\n", "s.yaml")
     path = ("parameters", "lr")
-    assert document.place(Problem(path, "x")).place == "s.yaml:3:14"
-    assert document.place(Problem(path, "x", at_key=True)).place == "s.yaml:3:3"
+    assert document.locate(Problem(path, "x")).place == "s.yaml:3:14"
+    assert document.locate(Problem(path, "x", at_key=True)).place == "s.yaml:3:3"
 
 
 def test_a_missing_key_is_reported_at_its_parent():
     document = read_text("a: 1\nmetric:\n  name: x\n", "s.yaml")
-    assert document.place(Problem(("metric", "goal"), "x")).place == "s.yaml:3:3"
-    assert document.place(Problem(("fidelity", "max"), "x")).place == "s.yaml:1:1"
+    assert document.locate(Problem(("metric", "goal"), "x")).place == "s.yaml:3:3"
+    assert document.locate(Problem(("fidelity", "max"), "x")).place == "s.yaml:1:1"
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path):
