@@ -3,14 +3,14 @@
 import click
 
 from hposvc import api
-from hposvc.analysis.reproduction import Trained, compare, original
+from hposvc.analysis.reproduction import Trained, original
 from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.foreground import conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
-from hposvc.verbs.resume import ask_verdict
+from hposvc.verbs.resume import verdict
 from hposvc.verbs.run import run
 
 
@@ -52,10 +52,10 @@ def reproduce(
     if not isinstance(place, ServedSweeps):
         before = original(place, sweep, trial, accept_code)
         record = run(place, before.spec, before.again, address, watching)
-        return Trained(record, compare(before, record.state))
+        return Trained(record, verdict(place, record))
     row = place.facts(sweep)["row"]
     body = {"accept_code": accept_code, "secrets": submission.find_variables(row["spec"])}
     answer = place.http.post(path_of(row["id"], "repro", trial), body)
     with watching(answer["sweep"]) as watchers:
         record = following.show(place, answer["sweep"], watchers, answer["operation"])
-    return Trained(record, ask_verdict(place, record))
+    return Trained(record, verdict(place, record))

@@ -5,14 +5,16 @@ from contextlib import suppress
 from typing import Any
 
 import click
-from pydantic import TypeAdapter
 
 from hposvc import api
+from hposvc import spec as specs
 from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult, Trained
-from hposvc.errors import NotFound
+from hposvc.errors import NotFound, SpecError
 from hposvc.events import Attached, Event
+from hposvc.journal.home import find
 from hposvc.open_sweep import OpenSweep, Record
+from hposvc.operation import operation
 from hposvc.remote.place import Place
 from hposvc.remote.server import following, submission
 from hposvc.remote.server.connection import ServedSweeps, path_of
@@ -60,7 +62,7 @@ def resume(
         ended = before.state.finished
         with watching(before.row.id) as watchers:
             record = api.drive(place, before.row, watchers, address, accept_code)
-        return Trained(record, reproduction.verdict_of(place, record), ended)
+        return Trained(record, verdict(place, record) if record.state.finished else None, ended)
     status = place.status(sweep)
     name, ended = status["sweep"], status["state"] in OVER
     answer = request(place, status, accept_code)
@@ -71,7 +73,7 @@ def resume(
         else:
             operation, since = answer["operation"], status["seq"]
             record = following.show(place, name, watchers, operation, since, _resumes)
-    return Trained(record, ask_verdict(place, record) if record.state.finished else None, ended)
+    return Trained(record, verdict(place, record) if record.state.finished else None, ended)
 
 
 def request(
@@ -88,11 +90,33 @@ def _resumes(event: Event) -> bool:
     return isinstance(event, Attached) and event.resumes
 
 
-def ask_verdict(server: ServedSweeps, record: Record) -> ReproductionResult | None:
-    """Return a reproduction's verdict; None: the sweep is none, or the original went on."""
+def verdict(place: Place, record: Record) -> ReproductionResult | None:
+    """Return the verdict of a reproduction.
+
+    None: the sweep is none, or the original is gone or was continued meanwhile.
+    """
     if reproduction.trial_of(record.row) is None:
         return None
-    with suppress(NotFound):
-        data = server.http.get(path_of(record.row.id, "repro"))
-        return TypeAdapter(ReproductionResult).validate_python(data)
+    with suppress(NotFound, SpecError):
+        return compare_with_original(place, record.row.id)
     return None
+
+
+@operation("GET", "sweeps/{sweep}/repro", "read", verb="repro")
+def compare_with_original(sweeps: api.Sweeps, sweep: str) -> ReproductionResult:
+    """Compare a sweep that trains a trial again with that trial.
+
+    Raises:
+        NotFound: it trains no trial again, or the original is gone or was continued meanwhile.
+    """
+    again = api.load(sweeps, sweep)
+    row, repeated = again.row, reproduction.trial_of(again.row)
+    if repeated is None:
+        raise NotFound(f"{row.id} trains no trial again", "POST .../trials/{t}/repro begins that")
+    origin, trial = repeated
+    record = api.load(sweeps, find(sweeps.journal, origin, sweeps.visible).id)
+    spec = specs.thaw(row.spec)
+    if specs.load(reproduction.replay_data(record, trial)) != spec:
+        raise NotFound(f"{trial} of {origin} went on after {row.id} began", "train it once more")
+    before = reproduction.describe(record, trial, row.id, spec)
+    return reproduction.compare(before, again.state)
