@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import numpy as np
 from tables import figure, heading, table
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.forecast import forecast as forecasts
 from hposvc.analysis.forecast import pilot
@@ -40,7 +39,7 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
 from hposvc.state.sweep import SweepState
-from hposvc.verbs.run import run
+from hposvc.verbs.place import HomeSweeps
 from trainables.order import Order
 
 CURVE = f"{__name__}:curve"
@@ -293,7 +292,7 @@ def real(number: int, home: Path) -> list[Case]:
             "seed": number,
         }
     )
-    sweeps = api.Sweeps.open(home)
+    sweeps = HomeSweeps.open(home)
     try:
         measured, slots = pilot.run(spec, sweeps.home, None)
         earlier = [
@@ -312,7 +311,7 @@ def real(number: int, home: Path) -> list[Case]:
         if earlier:
             joined = forecasts.forecast(spec, join(earlier), slots, None)
             plans.append(("earlier sweeps", joined))
-        state = run(sweeps, spec).state
+        state = sweeps.run(spec).state
     finally:
         sweeps.journal.store.close()
     return [compared(source, spec, made, state) for source, made in plans]

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
@@ -75,7 +75,7 @@ class Sweeps:
     visible: Callable[[SweepRow], bool] = all_sweeps  # to who works with them
 
     @classmethod
-    def open(cls, path: Path | None = None) -> "Sweeps":
+    def open(cls, path: Path | None = None) -> Self:
         """Open the home at `path`; None: the folder in HPOSVC_HOME, or ~/.hposvc.
 
         Raises:

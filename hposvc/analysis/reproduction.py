@@ -16,14 +16,14 @@ The verdicts:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import lineage
 from hposvc.analysis.lineage import LineageSegment
-from hposvc.errors import NotFound, SpecError
+from hposvc.errors import NotFound
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
 from hposvc.spec import SweepSpec, fingerprint
@@ -147,23 +147,6 @@ def trial_of(row: SweepRow) -> tuple[str, str] | None:
     """Return the sweep and the trial that a sweep trains again; None: it is no reproduction."""
     sweep, _, trial = f"{row.spec.get('tags', {}).get(TAG, '')}".rpartition("/")
     return (sweep, trial) if sweep else None
-
-
-def verdict_of(sweeps: api.Sweeps, record: Record) -> ReproductionResult | None:
-    """Return the verdict of a reproduction that has ended.
-
-    None: it has not, or the sweep is none, or the original is gone or was continued meanwhile.
-    """
-    row, repeated = record.row, trial_of(record.row)
-    if not record.state.finished or repeated is None or not sweeps.journal.find(repeated[0]):
-        return None
-    try:
-        before = original(sweeps, *repeated, accept_code=True)
-    except (NotFound, SpecError):
-        return None
-    if before.spec != specs.restore(row.spec):
-        return None
-    return compare(replace(before, again=row.id), record.state)
 
 
 def compare(before: Original, state: SweepState) -> ReproductionResult:

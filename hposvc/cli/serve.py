@@ -92,11 +92,11 @@ def ui_command(shared: Shared, sweep: str | None, port: int, no_browser: bool) -
     """
     import webbrowser
 
-    from hposvc.remote.server.connection import ServedSweeps
     from hposvc.server import config, serving
     from hposvc.server.service import Listening
 
-    place = shared.open_place()
+    server = shared.find_server()
+    place = server or shared.open_home()
     path = f"/sweeps/{place.find(sweep).id}" if sweep else "/"
 
     def begun(url: str) -> None:
@@ -104,11 +104,11 @@ def ui_command(shared: Shared, sweep: str | None, port: int, no_browser: bool) -
         if not no_browser:
             webbrowser.open(url + path)
 
-    if isinstance(place, ServedSweeps):
-        begun(place.http.url)
+    if server is not None:
+        begun(server.http.url)
     else:
-        listening = Listening("127.0.0.1", port)
-        serving.serve(place, listening, config.read(), read_only=True, begun=begun)
+        listening, home = Listening("127.0.0.1", port), shared.open_home()
+        serving.serve(home, listening, config.read(), read_only=True, begun=begun)
 
 
 @click.command(hidden=True)

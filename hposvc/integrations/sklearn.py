@@ -15,7 +15,7 @@ from hposvc import api
 from hposvc.backends.embedded import Embedded
 from hposvc.errors import Interrupted
 from hposvc.python.sweep import Sweep
-from hposvc.verbs.run import run
+from hposvc.verbs.place import HomeSweeps
 from trainables.order import Order, Params
 from trainables.worker import Worker
 
@@ -140,13 +140,13 @@ class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
         }
         goals = [{"name": metric, "goal": "maximize"} for metric in metrics]
         sections |= {"metrics": goals} if len(goals) > 1 else {"metric": goals[0]}
-        sweeps = api.Sweeps.open(None if self.home is None else Path(self.home))
+        sweeps = HomeSweeps.open(None if self.home is None else Path(self.home))
         sweep = Sweep(_only_in_fit, **sections)
         spec = api.validate(sweep.sections(sweeps.home.path), {})
         candidates = _Candidates(self, evaluate_candidates, choices, metrics)
         backend = partial(Embedded, evaluate=candidates.evaluate, slots=self._together())
         try:
-            record = run(sweeps, spec, embedded=backend)
+            record = sweeps.run(spec, embedded=backend)
         except Interrupted:
             raise KeyboardInterrupt from None
         self.sweep_ = record.row.id

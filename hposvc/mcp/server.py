@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from importlib.metadata import version
@@ -18,22 +17,18 @@ from pydantic_core import ErrorDetails
 
 from hposvc.analysis.findings import why
 from hposvc.analysis.selection import chosen
-from hposvc.api import Sweeps
 from hposvc.errors import FixableError, SpecError, SweepOver, fail
 from hposvc.events import NOTHING
 from hposvc.mcp.spec_tools import Answer, Settings, SpecTools, apart
 from hposvc.mcp.tasks import SweepTasks, brief
 from hposvc.open_sweep import OpenSweep, Record
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparison
 from hposvc.reporting.comparison_checks import Cost
 from hposvc.spec.extension import more_trials
 from hposvc.state.trial import OVER
 from hposvc.text import finite
-from hposvc.verbs import background, resume, steering
 from hposvc.verbs import events as journal
-from hposvc.verbs import propose as proposing
+from hposvc.verbs.place import Place
 
 INSTRUCTIONS = (
     "hposvc runs hyperparameter sweeps. Order: validate, plan (cost, token), submit, then wait by "
@@ -100,7 +95,7 @@ class SweepTools:
         """What the model thinks of a configuration: mean, deviation, probability to be better than
         the best, nearest trial. set: values of some parameters; the model chooses the others. run:
         queue it, too; proposals beyond a share of the trials wait."""
-        return proposing.propose(self.place, sweep, set, run)
+        return self.place.propose(sweep, set, run)
 
     def steer(
         self,
@@ -123,19 +118,16 @@ class SweepTools:
         if action == "resume":
             return self._resume(OpenSweep(place, row.id).record())
         changes = dict(set) if trials is None else more_trials(set, trials)
-        receipt = steering.steer(place, row.id, action, trial, changes)
-        if action == "extend" and receipt.state in OVER and isinstance(place, Sweeps):
-            background.resume(place, row.id)
+        receipt = place.steer(row.id, action, trial, changes)
+        if action == "extend" and receipt.state in OVER and not place.url:
+            place.resume_apart(row.id)  # as a server does by itself
         return asdict(receipt)
 
     def _resume(self, record: Record) -> Answer:
         sweep = record.row.id
         if record.state.finished:
             raise SweepOver(f"{sweep} has ended: {record.phase}", fix="extend gives it more trials")
-        if isinstance(self.place, ServedSweeps):
-            resume.request(self.place, self.place.status(sweep), accept_code=False)
-        elif record.driver != "alive":
-            background.resume(self.place, sweep)
+        self.place.resume_apart(sweep)
         return self.status(sweep)
 
     def events(
@@ -153,7 +145,7 @@ class SweepTools:
         deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            page = journal.events(self.place, sweep, since, min(SLICE_S, left_s))
+            page = self.place.events(sweep, since, min(SLICE_S, left_s))
             since, is_over = page["next"], page["over"]
             news = [event for event in page["events"] if routine or event["kind"] not in ROUTINE]
             if news or is_over or not left_s:
@@ -187,10 +179,7 @@ def _refusal(found: ErrorDetails) -> str:
 
 def build(place: Place) -> MCPServer[Any]:
     """Return the server of a home's sweeps, or of a server's, with the tools that its token may."""
-    granted: Sequence[str] = ("read", "submit", "steer")
-    if isinstance(place, ServedSweeps):
-        with suppress(FixableError, SpecError):  # each call then gets the server's message
-            granted = place.http.get("me")["scopes"]
+    granted = {*place.scopes}
     server = ToolServer(
         "hposvc",
         version=version("hposvc"),
@@ -200,7 +189,7 @@ def build(place: Place) -> MCPServer[Any]:
     )
     for name in (*READING, *CHANGING):
         scope, hints = CHANGING.get(name, ("read", READS))
-        if {"read", scope} <= {*granted}:
+        if {"read", scope} <= granted:
             server.add_tool(_tool(place, name), annotations=hints, structured_output=False)
     return server
 

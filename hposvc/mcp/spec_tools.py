@@ -9,7 +9,6 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -20,17 +19,13 @@ from typing import Any
 from cluster.tokens import make_token
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import FixableError, NotFound, OutOfReach, SpecError, fail
+from hposvc.errors import FixableError, OutOfReach, SpecError, fail
 from hposvc.events import NOTHING
 from hposvc.remote import cluster_server
-from hposvc.remote.place import Place
-from hposvc.remote.server import submission
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec, fingerprint, registry
 from hposvc.state.doubts import repeated_points
-from hposvc.verbs import background
 from hposvc.verbs import plan as planning
-from hposvc.verbs.deletion import delete_if_refused
+from hposvc.verbs.place import HomeSweeps, Place
 
 NO_BUDGET = "give budget.wall (like 2h), budget.gpu_hours, budget.cpu_hours or budget.cost"
 QUESTION = "hposvc.analysis.forecast.plan:Question"
@@ -80,22 +75,13 @@ class SpecTools:
             message = "does not fit this spec, `set` and code: one of them has changed, or there"
             fix = "call `plan` with them, and look at it"
             raise fail(f"{message} was no preview", "token", fix=fix)
-        if isinstance(self.place, ServedSweeps):
-            with suppress(NotFound):
-                return {"sweep": sweep, "state": self.place.status(sweep)["state"]}
-            return {"sweep": sweep, "state": submission.submit(self.place, checked, sweep).state}
-        row = self.place.journal.find(sweep) or api.create(self.place, checked, sweep)
-        if api.load(self.place, sweep).phase in ("QUEUED", "INTERRUPTED"):
-            with delete_if_refused(self.place, row):
-                background.resume(self.place, sweep)
-        return {"sweep": sweep, "state": api.load(self.place, sweep).phase}
+        return {"sweep": sweep, "state": self.place.begin_apart(checked, sweep)}
 
     def _read(self, spec: str, set: Settings) -> SweepSpec:
         """Read and check a spec; on a server, the operator's defaults may complete it."""
         if "\n" in spec:
             raise fail("is the text of a spec", "spec", fix="write it to a file; give its path")
-        is_served = isinstance(self.place, ServedSweeps)
-        return (specs.check_for_server if is_served else api.validate)(Path(spec), set)
+        return (specs.check_for_server if self.place.url else api.validate)(Path(spec), set)
 
     def _preview(self, spec: SweepSpec) -> tuple[str, str]:
         """Return the id of the spec's sweep in this place, and its token.
@@ -105,7 +91,7 @@ class SpecTools:
         """
         if not spec.budget.limited:
             raise fail("is missing: an agent's sweep needs a limit", "budget", fix=NO_BUDGET)
-        made_of = [specs.dump(spec), fingerprint.describe(spec), _server(self.place)]
+        made_of = [specs.dump(spec), fingerprint.describe(spec), self.place.url]
         file = self.place.home.path / "mcp.key"
         make_token(file)
         frozen = json.dumps(made_of, sort_keys=True).encode()
@@ -122,7 +108,7 @@ def apart(place: Place, name: str, **arguments: object) -> Answer:
     spawning = get_context("spawn")
     answers, sender = spawning.Pipe(duplex=False)
     with NamedTemporaryFile("r") as trace, answers:
-        given = (sender, trace.name, LIMIT_S, place.home.path, _server(place), name, arguments)
+        given = (sender, trace.name, LIMIT_S, place.home.path, place.url, name, arguments)
         # No pool: its worker waits for ever if this process is killed before it has sent the task.
         process = spawning.Process(target=_answer, args=given)
         process.start()
@@ -161,14 +147,10 @@ def _answer(
     faulthandler.enable(file)
     faulthandler.dump_traceback_later(limit_s, exit=True, file=file)
     try:
-        place = cluster_server.at(url, home=home) if url else api.Sweeps.open(home)
+        place = cluster_server.at(url, home=home) if url else HomeSweeps.open(home)
         sender.send(getattr(SpecTools(place), name)(**arguments))
     except (FixableError, SpecError) as error:
         sender.send(error)
     except Exception as error:
         os.write(file, f"{type(error).__name__}: {error}\n".encode())
         raise
-
-
-def _server(place: Place) -> str:
-    return place.http.name if isinstance(place, ServedSweeps) else ""

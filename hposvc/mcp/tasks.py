@@ -18,9 +18,8 @@ from mcp.server.mcpserver.server import require_client_extension
 
 from hposvc.errors import FixableError, NotFound, SpecError
 from hposvc.open_sweep import OpenSweep
-from hposvc.remote.place import Place
 from hposvc.text import finite
-from hposvc.verbs import steering
+from hposvc.verbs.place import Place
 
 TASKS = "io.modelcontextprotocol/tasks"
 MODERN = frozenset({"2026-07-28"})
@@ -92,7 +91,7 @@ class SweepTasks(Extension):
 
     def cancel(self, sweep: str) -> dict[str, Any]:
         """Stop a sweep: its running trials end at their next reports."""
-        steering.steer(self.place, sweep, "stop")
+        self.place.steer(sweep, "stop")
         return {}
 
 

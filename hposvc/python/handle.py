@@ -14,14 +14,13 @@ from hposvc.analysis.findings import why
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record, Status
-from hposvc.remote.place import Place, await_rest
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.reporting import comparison, comparison_checks, writing
 from hposvc.reporting.result import Result
 from hposvc.state.answers import Best
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
-from hposvc.verbs import extend, propose, resume, retry, steering
+from hposvc.verbs import extend, resume
+from hposvc.verbs.place import HomeSweeps, Place
 from hposvc.views import result
 from hposvc.views.console import console, lasting_stderr
 from hposvc.views.live import LiveView
@@ -58,7 +57,7 @@ def load(sweep: str, home: Path | str | None = None) -> "Handle":
     Raises:
         NotFound: there is no such sweep, or several ids begin with `sweep`.
     """
-    sweeps = api.Sweeps.open(None if home is None else Path(home))
+    sweeps = HomeSweeps.open(None if home is None else Path(home))
     return Handle(sweeps, api.load(sweeps, sweep).row.id)
 
 
@@ -174,7 +173,7 @@ class Handle:
         Raises:
             SpecError: no configuration of the sweep has these values.
         """
-        return propose.propose(self.sweeps, self.id, params, run)
+        return self.sweeps.propose(self.id, params, run)
 
     @without_our_frames
     def resume(self, progress: bool = True, accept_code: bool = False) -> Result:
@@ -226,7 +225,8 @@ class Handle:
         Raises:
             NotFound: there is no such trial, or it did not fail.
         """
-        answer = retry.retry(self.sweeps, self.id, trial, None, self._watching(progress))
+        watching = self._watching(progress)
+        answer = self.sweeps.renew(self.id, "retry", trial, NOTHING, None, watching)
         return self._report(answer, progress)
 
     @without_our_frames
@@ -239,12 +239,12 @@ class Handle:
         Raises:
             OutOfReach: the driver ended before the sweep did; call `resume`.
         """
-        return self._result(await_rest(self.sweeps, self.id, self._watching(progress)))
+        return self._result(self.sweeps.wait(self.id, self._watching(progress)))
 
     def _watching(self, progress: bool) -> api.Watching:
         """Return what shows the sweep while it goes on, if `progress`."""
-        if isinstance(self.sweeps, ServedSweeps):
-            opener = f"hposvc.connect({self.sweeps.http.name!r}).load"
+        if self.sweeps.url:
+            opener = f"hposvc.connect({self.sweeps.url!r}).load"
             return partial(driving, progress=progress, opener=opener)
         return partial(driving, progress=progress)
 
@@ -252,7 +252,7 @@ class Handle:
         return Result(self.id, record.phase, record, self._events)
 
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
-        steering.steer(self.sweeps, self.id, verb, trial)
+        self.sweeps.steer(self.id, verb, trial)
 
     def _report(self, answer: Record | RequestReceipt, progress: bool) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from hposvc import spec as specs
 from hposvc.python.handle import Handle, without_our_frames
 from hposvc.remote import cluster_server
-from hposvc.remote.server import connection, submission
+from hposvc.remote.server import connection
 from hposvc.state.answers import ListedSweep
-from hposvc.verbs.ls import ls
 
 log = logging.getLogger("hposvc")
 
@@ -47,7 +46,7 @@ class Server:
     place: connection.ServedSweeps
 
     def __repr__(self) -> str:
-        return f"Server({self.place.http.name!r})"
+        return f"Server({self.place.url!r})"
 
     @without_our_frames
     def ls(
@@ -59,7 +58,7 @@ class Server:
             tag: `name`, or `name=value`.
             since: list only sweeps created at or after this time, in seconds of the epoch.
         """
-        return ls(self.place, project, tag, since)
+        return self.place.ls(project, tag, since)
 
     @without_our_frames
     def load(self, sweep: str) -> Handle:
@@ -98,10 +97,10 @@ class Server:
             source = source.sections(self.place.home.path)
         if files is not None:  # checked there: its code is not here
             text = source.read_text() if isinstance(source, Path) else source
-            accepted = submission.send(self.place, {"spec": text, "files": dict(files)}, id, new)
+            accepted = self.place.send({"spec": text, "files": dict(files)}, id, new)
         else:
             spec = specs.check_for_server(source)
-            accepted = submission.submit(self.place, spec, id, new, log.info)
+            accepted = self.place.submit(spec, id, new, log.info)
         return Handle(self.place, accepted.sweep)
 
     def events(self, since: str | None = None, wait_s: float = 60.0) -> Iterator[dict[str, Any]]:

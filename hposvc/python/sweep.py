@@ -27,7 +27,7 @@ from hposvc.spec.metrics import Metric
 from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import Checkpoints, Failure, Fidelity, Resources, Trials
 from hposvc.spec.sinks import Tracking
-from hposvc.verbs.run import run
+from hposvc.verbs.place import HomeSweeps
 from trainables.load import PICKLE
 from trainables.training import Training
 
@@ -138,10 +138,10 @@ class Sweep:
             OutOfReach: the cluster does not answer, or can never give the resources.
             Interrupted: by Ctrl-C; the sweep can be resumed.
         """
-        sweeps = api.Sweeps.open(None if home is None else Path(home))
+        sweeps = HomeSweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})
         watching = partial(driving, progress=progress)
-        record = run(sweeps, spec, address=address, watching=watching)
+        record = sweeps.run(spec, address=address, watching=watching)
         return conclude(sweeps, record, progress)
 
     @without_our_frames
@@ -172,7 +172,7 @@ class Sweep:
         from hposvc.analysis.forecast.plan import Question
         from hposvc.verbs import plan as planning
 
-        sweeps = api.Sweeps.open(None if home is None else Path(home))
+        sweeps = HomeSweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})
         question = Question(pilot, tuple(sources), seconds_per_step, gpu_memory)
         return planning.plan(sweeps, spec, question, address)

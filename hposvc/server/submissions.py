@@ -34,7 +34,7 @@ from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import MAX_BYTES, Document, from_mapping, read_text
 from hposvc.spec.types import check_id
-from hposvc.verbs.fork import fork_data
+from hposvc.verbs.place import fork_data
 from trainables.load import PICKLE
 from trainables.programs.command import PYTHONS
 from trainables.storage.stores import is_url

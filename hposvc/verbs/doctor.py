@@ -74,7 +74,8 @@ def doctor_command(
     if sweep is None and fix:
         raise click.UsageError("--fix is about a sweep; give its ID")
     if sweep is None:
-        checks = list(examine(shared.find_server() or shared.home, deep, address))
+        server = shared.find_server()
+        checks = [*(_examine_server(server) if server else examine(shared.home, deep, address))]
         if not shared.json([asdict(check) for check in checks]):
             show(table(checks))
         return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
@@ -108,35 +109,33 @@ def table(checks: Iterable[Check]) -> Table:
 
 
 def examine(
-    place: ServedSweeps | Path | None = None, deep: bool = False, address: str | None = None
+    home: Path | None = None, deep: bool = False, address: str | None = None
 ) -> Iterator[Check]:
-    """Yield the result of every check of a home, or of the way to a server, as it is made.
+    """Yield the result of every check of a home, as it is made.
 
     Args:
-        place: a server, or the folder of a home; None: HPOSVC_HOME, or ~/.hposvc.
+        home: None: HPOSVC_HOME, or ~/.hposvc.
         deep: start a local Ray if none runs, and probe every node of the cluster, which takes
             some seconds.
         address: of a Ray cluster; None: RAY_ADDRESS, or the local Ray.
     """
-    if isinstance(place, ServedSweeps):
-        yield from _examine_server(place)
-        return
     yield Check("python", "ok", platform.python_version())  # pip has checked that it will do
     yield _packages()
     yield from _versions()
     yield _shared_memory()
     yield _gpus()
     try:
-        home = Home.of(place)
+        opened = Home.of(home)
     except StoreError as error:
         yield Check("home", "fail", str(error), "put the journal's URL there, or unset it")
         return
-    yield from _home_checks(home)
-    yield _mlflow(home)
-    yield from _ray(home, deep, address or os.environ.get("RAY_ADDRESS"))
+    yield from _home_checks(opened)
+    yield _mlflow(opened)
+    yield from _ray(opened, deep, address or os.environ.get("RAY_ADDRESS"))
 
 
 def _examine_server(server: ServedSweeps) -> Iterator[Check]:
+    """Check the way to a server."""
     try:
         server.http.get("/readyz")
     except OutOfReach as error:

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
+from hposvc.api import Sweeps
 from hposvc.errors import shorten
 from hposvc.events import error_line, to_json
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.text import number, spelled
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
@@ -42,7 +41,7 @@ def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow
     """
     place, over = shared.open_place(), False
     while not over:
-        page = events(place, sweep, since, FOLLOW_S if follow else wait_s)
+        page = place.events(sweep, since, FOLLOW_S if follow else wait_s)
         if follow or not shared.json(page):
             for event in page["events"]:
                 sweep = event["sweep"]  # `last` may be another one by the next question
@@ -51,7 +50,7 @@ def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow
         since, over = page["next"], page["over"] or not follow
 
 
-def events(place: Place, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
+def events(sweeps: Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
     """Return the events of a sweep after a number, as data.
 
     Args:
@@ -65,13 +64,10 @@ def events(place: Place, sweep: str, since: int = 0, wait_s: float = 0.0) -> dic
     Raises:
         NotFound: there is no such sweep.
     """
-    if isinstance(place, ServedSweeps):
-        pages = list(place.pages(sweep, since, wait_s))
-        return {**pages[-1], "events": [event for page in pages for event in page["events"]]}
     deadline = time.monotonic() + wait_s
-    follow = place.follow(sweep)
+    follow = sweeps.follow(sweep)
     while True:
-        record = place.record_of(follow.row, follow.look)
+        record = sweeps.record_of(follow.row, follow.look)
         over = record.state.finished and record.driver != "alive"
         if follow.seq > since or over or time.monotonic() >= deadline:
             break
@@ -84,7 +80,7 @@ def events(place: Place, sweep: str, since: int = 0, wait_s: float = 0.0) -> dic
             "time": event.time,
             "data": spelled(json.loads(to_json(event))),
         }
-        for seq, event in place.read(record.row.id, since)
+        for seq, event in sweeps.read(record.row.id, since)
     ]
     return {"events": matching, "next": matching[-1]["seq"] if matching else since, "over": over}
 

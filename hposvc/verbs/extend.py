@@ -6,12 +6,11 @@ import click
 
 from hposvc import api
 from hposvc.open_sweep import Record
-from hposvc.remote.place import Place
 from hposvc.spec.extension import more_trials
 from hposvc.state.receipt import RequestReceipt
 from hposvc.verbs.foreground import driving, relaunched, report
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
-from hposvc.verbs.steering import renew
+from hposvc.verbs.place import Place
 
 
 @verb
@@ -52,4 +51,4 @@ def extend(
         SpecError: a key is not a limit, or a value does not fit.
     """
     changes = dict(set) if trials is None else more_trials(set, trials)
-    return renew(place, sweep, "extend", None, changes, address, watching)
+    return place.renew(sweep, "extend", None, changes, address, watching)

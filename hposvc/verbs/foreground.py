@@ -16,15 +16,14 @@ from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted, Terminated
 from hposvc.events import Ended, Event, Reported, Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
-from hposvc.verbs import relaunch, steering
+from hposvc.verbs import relaunch
 from hposvc.verbs.options import Shared
+from hposvc.verbs.place import Place
 from hposvc.views import disk_full, result
 from hposvc.views.console import console, lasting_stderr, make_grid, note, show
 from hposvc.views.live import LiveView
@@ -75,7 +74,7 @@ def relaunched(
     Args:
         options: of the `resume` by which it goes on.
     """
-    if isinstance(place, ServedSweeps):  # it is the server that keeps a driver at work
+    if place.url:  # it is the server that keeps a driver at work
         return watching
 
     @contextmanager
@@ -134,7 +133,7 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
 
 def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
     """Record a request, and print who will carry it out."""
-    report(shared, steering.steer(shared.open_place(), sweep, verb, trial), verb, trial)
+    report(shared, shared.open_place().steer(sweep, verb, trial), verb, trial)
 
 
 def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TypeAlias
 
 import click
-from pydantic import TypeAdapter
 from rich.table import Table
 
 from hposvc import api
@@ -16,8 +15,6 @@ from hposvc.errors import SpecError, StoreError
 from hposvc.events import DriverState, UnknownEvent
 from hposvc.journal.compression import Damaged
 from hposvc.journal.journal import Listed, SweepRow
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import PAGE, ServedSweeps
 from hposvc.spec.types import read_seconds
 from hposvc.state import summary
 from hposvc.state.answers import ListedSweep
@@ -46,7 +43,7 @@ def ls_command(shared: Shared, project: str | None, tag: str | None, since: str 
         created_after = None if since is None else parse_time(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    rows = ls(shared.open_place(), project, tag, created_after)
+    rows = shared.open_place().ls(project, tag, created_after)
     if not shared.json(rows):
         show(table(rows))
         for row in rows:
@@ -70,7 +67,7 @@ def parse_time(text: str, now: float) -> float:
 
 
 def ls(
-    place: Place, project: str | None = None, tag: str | None = None, since: float | None = None
+    sweeps: Sweeps, project: str | None = None, tag: str | None = None, since: float | None = None
 ) -> list[ListedSweep]:
     """List all sweeps, newest first; an unreadable sweep is listed with the reason.
 
@@ -78,17 +75,9 @@ def ls(
         tag: `name`, or `name=value`.
         since: list only sweeps created at or after this time, in seconds of the epoch.
     """
-    if isinstance(place, ServedSweeps):
-        read, listed = TypeAdapter(list[ListedSweep]), list[ListedSweep]()
-        query = {"project": project, "tag": tag, "since": since, "limit": PAGE, "cursor": None}
-        while True:
-            page = place.http.get("sweeps", query)
-            listed += read.validate_python(page["sweeps"])
-            if page["next"] is None:
-                return listed
-            query["cursor"] = page["next"]
-    rows = [row for row in place.journal.sweeps(project, since) if tag is None or has_tag(row, tag)]
-    return ls_rows(place, rows, lambda row: api.follow_row(place, row).look())
+    found = sweeps.journal.sweeps(project, since)
+    rows = [row for row in found if tag is None or has_tag(row, tag)]
+    return ls_rows(sweeps, rows, lambda row: api.follow_row(sweeps, row).look())
 
 
 def has_tag(row: SweepRow, tag: str) -> bool:

@@ -16,12 +16,11 @@ from hposvc.verbs.completion import complete_key, complete_sweep, complete_trial
 from hposvc.views.console import emit
 
 if TYPE_CHECKING:
-    from hposvc.api import Sweeps
     from hposvc.journal.home import Home
     from hposvc.open_sweep import OpenSweep
-    from hposvc.remote.place import Place
     from hposvc.remote.server.connection import ServedSweeps
     from hposvc.spec import SweepSpec
+    from hposvc.verbs.place import HomeSweeps, Place
 
 F = TypeVar("F", bound=Callable[..., Any])
 SERVER = "HPOSVC_SERVER"
@@ -74,11 +73,11 @@ class Shared:
 
         return Home.of(self.home)
 
-    def open_home(self) -> "Sweeps":
+    def open_home(self) -> "HomeSweeps":
         """Open the home, with its journal."""
-        from hposvc.api import Sweeps
+        from hposvc.verbs.place import HomeSweeps
 
-        return Sweeps.open(self.home)
+        return HomeSweeps.open(self.home)
 
     def find_server(self) -> "ServedSweeps | None":
         """Return the server that the command line or HPOSVC_SERVER names; None: neither does.

@@ -1,6 +1,6 @@
 """`plan`: forecast a sweep before it runs; hposvc/analysis/forecast/ does it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -11,15 +11,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.sections import Price, amount_text
 from hposvc.text import amount, duration, format_size
-from hposvc.verbs.ls import ls
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
+from hposvc.verbs.place import Place
 from hposvc.views.console import make_grid, make_table, show
 
 if TYPE_CHECKING:
@@ -92,12 +89,7 @@ def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
     """Yield the ids of the newest sweeps that run the same code."""
     from hposvc.analysis.forecast.plan import same_code
 
-    if isinstance(place, ServedSweeps):
-        newest = ls(place)[:RECENT]
-        rows: Iterable[SweepRow] = (place.find(listed.sweep) for listed in newest)
-    else:
-        rows = place.journal.sweeps()
-    yield from (row.id for row in rows if same_code(row.spec, spec))
+    yield from (row.id for row in place.newest(RECENT) if same_code(row.spec, spec))
 
 
 def describe(answer: "Plan") -> list[RenderableType]:

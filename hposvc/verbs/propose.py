@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from hposvc.analysis.proposal import assess
+from hposvc.api import Sweeps
 from hposvc.open_sweep import OpenSweep
-from hposvc.remote.place import Place
-from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.verbs import steering
 from hposvc.verbs.options import Shared, read_settings, sweep_id, verb
 from hposvc.views.console import show
@@ -31,13 +30,13 @@ def propose_command(shared: Shared, sweep: str, sets: tuple[str, ...], run: bool
 
     Proposals wait while they are more than `trials.proposed` of the trials begun.
     """
-    answer = propose(shared.open_place(), sweep, read_settings(sets), run)
+    answer = shared.open_place().propose(sweep, read_settings(sets), run)
     if not shared.json(answer):
         show(*describe(answer))
 
 
 def propose(
-    place: Place, sweep: str, given: Mapping[str, Any], run: bool = False
+    sweeps: Sweeps, sweep: str, given: Mapping[str, Any], run: bool = False
 ) -> dict[str, Any]:
     """Return the model's answer to a configuration as JSON; with `run`, queue it for the sweep.
 
@@ -48,14 +47,10 @@ def propose(
         NotFound: there is no such sweep.
         SpecError: no configuration of the sweep has the given values.
     """
-    if isinstance(place, ServedSweeps):
-        body = {"set": dict(given), "run": run}
-        answered = place.http.post(path_of(sweep, "propose"), body, repeatable=not run)
-        return dict(answered["answer"])
-    record = OpenSweep(place, sweep).record()
+    record = OpenSweep(sweeps, sweep).record()
     answer = assess(record, given)
     state, driver = record.phase, record.driver
     if run and not answer.refused:
-        receipt = steering.steer(place, record.row.id, "propose", changes=answer.params)
+        receipt = steering.steer(sweeps, record.row.id, "propose", changes=answer.params)
         answer, driver = replace(answer, queued=True), receipt.driver
     return {**asdict(answer), "state": state, "driver": driver}

@@ -2,16 +2,11 @@
 
 import click
 
-from hposvc import api
-from hposvc.analysis.reproduction import Trained, compare, original
-from hposvc.remote.place import Place
-from hposvc.remote.server import following, submission
-from hposvc.remote.server.connection import ServedSweeps, path_of
+from hposvc.analysis.reproduction import Trained
 from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.foreground import conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
-from hposvc.verbs.resume import ask_verdict
-from hposvc.verbs.run import run
+from hposvc.verbs.resume import verdict
 
 
 @verb
@@ -31,31 +26,6 @@ def repro_command(
     """
     place = shared.open_place()
     watching = relaunched(shared, place, address, starting)
-    trained = reproduce(place, sweep, trial, accept_code, address, watching)
+    record = place.reproduce(sweep, trial, accept_code, address, watching)
+    trained = Trained(record, verdict(place, record))
     return conclude_trained(shared, trained, shared.find_home())
-
-
-def reproduce(
-    place: Place,
-    sweep: str,
-    trial: str,
-    accept_code: bool,
-    address: str | None,
-    watching: api.Watching,
-) -> Trained:
-    """Train a trial again in a new sweep, and compare the results.
-
-    Raises:
-        NotFound, SpecError: see `reproduction.original`.
-        Interrupted: by Ctrl-C; `resume` goes on, and gives the verdict.
-    """
-    if not isinstance(place, ServedSweeps):
-        before = original(place, sweep, trial, accept_code)
-        record = run(place, before.spec, before.again, address, watching)
-        return Trained(record, compare(before, record.state))
-    row = place.facts(sweep)["row"]
-    body = {"accept_code": accept_code, "secrets": submission.find_variables(row["spec"])}
-    answer = place.http.post(path_of(row["id"], "repro", trial), body)
-    with watching(answer["sweep"]) as watchers:
-        record = following.show(place, answer["sweep"], watchers, answer["operation"])
-    return Trained(record, ask_verdict(place, record))

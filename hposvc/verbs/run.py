@@ -1,6 +1,5 @@
 """`run`: record a sweep, and drive it to its end; a server does both for its own."""
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -9,18 +8,9 @@ import click
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
-from hposvc.driver.warm_start import resolve
-from hposvc.errors import NotFound, fail, shown
-from hposvc.journal.journal import SweepRow
-from hposvc.open_sweep import Record
-from hposvc.remote.place import Place
-from hposvc.remote.server import following, submission
-from hposvc.remote.server.connection import ServedSweeps
+from hposvc.errors import fail
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.engines import ENGINES
-from hposvc.spec.variants import with_versions
-from hposvc.state.trial import OVER
-from hposvc.verbs.deletion import delete_if_refused
 from hposvc.verbs.foreground import conclude, conclude_trained, relaunched, starting
 from hposvc.verbs.options import (
     Shared,
@@ -31,6 +21,7 @@ from hposvc.verbs.options import (
     spec_file,
     verb,
 )
+from hposvc.verbs.place import Place
 from hposvc.verbs.resume import resume
 from hposvc.views.console import note
 from trainables.programs.command import remark_on_python
@@ -43,7 +34,6 @@ DEBUG = {
     "training.strategy": "single",
     "failure.user_retries": 0,
 }
-NAMED = 5  # differences of two specs that are named
 
 
 @verb
@@ -73,56 +63,27 @@ def run_command(
     read = read_spec if shared.find_server() is None else read_submission
     checked = read(spec, sets)
     place = shared.open_place()
-    if not isinstance(place, ServedSweeps) and (remark := remark_on_python(checked.command or ())):
+    if not place.url and (remark := remark_on_python(checked.command or ())):
         note(remark)
     watching = relaunched(shared, place, address, partial(starting, live=not debug))
     if goes_on and name is not None:
         trained = run_or_resume(place, checked, name, address, watching)
         return conclude_trained(shared, trained, shared.find_home())
-    record = run(place, checked, name, address, watching, debug)
+    embedded = None
+    if debug and place.url:
+        raise fail("runs a trial in this process", "--debug", fix="leave out --server, or --debug")
+    if debug:
+        checked, embedded = debugged(checked)
+    record = place.run(checked, name, address, watching, embedded)
     return conclude(shared, record, shared.find_home())
 
 
-def run(
-    place: Place,
-    spec: SweepSpec,
-    identifier: str | None = None,
-    address: str | None = None,
-    watching: api.Watching | None = None,
-    debug: bool = False,
-    embedded: api.Embedded | None = None,
-) -> Record:
-    """Record a new sweep, and run it to its end; if it is refused, delete its record.
-
-    Args:
-        identifier: None: the spec's name with six random digits.
-        address: of a Ray cluster; None: start Ray on this machine.
-        watching: None: nothing shows it.
-        debug: run one trial in this process.
-        embedded: see `api.drive`.
-
-    Raises:
-        SpecError: the spec needs a secret that is missing; see `api.create` for more.
-        OutOfReach: the cluster does not answer, or can never give the resources.
-        Interrupted: by Ctrl-C; the sweep can be resumed.
-    """
-    watching = watching or api.unwatched
-    if isinstance(place, ServedSweeps):
-        if debug:
-            fix = "leave out --server, or --debug"
-            raise fail("runs a trial in this process", "--debug", fix=fix)
-        accepted = submission.submit(place, spec, identifier or api.new_id(spec))
-        with watching(accepted.sweep) as watchers:
-            return following.show(place, accepted.sweep, watchers, accepted.operation)
-    if debug:
-        engine = {} if spec.engine.traits.simulated else {"engine": "local"}
-        spec = api.validate(specs.dump(spec), {**DEBUG, **engine})
-        if engine:
-            embedded = partial(registry.resolve(ENGINES["local"].backend), debugged=True)
-    spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
-    row = api.create(place, spec, identifier)
-    with delete_if_refused(place, row), watching(row.id) as watchers:
-        return api.drive(place, row, watchers, address, embedded=embedded)
+def debugged(spec: SweepSpec) -> tuple[SweepSpec, api.Embedded | None]:
+    """Return a spec with one trial, and what runs that in this process; None: a simulation does."""
+    engine = {} if spec.engine.traits.simulated else {"engine": "local"}
+    single = api.validate(specs.dump(spec), {**DEBUG, **engine})
+    backend = registry.resolve(ENGINES["local"].backend)
+    return single, partial(backend, debugged=True) if engine else None
 
 
 def run_or_resume(
@@ -135,55 +96,11 @@ def run_or_resume(
     """Run a new sweep of this id, or continue the one that has it, if that has the same spec.
 
     Raises:
-        SpecError: the sweep has another spec, or its code has changed; see `run` and `resume`.
+        SpecError: the sweep has another spec, or its code has changed; see `Place`.
         Busy: another driver is at work on the sweep.
     """
-    if not _exists(place, identifier):
-        return Trained(run(place, spec, identifier, address, watching), None)
-    if not isinstance(place, ServedSweeps):
-        _check_same_spec(place.find(identifier), resolve(place.journal, spec))
-        return resume(place, identifier, False, address, watching)
-    submission.submit(place, spec, identifier)  # refused, unless it is the same sweep
-    if place.status(identifier)["state"] in ("PAUSED", "INTERRUPTED", *OVER):
-        return resume(place, identifier, False, address, watching)
-    with watching(identifier) as watchers:
-        return Trained(following.show(place, identifier, watchers), None)
-
-
-def _exists(place: Place, identifier: str) -> bool:
-    """Return whether a sweep has this very id."""
-    if not isinstance(place, ServedSweeps):
-        return place.journal.find(identifier) is not None
-    try:
-        return bool(place.status(identifier)["sweep"] == identifier)
-    except NotFound:
-        return False
-
-
-def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
-    """Check that a recorded sweep has this spec.
-
-    Raises:
-        SpecError: it has another one; the message has the values that differ.
-    """
-    before = specs.restore(row.spec)
-    recorded, given = specs.flat(specs.dump(before)), specs.dump(spec)
-    then, now = before.variants, spec.variants
-    if then and now and [*then.names] == [*now.names]:  # frozen, whatever became of the branches
-        given = with_versions(given, then, dict(zip(now.trees, then.trees, strict=True)))
-    given = specs.flat(given)
-    found_then = spec.warm_start is not None and spec.warm_start.is_auto
-    differing = [
-        f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"
-        for key in dict.fromkeys([*recorded, *given])
-        if recorded.get(key) != given.get(key)
-        and not (found_then and key.partition(".")[0] == "warm_start")
-    ]
-    if differing:
-        more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
-        raise fail(
-            f"the sweep {row.id} has another spec: {'; '.join(differing[:NAMED])}{more}. "
-            f"`hposvc resume {row.id}` continues it as it is, `hposvc extend {row.id}` with more "
-            "trials; a new sweep needs another id",
-            "--id",
-        )
+    if not place.has(identifier):
+        return Trained(place.run(spec, identifier, address, watching), None)
+    if place.check_same(spec, identifier):
+        return Trained(place.wait(identifier, watching), None)
+    return resume(place, identifier, False, address, watching)

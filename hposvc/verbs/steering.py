@@ -13,13 +13,10 @@ from dataclasses import replace
 from hposvc import api
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import ENDS, NOTHING, RENEWALS, Event, Requested, Verb
+from hposvc.events import ENDS, NOTHING, RENEWALS, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
-from hposvc.remote.place import Place
-from hposvc.remote.server import following, submission
-from hposvc.remote.server.connection import ServedSweeps, path_of
 from hposvc.spec.extension import LIMITS, accepted
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
@@ -30,7 +27,7 @@ HEEDED_S = 1.0  # a driver looks for requests five times a second; later while i
 
 
 def steer(
-    place: Place,
+    sweeps: api.Sweeps,
     sweep: str,
     verb: Verb,
     trial: str | None = None,
@@ -40,53 +37,31 @@ def steer(
     """Request a verb of hposvc.events of a sweep, or of one of its trials.
 
     Args:
-        by: name of the user; None: whoever this process belongs to. A server knows.
+        by: name of the user; None: whoever this process belongs to.
 
     Raises:
         NotFound: there is no such sweep or trial.
         SpecError: a changed key is not a limit, or a value does not fit.
     """
-    if isinstance(place, ServedSweeps):
-        return _ask_server(place, sweep, verb, trial, changes)
-    record = api.load(place, sweep)
-    answer, due = check(place, record, verb, trial, changes)
+    record = api.load(sweeps, sweep)
+    answer, due = check(sweeps, record, verb, trial, changes)
     if not due:
         return answer
     row = record.row
-    number = place.journal.request(row.id, verb, trial, changes, by or asker())
-    driver = _await_driver(place, row.id, number)
+    number = sweeps.journal.request(row.id, verb, trial, changes, by or asker())
+    driver = _await_driver(sweeps, row.id, number)
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))
     # No driver is at work: the state changes only if this process changes it.
     if trial is None and verb in ENDS:
         try:
-            state = Driver(place.home, place.journal, row).end()
+            state = Driver(sweeps.home, sweeps.journal, row).end()
         except Busy:  # another driver has just resumed the sweep, and sees the request
-            driver = holder(place.journal.store, row.id)
+            driver = holder(sweeps.journal.store, row.id)
             return replace(answer, driver="alive", place=driver_place(driver))
     else:
-        state = api.load(place, row.id).state
+        state = api.load(sweeps, row.id).state
     return replace(answer, state=state.state, driver=driver.state, place="")
-
-
-def _ask_server(
-    server: ServedSweeps,
-    sweep: str,
-    verb: Verb,
-    trial: str | None,
-    changes: Mapping[str, object],
-) -> RequestReceipt:
-    body: dict[str, object] = {}
-    action: str = verb
-    if verb == "drain":
-        action, body = "stop", {"drain": True}
-    if verb == "extend":
-        body = {"set": dict(changes)}
-    if verb in RENEWALS:
-        body |= submission.secrets_for(server, server.status(sweep))
-    where = path_of(sweep, action, trial)
-    answer = server.http.post(where, body, repeatable=verb not in RENEWALS)
-    return RequestReceipt(**(answer.get("receipt") or server.result(answer)))
 
 
 def check(
@@ -128,7 +103,7 @@ def check(
 
 
 def renew(
-    place: Place,
+    sweeps: api.Sweeps,
     sweep: str,
     verb: Verb,
     trial: str | None,
@@ -136,7 +111,7 @@ def renew(
     address: str | None,
     watching: api.Watching,
 ) -> Record | RequestReceipt:
-    """Request a renewal of a sweep, and drive it here, or show it on its server, if it has ended.
+    """Request a renewal of a sweep, and drive it here if it has ended.
 
     Returns:
         the sweep when it has ended again; the receipt, if it had not ended or a driver has it.
@@ -144,31 +119,19 @@ def renew(
     Raises:
         NotFound, SpecError: see `steer`.
     """
-    if isinstance(place, ServedSweeps):
-        before = place.status(sweep)
-        receipt = steer(place, before["sweep"], verb, trial, changes)
-        if receipt.state not in OVER:
-            return receipt
-        with watching(receipt.sweep) as watchers:
-            return following.show(place, receipt.sweep, watchers, None, before["seq"], _renews)
-    answer = steer(place, sweep, verb, trial, changes)
+    answer = steer(sweeps, sweep, verb, trial, changes)
     over = answer.state in OVER
     while over:
         try:
             with watching(answer.sweep) as watchers:
-                return api.drive(place, place.find(answer.sweep), watchers, address)
+                return api.drive(sweeps, sweeps.find(answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
-            follow = place.follow(answer.sweep)
-            answer = _update_receipt(place, follow, answer)
+            follow = sweeps.follow(answer.sweep)
+            answer = _update_receipt(sweeps, follow, answer)
             while answer.state in OVER and answer.driver == "alive":
-                answer = _update_receipt(place, follow, answer)
+                answer = _update_receipt(sweeps, follow, answer)
             over = answer.driver != "alive"
     return answer
-
-
-def _renews(event: Event) -> bool:
-    """Whether an ended sweep goes on with the event."""
-    return isinstance(event, Requested) and event.verb in RENEWALS
 
 
 def _update_receipt(

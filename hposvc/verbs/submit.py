@@ -6,8 +6,6 @@ from pathlib import Path
 import click
 
 from hposvc.remote import cluster_server
-from hposvc.remote.place import await_rest
-from hposvc.remote.server import submission
 from hposvc.verbs.foreground import conclude, driving
 from hposvc.verbs.options import Shared, read_submission, settings, spec_file, verb
 from hposvc.views.console import note, show
@@ -48,10 +46,10 @@ def submit_command(
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
     checked = read_submission(spec, sets)
     server = shared.find_server() or cluster_server.find_or_start(shared.find_home(), address, note)
-    accepted = submission.submit(server, checked, name, new, note)
+    accepted = server.submit(checked, name, new, note)
     if not wait:
         if not shared.json(asdict(accepted)):
             show(*accepted.describe())
         return 0
     note(f"{accepted.sweep}: Ctrl-C ends only the waiting; {accepted.describe()[-1]}")
-    return conclude(shared, await_rest(server, accepted.sweep, driving), server.home)
+    return conclude(shared, server.wait(accepted.sweep, driving), server.home)

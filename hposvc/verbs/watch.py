@@ -5,7 +5,6 @@ from functools import partial
 
 import click
 
-from hposvc.verbs import steering
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.watch.lines import print_lines
 
@@ -29,4 +28,4 @@ def watch_command(shared: Shared, sweep: str) -> None:
     from hposvc.views.watch.screen import show
 
     follow.look()
-    show(place, follow, partial(steering.steer, place, follow.row.id), starts_drivers)
+    show(place, follow, partial(place.steer, follow.row.id), starts_drivers)

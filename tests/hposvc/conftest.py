@@ -15,7 +15,6 @@ from command_line import Answer
 from simulated_sweeps import CALLS, Lab
 from sweep_stories import Story, begun
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
@@ -28,6 +27,7 @@ from hposvc.journal.lease import Lease
 from hposvc.spec import registry
 from hposvc.state.trial import TRANSITIONS, TrialPhase, TrialState
 from hposvc.state.trial_table import TrialTable
+from hposvc.verbs.place import HomeSweeps
 
 if TYPE_CHECKING:  # importing mlflow takes two seconds, which tests of other modules do not need
     from mlflow import MlflowClient
@@ -131,9 +131,9 @@ def lab(tmp_path: Path) -> Lab:
 
 
 @pytest.fixture
-def sweeps(tmp_path: Path) -> api.Sweeps:
+def sweeps(tmp_path: Path) -> HomeSweeps:
     """Return the sweeps of a new home."""
-    return api.Sweeps.open(tmp_path / "home")
+    return HomeSweeps.open(tmp_path / "home")
 
 
 @pytest.fixture

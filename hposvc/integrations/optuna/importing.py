@@ -16,7 +16,7 @@ from hposvc.integrations.optuna.objective import is_small, value_names
 from hposvc.python import handle
 from hposvc.python.sweep import Sweep
 from hposvc.spec.parsing.foreign_domains import declared
-from hposvc.verbs.run import run
+from hposvc.verbs.place import HomeSweeps
 from searchers.branches import Leaf
 from searchers.define_by_run import describe
 from searchers.space import Space
@@ -69,14 +69,14 @@ def from_study(
         "engine": "local",
     }
     sections |= {"metrics": metrics} if len(metrics) > 1 else {"metric": metrics[0]}
-    sweeps = api.Sweeps.open(None if home is None else Path(home))
+    sweeps = HomeSweeps.open(None if home is None else Path(home))
     spec = api.validate(Sweep(_only_in_the_study, **sections).sections(sweeps.home.path), {})
 
     def evaluate(orders: Sequence[Order]) -> list[Outcome]:
         return [_outcome(trials[int(order.trial[1:]) - 1], names) for order in orders]
 
     backend = partial(Embedded, evaluate=evaluate, slots=1)
-    record = run(sweeps, spec, embedded=backend)
+    record = sweeps.run(spec, embedded=backend)
     return handle.load(record.row.id, home)
 
 

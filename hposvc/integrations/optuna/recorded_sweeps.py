@@ -14,17 +14,14 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
-from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import NotFound, SpecError
+from hposvc.errors import SpecError
 from hposvc.events import Event
 from hposvc.integrations.optuna import study
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
-from hposvc.remote.server.connection import ServedSweeps
-from hposvc.spec.types import NAME
 from hposvc.state.sweep import SweepState
-from hposvc.verbs.ls import ls
+from hposvc.verbs.place import Place
 
 # Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
 TRIAL_BITS = 20
@@ -109,7 +106,7 @@ class RecordedSweeps(BaseStorage):
     Each call sees what the journal has by then.
     """
 
-    def __init__(self, place: api.Sweeps | ServedSweeps) -> None:
+    def __init__(self, place: Place) -> None:
         self._place = place
         self._studies: dict[str, _Study] = {}  # by the sweep's id
         self._followers = Followers(self._follow, MOST_EVENTS)
@@ -117,13 +114,7 @@ class RecordedSweeps(BaseStorage):
 
     def has(self, name: str) -> bool:
         """Return whether there is a sweep of this id."""
-        if isinstance(self._place, api.Sweeps):
-            return self._place.journal.find(name) is not None
-        try:
-            found = NAME.fullmatch(name) and self._place.facts(name)["row"]["id"]
-        except NotFound:
-            return False
-        return found == name  # otherwise the name is the beginning of an id
+        return self._place.has(name)
 
     def get_study_id_from_name(self, study_name: str) -> int:
         return self._named(study_name).id
@@ -207,11 +198,7 @@ class RecordedSweeps(BaseStorage):
 
     def _list(self) -> None:
         """Take in sweeps that are new, and forget those that were deleted."""
-        if isinstance(self._place, api.Sweeps):
-            listed = self._place.journal.sweeps()
-        else:
-            listed = [self._place.find(row.sweep) for row in ls(self._place)]
-        rows = {row.id: row for row in listed}
+        rows = {row.id: row for row in self._place.newest()}
         for name, each in list(self._studies.items()):
             if name not in rows or rows[name].created != each.row.created:
                 del self._studies[name]

@@ -11,12 +11,12 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 
-from hposvc import api
 from hposvc.errors import Denied
 from hposvc.integrations.optuna.recorded_sweeps import FIRST_STUDY, FIRST_TRIAL, RecordedSweeps
 from hposvc.journal.studies import StudyLog
 from hposvc.remote import cluster_server
 from hposvc.remote.server.studies import ServedStudyLog
+from hposvc.verbs.place import HomeSweeps
 
 
 class _Log(Protocol):
@@ -92,7 +92,7 @@ class Storage(BaseStorage):
             server = cluster_server.at(place, token)
             self._own_sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
         else:
-            sweeps = api.Sweeps.open(None if place is None else Path(place))
+            sweeps = HomeSweeps.open(None if place is None else Path(place))
             self._own_sweeps, log = RecordedSweeps(sweeps), StudyLog(sweeps.journal.store)
         try:
             self._own_studies = JournalStorage(_Backend(log))

@@ -1,4 +1,4 @@
-"""Submit new sweeps to a server, with their files and secrets."""
+"""New sweeps for a server, with their files and secrets."""
 
 import hashlib
 import io
@@ -9,21 +9,28 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
+from hposvc.journal.home import Home
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack, private_paths, say_left_out
-from hposvc.remote.server import following
-from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.environment import Environment, read_secrets
 from hposvc.spec.paths import code_references
 from hposvc.spec.variants import freeze
 from hposvc.state.trial import OVER
 from trainables.load import PICKLE
+
+
+def command_at(url: str, words: str) -> str:
+    """Return the command of a verb for a server's sweeps, in a shell like this one.
+
+    Args:
+        words: the verb and its arguments, such as `status mnist-1`.
+    """
+    named = (os.environ.get("HPOSVC_SERVER") or "").rstrip("/") == url
+    return f"hposvc {words}" if named else f"hposvc --server {url} {words}"
 
 
 @dataclass(frozen=True)
@@ -40,30 +47,25 @@ class Accepted:
         texts = [f"{self.sweep} is on {self.server}: {self.state}"]
         if self.state in OVER:
             texts.append(f"it has ended; to run it once more: submit --new; {self.sweep} stays")
-        command = following.command_at(self.server, f"status {self.sweep}")
+        command = command_at(self.server, f"status {self.sweep}")
         return [*texts, f"look at it by: {command}"]
 
 
-def submit(
-    server: ServedSweeps,
-    spec: SweepSpec,
-    identifier: str | None = None,
-    new: bool = False,
-    say: Callable[[str], None] = lambda text: None,
-) -> Accepted:
-    """Send a sweep with its files; the same sweep sent again is not begun again.
+def pack_body(
+    home: Home, spec: SweepSpec, say: Callable[[str], None]
+) -> tuple[dict[str, object], bytes | None]:
+    """Return a sweep as the API takes it, and the archive of its files; None: it needs none.
 
     Args:
-        identifier: of the sweep; None: a name with a hash of the spec and of the files.
-        new: use an id that was never used, so that another sweep begins.
+        home: of this machine; its files stay here.
         say: receives messages about the progress, for people.
 
     Raises:
-        SpecError: the spec is wrong, here or there; or another sweep has the id.
+        SpecError: a file is missing, or can't be sent.
     """
     with TemporaryDirectory() as folder:
         freeze(spec, versions := Path(folder))
-        private = private_paths(server.home, spec)
+        private = private_paths(home, spec)
         packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private, versions=versions)
     say_left_out(packed, say)
     _check_roots(packed)
@@ -74,22 +76,9 @@ def submit(
     body: dict[str, object] = {"spec": specs.given(replace(packed.spec, environment=environment))}
     if secrets:
         body["secrets"] = secrets
-    if packed.archive != EMPTY_ARCHIVE:
-        body["archive"] = hashlib.sha256(packed.archive).hexdigest()
-        server.http.put(f"archives/{body['archive']}", packed.archive)
-    return send(server, body, identifier, new)
-
-
-def send(
-    server: ServedSweeps,
-    body: Mapping[str, object],
-    identifier: str | None = None,
-    new: bool = False,
-) -> Accepted:
-    """Send a sweep as the API takes it; however often the request arrives, it is made once."""
-    wish: dict[str, object] = {"new": new} if identifier is None else {"id": identifier}
-    answer = server.http.post("sweeps", {**body, **wish}, key=token_hex(16))
-    return Accepted(answer["sweep"], answer["state"], answer["operation"], server.http.name)
+    if packed.archive == EMPTY_ARCHIVE:
+        return body, None
+    return {**body, "archive": hashlib.sha256(packed.archive).hexdigest()}, packed.archive
 
 
 def _check_roots(packed: SourceArchive) -> None:
@@ -132,14 +121,3 @@ def find_variables(
     named = environment.get("secrets") if isinstance(environment, Mapping) else None
     names = [name for name, source in read_secrets(named or {}).items() if name == source]
     return {name: variables[name] for name in names if variables.get(name)}
-
-
-def secrets_for(server: ServedSweeps, status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return this machine's values of a sweep's secrets, as a body has them.
-
-    A sweep of others, whose code would get them, gets none.
-    """
-    if status["owner"] not in (None, server.http.get("me")["name"]):
-        return {}
-    variables = find_variables(server.facts(status["sweep"])["row"]["spec"])
-    return {"secrets": variables} if variables else {}

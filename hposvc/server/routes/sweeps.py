@@ -12,9 +12,9 @@ from fastapi import Path as InPath
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit as audits
-from hposvc.analysis import devices, lineage, reproduction
+from hposvc.analysis import devices, lineage
 from hposvc.analysis.selection import chosen
-from hposvc.errors import NotFound, fail
+from hposvc.errors import fail
 from hposvc.journal import submissions
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.waiting import SweepWait
@@ -284,27 +284,6 @@ def get_schedule(request: Request, service: Serving, caller: Reader, sweep: Swee
     with service.folded.open(service.find(caller, sweep)) as folded:
         spec = lineage.schedule_of(folded.record(best_trials)).spec
     return tagged(request, models.Schedule(spec=spec))
-
-
-@router.get("/sweeps/{id}/repro", response_model=reproduction.ReproductionResult)
-def get_reproduction(
-    request: Request, service: Serving, caller: Reader, sweep: SweepId
-) -> Response:
-    """Compare a sweep that trains a trial again with that trial."""
-    row = service.find(caller, sweep)
-    repeated = reproduction.trial_of(row)
-    if repeated is None:
-        raise NotFound(f"{row.id} trains no trial again", "POST .../trials/{t}/repro begins that")
-    origin, trial = repeated
-    with service.folded.open(service.find(caller, origin)) as folded:
-        record, spec = folded.record(best_trials), specs.thaw(row.spec)
-        if specs.load(reproduction.replay_data(record, trial)) != spec:
-            fix = "train it once more"
-            raise NotFound(f"{trial} of {origin} went on after {row.id} began", fix)
-        before = reproduction.describe(record, trial, row.id, spec)
-    with service.folded.open(row) as folded:
-        comparison = reproduction.compare(before, folded.record(best_trials).state)
-    return tagged(request, comparison)
 
 
 def owners_of(service: Service, rows: Sequence[SweepRow]) -> dict[str, str]:

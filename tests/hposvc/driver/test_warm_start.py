@@ -19,7 +19,7 @@ from hposvc.driver.warm_start import leading, load_warm_start, resolve
 from hposvc.errors import Interrupted, NotFound, SpecError
 from hposvc.events import WarmStarted
 from hposvc.journal.database import SWEEPS
-from hposvc.verbs.fork import fork_data
+from hposvc.verbs.place import fork_data
 from searchers.random_search import Random
 from searchers.searcher import TRIED, Observation
 from searchers.space import Space

@@ -10,6 +10,7 @@ from mcp import Client, MCPError
 from hposvc import api
 from hposvc.mcp import server
 from hposvc.mcp.server import build
+from hposvc.verbs.place import HomeSweeps
 
 TOKENS = 2000  # of all descriptions together
 CHARACTERS = 4  # of a token, roughly
@@ -101,7 +102,7 @@ def test_a_wait_for_events_stays_with_its_sweep_when_another_begins(
 ):
     checked = api.validate(write_spec(tmp_path / "files"), {})
     api.create(sweeps, checked, "first")
-    look, looks = server.journal.events, []
+    look, looks = HomeSweeps.events, []
 
     def begin_another(place, sweep, *arguments):
         if not looks:
@@ -109,7 +110,7 @@ def test_a_wait_for_events_stays_with_its_sweep_when_another_begins(
         looks.append(sweep)
         return look(place, sweep, *arguments)
 
-    monkeypatch.setattr(server.journal, "events", begin_another)
+    monkeypatch.setattr(HomeSweeps, "events", begin_another)
     monkeypatch.setattr(server, "SLICE_S", 0.1)
     news = ask(lambda agent: agent.call("events", wait_s=1))
     assert news["sweep"] == "first"

@@ -9,8 +9,6 @@ from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.verbs.extend import extend
-from hposvc.verbs.retry import retry
-from hposvc.verbs.steering import steer
 
 SECRETS = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE", "FILED": "file:/proc/self/comm"}
 RECEIPT = {"sweep": "s", "state": "RUNNING", "driver": "alive", "place": ""}
@@ -40,8 +38,8 @@ def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, mo
     seen, found = {}, {"secrets": {"MY_KEY": "open sesame"}}
     server = steered(tmp_path, "ann", seen)
     extend(server, "s", 2, {}, None, api.unwatched)
-    retry(server, "s", "t0001", None, api.unwatched)
-    steer(server, "s", "stop")
+    server.renew("s", "retry", "t0001", {}, None, api.unwatched)
+    server.steer("s", "stop")
     assert seen == {
         "sweeps/s/extend": {"set": {"trials.max": "+2"}, **found},
         "sweeps/s/trials/t0001/retry": found,
@@ -52,5 +50,6 @@ def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, mo
 def test_the_code_of_others_gets_no_secrets_from_here(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "open sesame")
     seen = {}
-    retry(steered(tmp_path, "eve", seen), "s", None, None, api.unwatched)
+    server = steered(tmp_path, "eve", seen)
+    server.renew("s", "retry", None, {}, None, api.unwatched)
     assert seen == {"sweeps/s/retry": {}}

@@ -11,8 +11,6 @@ from hposvc.errors import SpecError
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.remote.server.submission import submit
-from hposvc.verbs.fork import fork
 
 
 def sending(tmp_path, seen, **facts):
@@ -31,7 +29,7 @@ def test_the_next_step_names_the_server_unless_the_shell_does(tmp_path, monkeypa
     monkeypatch.delenv("HPOSVC_SERVER", raising=False)
     (tmp_path / "train.py").write_text("def train(config):\n    return {'loss': 1.0}\n")
     spec = write_spec(tmp_path, "train.py:train")
-    accepted = submit(sending(tmp_path, []), spec)
+    accepted = sending(tmp_path, []).submit(spec)
     assert accepted.describe()[-1] == "look at it by: hposvc --server http://here status s"
     monkeypatch.setenv("HPOSVC_SERVER", "http://here/")
     assert accepted.describe()[-1] == "look at it by: hposvc status s"
@@ -55,7 +53,7 @@ def test_a_submit_sends_spec_files_and_the_secrets_that_are_here(tmp_path, monke
     secrets = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE"}
     spec = write_spec(tmp_path, "train.py:train", environment={"secrets": secrets})
     seen = []
-    accepted = submit(sending(tmp_path, seen), spec)
+    accepted = sending(tmp_path, seen).submit(spec)
     assert accepted.sweep == "s"
     put, post = seen
     body = json.loads(post.content)
@@ -73,7 +71,7 @@ def test_a_secret_in_a_file_is_sent_by_its_name_and_value(tmp_path):
     (tmp_path / "key.txt").write_text("open sesame\n")
     secrets, seen = {"MY_KEY": "file:key.txt"}, []
     spec = write_spec(tmp_path, "train.py:train", environment={"secrets": secrets})
-    submit(sending(tmp_path, seen), spec)
+    sending(tmp_path, seen).submit(spec)
     body = json.loads(seen[-1].content)
     assert body["secrets"] == {"MY_KEY": "open sesame"}
     assert body["spec"]["environment"]["secrets"] == {"MY_KEY": "MY_KEY"}
@@ -94,7 +92,7 @@ def test_a_fork_sends_the_secrets_that_its_spec_names(tmp_path, monkeypatch, cha
     seen = []
     server = sending(tmp_path, seen, row={"spec": {"environment": {"secrets": secrets}}})
     with pytest.raises(TypeError):  # this server has no more of the new sweep
-        fork(server, "s", changes, None, None, api.unwatched)
+        server.fork("s", changes, None, None, api.unwatched)
     (post,) = [request for request in seen if request.method == "POST"]
     assert json.loads(post.content)["secrets"] == sent
 
@@ -105,8 +103,8 @@ def test_a_module_that_the_server_would_not_find_is_refused(tmp_path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path / "src")
     spec, seen = write_spec(tmp_path, "hidden:train"), []
     with pytest.raises(SpecError, match="write `folder: src`"):
-        submit(sending(tmp_path, seen), spec)
+        sending(tmp_path, seen).submit(spec)
     assert not seen
     moved = write_spec(tmp_path, "hidden:train", folder="src")
-    submit(sending(tmp_path, seen), moved)
+    sending(tmp_path, seen).submit(moved)
     assert len(seen) == 2

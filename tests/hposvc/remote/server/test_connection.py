@@ -1,6 +1,7 @@
 """A client that waits for a sweep of a busy server says what it waits for."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,7 +14,6 @@ from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
 from hposvc.open_sweep import OpenSweep
 from hposvc.remote.http import Http
-from hposvc.remote.server import following
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
@@ -51,7 +51,7 @@ class Leaves:
 def test_who_follows_a_sweep_without_a_driver_is_told_behind_which_it_waits(server):
     listener = Leaves()
     with pytest.raises(LeftRunning):
-        following.show(server, "third", [listener])
+        server.show("third", lambda sweep: nullcontext([listener]))
     pattern = r"waiting for a driver since \d\d:\d\d:\d\d, behind first, second"
     assert re.fullmatch(pattern, listener.text)
 
