@@ -119,11 +119,10 @@ def connect_http(place: str) -> Exchange:
             asked = time.monotonic()
             if not given:
                 return "", began, asked, asked
-            trial = given[0]["trial"]
-            value = float(given[0]["params"]["x"])
-            post(f"/trials/{trial}/report", step=1, metrics={"loss": value})
-            post(f"/trials/{trial}/tell", state="done")
-            return trial, began, asked, time.monotonic()
+            order, metrics = given[0]["id"], {"loss": float(given[0]["params"]["x"])}
+            post("/tell", message={"type": "report", "order": order, "step": 1, "metrics": metrics})
+            post("/tell", message={"type": "outcome", "order": order, "kind": "ended"})
+            return given[0]["trial"], began, asked, time.monotonic()
 
         return one
 

@@ -83,7 +83,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
     (
-        *("errors", "length", "report_hints", "listener", "stop_signals"),
+        *("errors", "length", "limits", "report_hints", "listener", "stop_signals"),
         *("strategies", "vmap_options", "drawing"),
     ),
 )

@@ -2,7 +2,9 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from trainables.limits import Count
 
 LONGEST = 60_000  # characters of a source: MLflow's limit
 
@@ -11,9 +13,11 @@ LONGEST = 60_000  # characters of a source: MLflow's limit
 class DataSet:
     """Samples for training or validating a trial; a trial may have several of either kind."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
     name: str
     context: Literal["training", "validation"]
-    samples: int | None  # None: nobody knows, as of a stream
+    samples: Count | None  # None: nobody knows, as of a stream
     digest: str = ""  # of their contents, 36 characters at most; empty: not computed
     source: str = ""  # a path or a URL; empty: known to the trainable's code only
 

@@ -3,45 +3,65 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from trainables.dataset import DataSet
+from trainables.limits import Count, FiniteNumber, Flag, Limits, Name, Number, Step, Text
+from trainables.metrics import MOST_METRICS
 from trainables.storage.checkpoint import Saved
 
 
-class Report(NamedTuple):
+@dataclass(frozen=True)
+class AboutOrder:
+    """A message about an order, which may be over by now.
+
+    Agents send it to a server as JSON, in which `type` names its class.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    order: Count
+
+
+@dataclass(frozen=True)
+class Report(AboutOrder):
     """The content of one call of `Worker.report`; metrics and checkpoint are rank 0's."""
 
-    order: int
-    step: int
-    metrics: dict[str, float]
+    step: Step
+    metrics: Annotated[Mapping[str, Number], Limits(max_length=MOST_METRICS)]
     checkpoint: Saved | None = None
     # What values were that are no numbers, by the metric's name; each name once in an order.
-    left_out: Mapping[str, str] = {}
-    judged: bool = True  # it has all metrics of the sweep: at a milestone a decision follows
+    left_out: Annotated[Mapping[str, Text], Limits(max_length=MOST_METRICS)] = field(
+        default_factory=dict
+    )
+    judged: Flag = True  # it has all metrics of the sweep: at a milestone a decision follows
+    type: Literal["report"] = "report"
 
 
-class CheckpointSaved(NamedTuple):
+@dataclass(frozen=True)
+class CheckpointSaved(AboutOrder):
     """A checkpoint of rank 0 written apart from a report."""
 
-    order: int  # may be over by now
     saved: Saved
+    type: Literal["saved"] = "saved"
 
 
-class DataDeclared(NamedTuple):
+@dataclass(frozen=True)
+class DataDeclared(AboutOrder):
     """The data sets that the order's trial uses."""
 
-    order: int
-    data: tuple[DataSet, ...]
+    data: Annotated[tuple[DataSet, ...], Limits(max_length=100)]
+    type: Literal["data"] = "data"
 
 
-class Suggestion(NamedTuple):
+@dataclass(frozen=True)
+class Suggestion(AboutOrder):
     """A parameter that the sweep lacks, and whose value was decided within the trial."""
 
-    order: int
-    name: str
-    value: float | int | str | bool | None
+    name: Name
+    value: FiniteNumber | int | Text | bool | None
     domain: Mapping[str, Any]  # as a spec declares it
+    type: Literal["suggestion"] = "suggestion"
 
 
 Unanswered = CheckpointSaved | DataDeclared | Suggestion

@@ -12,7 +12,7 @@ from typing import Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
-from hposvc.journal.agents import AgentOrder, Look, MailboxTurn, OrderLease, reported_checkpoint
+from hposvc.journal.agents import AgentOrder, Look, MailboxTurn, OrderLease
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
 from trainables.order import Order
@@ -149,8 +149,6 @@ class Agents(Backend):
         spec, setting = self.setting.spec, self.setting
         return AgentOrder(
             **vars(order),
-            order=order.id,
-            checkpoint=reported_checkpoint(order.start),
             total=spec.last_step,
             seed=trial_seed(spec.seed, order),
             lease_s=self._lease_s,

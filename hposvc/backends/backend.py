@@ -125,10 +125,10 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
             return [Ended(now, order, trial, message.how, message.unused, message.warning)]
         case Outcome():
             causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
-            # An unknown kind counts as `infra`.
+            # Any other kind counts as `infra`.
             cause: Cause = next((own for own in causes if own == message.kind), "infra")
-            damaged, sweep_wide = message.kind == "damaged", message.sweep_wide
-            return [Failed(now, order, trial, cause, message.message, damaged, sweep_wide)]
+            facts = message.kind == "damaged", message.sweep_wide, message.crashed
+            return [Failed(now, order, trial, cause, message.message, *facts)]
     report = Reported(now, order, trial, message.step, message.metrics, message.left_out)
     saved = message.checkpoint
     return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]

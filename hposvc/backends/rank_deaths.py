@@ -1,13 +1,11 @@
-"""The events that follow from the death of a rank's process, by what its log says."""
+"""The outcomes of orders whose rank died, by what the log of its process says."""
 
 import signal
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hposvc.events import BackendEvent, Cause, Ended, Failed
 from trainables.order import Order
-from trainables.runtime.assignment import log_file
+from trainables.runtime.assignment import Outcome, OutcomeKind, log_file
 from trainables.runtime.last_words import SIGNALS, Death, read_death
 
 
@@ -42,23 +40,17 @@ class RankDeaths:
     folder: Path  # of the sweep
     _starved: set[str] = field(default_factory=set)  # trials that died so once
 
-    def events(
-        self, now: float, orders: Iterable[Order], left: RankExit, reported: Collection[int]
-    ) -> list[BackendEvent]:
-        """Return the ends of the orders of a rank that died.
+    def outcome(self, order: Order, left: RankExit, has_reported: bool) -> Outcome:
+        """Return the outcome of an order of a rank that died.
 
         Args:
-            reported: orders that have sent a report: a process that then ends itself with status 0
+            has_reported: the order has sent a report: a process that then ends itself with status 0
                 has returned.
         """
-        events: list[BackendEvent] = []
-        for order in orders:
-            death = self._death(order, left)
-            if death.status == 0 and left.ranks == 1 and order.id in reported:
-                events.append(Ended(now, order.id, order.trial, "returned"))
-            else:
-                events.append(self._failed(now, order, death, left))
-        return events
+        death = self._death(order, left)
+        if death.status == 0 and left.ranks == 1 and has_reported:
+            return Outcome(order.id, "ended", how="returned")
+        return self._failed(order, death, left)
 
     def _death(self, order: Order, left: RankExit) -> Death:
         """Return how a rank died: the log knows more, but for exits of native code."""
@@ -73,12 +65,11 @@ class RankDeaths:
         name = signal.Signals(-left.code).name
         return replace(death, how=f"killed by {name}", crashed=name in SIGNALS.values())
 
-    def _failed(self, now: float, order: Order, death: Death, left: RankExit) -> Failed:
-        cause: Cause = "oom" if death.out_of_memory else "infra"
+    def _failed(self, order: Order, death: Death, left: RankExit) -> Outcome:
+        kind: OutcomeKind = "oom" if death.out_of_memory else "infra"
         if low := death.low_memory or left.low_memory:
             death = replace(death, how=f"killed because memory ran out: {low}", crashed=False)
-            cause = "oom" if order.trial in self._starved else "infra"
+            kind = "oom" if order.trial in self._starved else "infra"
             self._starved.add(order.trial)
         who = f"rank {left.rank} of {left.ranks}" if left.ranks > 1 else ""
-        message = death.describe(who)
-        return Failed(now, order.id, order.trial, cause, message, crashed=death.crashed)
+        return Outcome(order.id, kind, death.describe(who), crashed=death.crashed)

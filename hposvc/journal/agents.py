@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from hposvc.events import BackendEvent, Ended, Failed, Finished, from_json, to_json
@@ -28,59 +28,39 @@ from hposvc.journal.database import (
     Store,
     retry_until_answered,
 )
-from trainables.order import Order, Params
-from trainables.storage.checkpoint import FOREIGN, Saved
+from trainables.order import Order
+from trainables.storage.checkpoint import Saved
 
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time
 REMEMBERED = 1000  # orders that are over, so that their clients may tell their end again
-# Fields of an order that agents know by the same names.
-ALIKE = tuple(each.name for each in fields(Order) if each.name not in ("id", "start"))
+# What an agent does after a message. stop: let the order go, and tell its outcome; checkpoint: save
+# one, and send the report again with it.
+AgentReply = Literal["continue", "stop", "checkpoint"]
 
 
-class AgentOrder(BaseModel):
-    """An order: train `trial` for the steps `first..until`, from `checkpoint` or from scratch.
+@dataclass(frozen=True, kw_only=True)
+class AgentOrder(Order):
+    """An order as the mailbox has it and agents get it, with what they need to carry it out.
 
-    `first` is `until` + 1 if nothing is left to do but to tell that it is done. The mailbox has an
-    order in this form, and agents get it so.
+    `first` is `until` + 1 if nothing is left to do but to tell its outcome.
     """
 
-    trial: str
-    params: Params
-    first: int
-    until: int | None  # null: until the training is over by itself
     total: int | None  # the last step of a whole trial
-    checkpoint: str | Saved | None  # as it was reported
     seed: int
-    lease_s: float  # a sign of life is due within this time: a report or a heartbeat
-    order: int  # number of the order; with it, later requests can't be taken for another order's
-    milestones: tuple[int, ...]  # steps whose report is answered once the sweep has decided
+    lease_s: float  # a sign of life is due within this time: any message
     environment: Mapping[str, str]  # variables for rank 0, such as those of MLflow
     metrics: Sequence[str]  # a report that has them all is judged; a step without is only recorded
     copies: bool  # a milestone's report needs a checkpoint, since other trials may go on from there
-    # What hposvc's own runtime needs to build the order and to write checkpoints.
-    parent: str | None
-    seed_of: str | None
-    shrink: int
-    replicate: int
-    workers: int
     folder: str  # of the sweep
     storage: str | None  # URL of the checkpoints; null: they are in the folder
 
     def to_order(self) -> Order:
         """Return the order as ranks carry it out."""
-        start = self.checkpoint
-        if isinstance(start, str):
-            start = Saved(self.first - 1, f"{FOREIGN}{start}", checksum="", size=0)
-        alike = {name: getattr(self, name) for name in ALIKE}
-        return Order(id=self.order, start=start, **alike)
+        return Order(**{each.name: getattr(self, each.name) for each in fields(Order)})
 
 
-def reported_checkpoint(saved: Saved | None) -> Saved | str | None:
-    """Return a checkpoint as it was reported: as text, if a worker of another kind wrote it."""
-    if saved is not None and saved.path.startswith(FOREIGN):
-        return saved.path.removeprefix(FOREIGN)
-    return saved
+AGENT_ORDER = TypeAdapter(AgentOrder)
 
 
 class OrderLease(NamedTuple):
@@ -188,22 +168,22 @@ class AgentMailbox:
         if lease is not None:
             same = _OPEN if lease.client is None else AGENT_ORDERS.c.client == lease.client
             mine &= same & (AGENT_ORDERS.c.beats == lease.beats)
-        _end(connection, mine, self.sweep, event, {})
+        _end(connection, mine, self.sweep, event)
 
     def _open(self, connection: Connection, opened: Sequence[AgentOrder]) -> None:
         if not opened:
             return
-        numbers = [work.order for work in opened]
+        numbers = [work.id for work in opened]
         query = select(AGENT_ORDERS.c.id).where(_of(self.sweep), AGENT_ORDERS.c.id.in_(numbers))
         there = set(connection.execute(query).scalars())  # of a try that was not answered
         rows = [
             {
-                **{"sweep": self.sweep, "id": work.order, "trial": work.trial},
-                **{"body": work.model_dump_json(), "state": "open", "beats": 0},
+                **{"sweep": self.sweep, "id": work.id, "trial": work.trial},
+                **{"body": AGENT_ORDER.dump_json(work).decode(), "state": "open", "beats": 0},
                 **dict.fromkeys(("step", "low", "decided"), work.first - 1),
             }
             for work in opened
-            if work.order not in there
+            if work.id not in there
         ]
         if rows:
             connection.execute(insert(AGENT_ORDERS), rows)
@@ -251,7 +231,7 @@ _COLUMNS = tuple(AGENT_ORDERS.c[name] for name in OrderRow._fields)
 
 def _row(found: Any) -> OrderRow:
     saved = None if found.saved is None else Saved(**json.loads(found.saved))
-    return OrderRow(*found)._replace(body=AgentOrder.model_validate_json(found.body), saved=saved)
+    return OrderRow(*found)._replace(body=AGENT_ORDER.validate_json(found.body), saved=saved)
 
 
 def _of(sweep: str) -> ColumnElement[bool]:
@@ -273,14 +253,12 @@ def _end(
     where: ColumnElement[bool],
     sweep: str,
     event: Ended | Failed,
-    values: Mapping[str, object],
-) -> bool:
-    """End an order under a condition; return whether it was met."""
-    ending = update(AGENT_ORDERS).where(where).values(state="over", **values)
-    if connection.execute(ending).rowcount != 1:
-        return False
-    _send(connection, sweep, event)
-    return True
+    outcome: str | None = None,
+) -> None:
+    """End an order if it meets a condition."""
+    ending = update(AGENT_ORDERS).where(where).values(state="over", ended=outcome)
+    if connection.execute(ending).rowcount == 1:
+        _send(connection, sweep, event)
 
 
 def _send(connection: Connection, sweep: str, *events: BackendEvent) -> None:
@@ -347,28 +325,14 @@ def show_server(connection: Connection) -> None:
     wish(connection, *SERVER, 1, "", time.time())
 
 
-def find(
-    connection: Connection, sweep: str, client: str, trial: str, order: int | None
-) -> OrderRow | None:
-    """Return the client's order of a trial, the leased one first; None: it has or had none."""
-    query = select(*_COLUMNS).where(
-        _of(sweep), AGENT_ORDERS.c.trial == trial, AGENT_ORDERS.c.client == client
-    )
-    if order is not None:
-        query = query.where(AGENT_ORDERS.c.id == order)
-    rows = [_row(row) for row in connection.execute(query.with_for_update())]
-    return max(rows, key=lambda row: (row.state == "leased", row.id), default=None)
+def find(connection: Connection, sweep: str, client: str, order: int) -> OrderRow | None:
+    """Return an order that the client has or had; nothing changes it before the transaction ends.
 
-
-def is_proposed(connection: Connection, sweep: str, trial: str) -> bool:
-    """Return whether the sweep has a trial of this name."""
-    if connection.execute(
-        select(AGENT_ORDERS.c.id).where(_of(sweep), AGENT_ORDERS.c.trial == trial).limit(1)
-    ).first():
-        return True
-    proposed = (EVENTS.c.sweep == sweep) & (EVENTS.c.kind == "proposed")
-    bodies = select(EVENTS.c.body).where(proposed)
-    return any(json.loads(body)["trial"] == trial for body in connection.execute(bodies).scalars())
+    None: the client never had it.
+    """
+    mine = _is(sweep, order) & (AGENT_ORDERS.c.client == client)
+    row = connection.execute(select(*_COLUMNS).where(mine).with_for_update()).first()
+    return None if row is None else _row(row)
 
 
 def keep_alive(
@@ -378,39 +342,26 @@ def keep_alive(
     events: Sequence[BackendEvent] = (),
     saved: Saved | None = None,
     **steps: int,
-) -> bool:
-    """Record a sign of life of an order's client.
+) -> None:
+    """Record a sign of life of the client that has an order.
 
     Args:
         events: for the driver, who dates them.
         saved: the last checkpoint; None: as before.
         steps: new values of `step` and `low`.
-
-    Returns:
-        False: the client has lost the order; nothing is written.
     """
-    mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
     values: dict[str, object] = {**steps, "beats": AGENT_ORDERS.c.beats + 1}
     if saved is not None:
         values["saved"] = json.dumps(vars(saved))
-    if connection.execute(update(AGENT_ORDERS).where(mine).values(values)).rowcount != 1:
-        return False
+    connection.execute(update(AGENT_ORDERS).where(_is(sweep, row.id)).values(values))
     _send(connection, sweep, *events)
-    return True
 
 
-def tell(
-    connection: Connection,
-    sweep: str,
-    row: OrderRow,
-    state: Literal["done", "failed", "released"],
-    event: Ended | Failed,
-) -> bool:
-    """Let a client end its order; False: it has lost the order, and nothing is written."""
-    if row.ended == state and row.state == "over":
-        return True  # it tells so again, because it did not hear the answer
-    mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
-    return _end(connection, mine, sweep, event, {"ended": state})
+def end(
+    connection: Connection, sweep: str, order: int, outcome: str, event: Ended | Failed
+) -> None:
+    """End an order as the client that has it says."""
+    _end(connection, _is(sweep, order), sweep, event, outcome)
 
 
 class OrderState(NamedTuple):

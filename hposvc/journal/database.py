@@ -259,7 +259,7 @@ AGENT_ORDERS = Table(
     Column("saved", Text),  # the last checkpoint that the client reported, JSON
     Column("decided", BigInteger, nullable=False),  # milestones up to this step are passed
     Column("told", String(10)),  # stop, yield; null: it goes on
-    Column("ended", String(10)),  # what its client told: done, failed, released
+    Column("ended", String(10)),  # the kind of the outcome that its client told
 )
 AGENT_MESSAGES = Table(
     "agent_messages",

@@ -3,18 +3,25 @@
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from hposvc.backends.agents import Agents
 from hposvc.journal import agents
-from hposvc.journal.agents import AgentMailbox, AgentOrder
+from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.server import agent_orders
+from hposvc.server.agent_orders import Undecided
 from hposvc.server.problems import ApiError
-from trainables.link import CheckpointSaved, DataDeclared, Suggestion
-from trainables.runtime.assignment import Assignment, carry_out
+from hposvc.server.routes.agents import TellBody
+from hposvc.text import spelled
+from trainables.link import Report
+from trainables.runtime.assignment import Assignment, Outcome, carry_out
+from trainables.runtime.wire import Beat
+from trainables.storage.checkpoint import FOREIGN, Saved
 from trainables.worker import Diverged, TooLarge
 
 POLL_S = 0.01
@@ -31,44 +38,38 @@ class Client:
     def ask(self, n=1):
         with self.store.writing() as connection:
             held, new = agents.lease(connection, self.sweep, self.name, "", n)
-        return [agent_orders.work_of(row).model_dump() for row in (*held, *new)]
+        return [agent_orders.work_of(row) for row in (*held, *new)]
+
+    def tell(self, message):
+        """Send a message as JSON, and return the reply; None: it is not decided yet."""
+        try:
+            body = TellBody(client_id=self.name, message=spelled(message))
+        except ValidationError as error:
+            raise ApiError(400, "bad_request", f"{error}") from error
+        with self.store.writing() as connection:
+            reply = agent_orders.tell(connection, self.sweep, self.name, body.message)
+        return None if isinstance(reply, Undecided) else reply
 
     def report(self, work, step, metrics, checkpoint=None):
-        """Return the verdict; None: it is not decided yet."""
-        with self.store.writing() as connection:
-            row = self._row(connection, work)
-            return agent_orders.report(connection, self.sweep, row, step, metrics, {}, checkpoint)
-
-    def verdict(self, work, step):
-        """Return the verdict as it is now."""
-        with self.store.reading() as connection:
-            row = self._row(connection, work)
-        if row.state != "leased":
-            raise agent_orders.lost(self.name, row.trial)
-        return agent_orders.verdict_of(row, step)
-
-    def keep(self, work, checkpoint=None, data=None, suggested=None):
-        with self.store.writing() as connection:
-            row = self._row(connection, work)
-            agent_orders.keep(connection, self.sweep, row, checkpoint, data, None, suggested)
+        return self.tell(Report(work.id, step, metrics, checkpoint))
 
     def beat(self, work):
-        with self.store.writing() as connection:
-            return agent_orders.beat(connection, self.sweep, self._row(connection, work))
+        return self.tell(Beat(work.id))
 
-    def tell(self, work, state="done", reason="", cause=None, how="", damaged=False, whole=False):
-        details = {"how": how, "unused": None, "damaged": damaged, "whole": whole}
-        with self.store.writing() as connection:
-            row = self._row(connection, work)
-            agent_orders.tell(connection, self.sweep, row, state, reason, cause, details)
+    def end(self, work, kind="ended", message=""):
+        self.tell(Outcome(work.id, kind, message))
+
+    def reply(self, order, step):
+        """Return the reply to the report of a step as it is now."""
+        with self.store.reading() as connection:
+            row = agents.find(connection, self.sweep, self.name, order)
+        if row.state != "leased":
+            raise agent_orders.lost(self.name, order)
+        return agent_orders.reply_to(row, step)
 
     def show_server(self):
         with self.store.writing() as connection:
             agents.show_server(connection)
-
-    def _row(self, connection, work):
-        number = work["order"]
-        return agent_orders.find(connection, self.sweep, self.name, work["trial"], number)
 
 
 @dataclass
@@ -94,50 +95,30 @@ class Runtime:
             self.closed.wait(POLL_S)
 
     def _carry_out(self, work):
-        link = _Link(self.client, work, self.closed)
-        outcome = carry_out(self.config, Assignment(AgentOrder(**work).to_order()), 0, link)
-        state = "done" if outcome.kind == "ended" else "failed"
-        known = ("oom", "oversize", "diverged", "user", "storage", "preempt")
-        cause = outcome.kind if outcome.kind in known else "infra"
+        outcome = carry_out(
+            self.config, Assignment(work.to_order()), 0, _Link(self.client, self.closed)
+        )
         with suppress(ApiError):  # it has lost the lease
-            self.client.tell(
-                work,
-                state,
-                outcome.message,
-                cause,
-                how=outcome.how,
-                damaged=outcome.kind == "damaged",
-                whole=outcome.sweep_wide,
-            )
+            self.client.tell(outcome)
 
 
 @dataclass
 class _Link:
     client: Client
-    work: dict
     closed: threading.Event
 
     def exchange(self, report):
-        saved = report.checkpoint
         try:
-            answer = self.client.report(self.work, report.step, report.metrics, saved)
-            while answer is None and not self.closed.is_set():
+            reply = self.client.tell(report)
+            while reply is None and not self.closed.is_set():
                 time.sleep(POLL_S)
-                answer = self.client.verdict(self.work, report.step)
+                reply = self.client.reply(report.order, report.step)
         except ApiError:  # it has lost the lease
             return False
-        return answer == "continue"
+        return reply == "continue"
 
     def tell(self, message):
-        match message:
-            case CheckpointSaved():
-                self.client.keep(self.work, message.saved)
-            case DataDeclared():
-                self.client.keep(self.work, data=[asdict(one) for one in message.data])
-            case Suggestion():
-                body = message._asdict()
-                del body["order"]
-                self.client.keep(self.work, suggested=body)
+        self.client.tell(message)
 
     def beat(self):
         pass
@@ -184,7 +165,7 @@ class Worker:
     client: Client
     curve: object
     eager: bool = False  # a checkpoint comes with each report, or only when asked for
-    work: dict | None = None
+    work: object = None  # the order that it has
     step: int = 0
     waits: bool = False  # for the answer to its last report
 
@@ -201,25 +182,25 @@ class Worker:
         if self.work is None:
             [self.work] = self.client.ask() or [None]
             if self.work is not None:
-                self.step, self.waits = self.work["first"], False
+                self.step, self.waits = self.work.first, False
         elif self.waits:
-            self._heed(self.client.verdict(self.work, self.step))
-        elif self.step > self.work["until"]:
+            self._heed(self.client.reply(self.work.id, self.step))
+        elif self.step > self.work.until:
             self._end()
         else:
             self._train()
 
     def _train(self):
         try:
-            metrics, _ = self.curve(self.work["params"], self.step)
+            metrics, _ = self.curve(self.work.params, self.step)
         except MemoryError:
-            self._end("failed", "out of memory", "oom")
+            self._end("oom", "out of memory")
         except TooLarge:
-            self._end("failed", "half of it may fit", "oversize")
+            self._end("oversize", "half of it may fit")
         except Diverged as error:
-            self._end("failed", f"{error}", "diverged")
+            self._end("diverged", f"{error}")
         except RuntimeError as error:
-            self._end("failed", f"{error}")
+            self._end("user", f"{error}")
         else:
             saved = self._checkpoint() if self.eager else None
             self._heed(self.client.report(self.work, self.step, metrics, saved))
@@ -232,16 +213,16 @@ class Worker:
             case "stop":
                 self._end()
             case "checkpoint":
-                metrics, _ = self.curve(self.work["params"], self.step)
+                metrics, _ = self.curve(self.work.params, self.step)
                 saved = self._checkpoint()
                 self._heed(self.client.report(self.work, self.step, metrics, saved))
 
     def _checkpoint(self):
-        return f"{self.work['trial']}-{self.work['order']}-{self.step}"
+        return Saved(self.step, f"{FOREIGN}{self.work.trial}-{self.work.id}-{self.step}")
 
     def _end(self, *how):
         work, self.work = self.work, None
-        self.client.tell(work, *(how or ["done"]))
+        self.client.end(work, *how)
 
 
 class Crewed(Agents):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from trainables import load
 from trainables.errors import (
@@ -25,6 +25,8 @@ from trainables.errors import (
     text_of,
     traceback_of,
 )
+from trainables.limits import Flag, Limits, LongText, Text
+from trainables.link import AboutOrder
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
@@ -45,7 +47,7 @@ from trainables.worker import Diverged, Link, Nan, ReportError, TooLarge, Worker
 # If ranks fail in several ways, the kind that comes first here is the order's outcome.
 # damaged: the checkpoint to start from is damaged; storage: the disk is full; oversize: half of a
 # micro-batch may fit into memory; preempt: the order's resources were taken away; stalled: no rank
-# gave a sign of life; collateral: a peer's or the network's fault
+# gave a sign of life; collateral: a peer's or the network's fault; infra: a process was lost
 OutcomeKind = Literal[
     "ended",
     "damaged",
@@ -57,6 +59,7 @@ OutcomeKind = Literal[
     "user",
     "stalled",
     "collateral",
+    "infra",
 ]
 KINDS: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 THREADS = "OMP_NUM_THREADS"
@@ -159,19 +162,23 @@ class Assignment:
     environment: Mapping[str, str] = field(default_factory=dict)  # rank 0 only
 
 
+Texts = Annotated[tuple[Text, ...], Limits(max_length=1000)]
+
+
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(AboutOrder):
     """How an order went, on one rank or on all of them."""
 
-    order: int
     kind: OutcomeKind
-    message: str = ""
-    leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
+    message: LongText = ""  # of a failure, for people; the last line names the error
+    leaks: Texts = ()  # changes that the order left behind in the process
     how: How = ""
-    unused: tuple[str, ...] | None = None  # parameters that the trainable has not asked for
-    warning: str = ""  # of its reports: a step told again, a checkpoint not asked for
-    sweep_wide: bool = False  # see `CommandFailed`
-    clean: bool = True  # all ranks let go of the order
+    unused: Texts | None = None  # parameters that the trainable has not asked for
+    warning: LongText = ""  # of its reports: a step told again, a checkpoint not asked for
+    sweep_wide: Flag = False  # see `CommandFailed`
+    clean: Flag = True  # all ranks let go of the order
+    crashed: Flag = False  # a process of the order ended itself, by an exit status or a fault
+    type: Literal["outcome"] = "outcome"
 
 
 @dataclass(frozen=True)

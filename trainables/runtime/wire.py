@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from trainables.link import Report, Unanswered
+from trainables.limits import Text
+from trainables.link import AboutOrder, Report, Unanswered
 from trainables.runtime.assignment import Outcome
 
 Address = tuple[str, int]
@@ -38,18 +39,20 @@ class Hello(NamedTuple):
     node: str = ""
 
 
-class OrderPlaced(NamedTuple):
+@dataclass(frozen=True)
+class OrderPlaced(AboutOrder):
     """The devices' models and the nodes of the ranks that carry out an order."""
 
-    order: int
-    device: str
-    node: str
+    device: Text  # empty: unknown
+    node: Text = ""
+    type: Literal["placed"] = "placed"
 
 
-class Beat(NamedTuple):
-    """A sign of life of the rank."""
+@dataclass(frozen=True)
+class Beat(AboutOrder):
+    """A sign of life of the rank, or of the agent that has the order."""
 
-    order: int
+    type: Literal["beat"] = "beat"
 
 
 class PreemptionNotice(NamedTuple):

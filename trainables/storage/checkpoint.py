@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import ClassVar
 
+from trainables.limits import Count, Text
 from trainables.storage import stores
 
 MANIFEST = "manifest.json"
@@ -36,11 +38,15 @@ DRAFT = re.compile(r"t[0-9]+-([0-9]+)-(?:[0-9]+|given|config)")  # TRIAL-ORDER-R
 class Saved:
     """A durable checkpoint: once this object exists, it survives a crash of the machine."""
 
-    step: int
-    path: str  # absolute, or the URL of a folder in a store
-    checksum: str  # SHA-256 of the manifest
-    size: int  # bytes, manifest included
-    within: int = 0  # updates of the step after `step` that it includes; 0: whole steps only
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    step: Count
+    # Absolute, or the URL of a folder in a store; of a worker outside of hposvc: FOREIGN, and what
+    # that calls it.
+    path: Text
+    checksum: Text = ""  # SHA-256 of the manifest; empty: unknown
+    size: Count = 0  # bytes, manifest included; 0: unknown
+    within: Count = 0  # updates of the step after `step` that it includes; 0: whole steps only
 
     @property
     def position(self) -> tuple[int, int]:

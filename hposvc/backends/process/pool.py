@@ -14,7 +14,7 @@ from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
 from hposvc.backends.shared_storage import check_shared
-from hposvc.events import BackendEvent, Ended, Failed
+from hposvc.events import BackendEvent, Ended
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
 from trainables.runtime.wire import Message, Ready
@@ -86,8 +86,6 @@ class ProcessPool(Backend):
         news = self._slot.handle(group, message)
         if news is None or order is None:
             return []
-        if isinstance(news, Ended | Failed):
-            return [replace(news, time=self.now())]
         return to_events(news, order.trial, self.now())
 
     def close(self) -> None:

@@ -1,27 +1,20 @@
 """A slot without Ray: ranks that carry out one order at a time, and are replaced if they break."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hposvc.backends.backend import to_events
 from hposvc.backends.process.rank_commands import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach
-from hposvc.events import Ended, Failed
 from hposvc.spec.sections import Resources
-from trainables.link import Report, Unanswered
+from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
 from trainables.runtime.coordinator import Switchboard
-from trainables.runtime.wire import Message, OrderPlaced, PreemptionStarted, Ready
-
-# What happens during an order, and how it ends.
-News = Report | Unanswered | OrderPlaced
-End = Ended | Failed
+from trainables.runtime.wire import Message, OrderMessage, PreemptionStarted, Ready
 
 
 @dataclass(eq=False)
@@ -99,7 +92,7 @@ class ProcessSlot:
         if self._group is not None:
             self._group.leave(why)
 
-    def handle(self, group: RankGroup, message: Message | Exited) -> News | End | None:
+    def handle(self, group: RankGroup, message: Message | Exited) -> OrderMessage | None:
         """Take what was posted, and return what it says of the order; None: nothing.
 
         Raises:
@@ -117,32 +110,24 @@ class ProcessSlot:
             case Exited():
                 return self._lose_rank(group, message)
             case Outcome():
-                assert self.order is not None
-                [end] = to_events(message, self.order.trial, time.time())
-                assert isinstance(end, End)
                 self.order = None
                 if not message.clean or message.leaks or self._leaving:
                     self.drop()
-                return end
         self._has_reported |= isinstance(message, Report)
         return message
 
-    def _lose_rank(self, group: RankGroup, exited: Exited) -> End | None:
+    def _lose_rank(self, group: RankGroup, exited: Exited) -> Outcome | None:
         order, started, leaving = self.order, self.ready, self._leaving
         self.drop()
         if not started:
             raise OutOfReach(f"a rank could not start: {exited.why}")
         if order is None:
             return None
-        now = time.time()
         if leaving:
-            return Failed(now, order.id, order.trial, "preempt", leaving)
+            return Outcome(order.id, "preempt", leaving)
         assert self._deaths is not None
         left = RankExit(exited.rank, group.config.world_size, exited.why, exited.code)
-        reported = {order.id} if self._has_reported else set()
-        [end] = self._deaths.events(now, [order], left, reported)
-        assert isinstance(end, End)
-        return end
+        return self._deaths.outcome(order, left, self._has_reported)
 
     def drop(self) -> None:
         """Kill the ranks with what they are doing, and return when all are gone."""

@@ -374,7 +374,11 @@ class RayPool(Backend):
         if slot.leaving:
             return why, None
         left = RankExit(rank, ranks, why, low_memory=low_memory)
-        return why, self._deaths.events(self.now(), slot.orders.values(), left, slot.reported)
+        ends: list[BackendEvent] = []
+        for order in slot.orders.values():
+            outcome = self._deaths.outcome(order, left, order.id in slot.reported)
+            ends += to_events(outcome, order.trial, self.now())
+        return why, ends
 
     def _lose_slot(
         self,

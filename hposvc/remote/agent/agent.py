@@ -21,18 +21,18 @@ from typing import Any
 from hposvc.backends.backend import Setting
 from hposvc.backends.process.rank_commands import Launcher
 from hposvc.backends.process.rank_group import Exited, RankGroup
-from hposvc.backends.process.slot import End, News, ProcessSlot
+from hposvc.backends.process.slot import ProcessSlot
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
-from hposvc.events import Ended, Failed
-from hposvc.journal.agents import AgentOrder
-from hposvc.remote.agent.exchange import AgentExchange, Verdict
+from hposvc.journal.agents import AgentOrder, AgentReply
+from hposvc.remote.agent.exchange import AgentExchange
 from hposvc.remote.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.spec import fingerprint
 from trainables.link import Report
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment, SlotConfig, log_file
-from trainables.runtime.wire import Message
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
+from trainables.runtime.wire import Beat, Message, OrderMessage
 from trainables.stop_signals import SIGTERM_TEXT
+from trainables.storage.checkpoint import FOREIGN
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again
@@ -41,20 +41,21 @@ LAST_S = 5.0  # to send what is known, and to give the order back, when there is
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 NO_SIGNAL = 0  # in place of a signal: the agent has ended
 LEAVING = f"the agent {SIGTERM_TEXT}"
+SAID = {"ended": "done", "preempt": "released"}  # of outcomes, to the user; of others: failed
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The server's verdict on a report, for which the ranks may wait; or on a heartbeat."""
+    """The server's reply to a message; the ranks may wait for it."""
 
     order: int
-    verdict: Verdict
+    reply: AgentReply
     waits: bool = False
 
     @property
     def stops(self) -> bool:
         """Whether the ranks are to let go; checkpoints are theirs to write, if they can."""
-        return self.verdict != "continue"
+        return self.reply != "continue"
 
 
 @dataclass(frozen=True)
@@ -151,16 +152,17 @@ class Agent:
             try:
                 slot = self._ready_slot(work)
             except Exception as error:
+                why = f"{self.exchange.client} can't train: {error}"
                 with suppress(LeaseLost, OutOfReach):
-                    self.exchange.released(order, f"{self.exchange.client} can't train: {error}")
+                    self.exchange.tell(Outcome(order.id, "preempt", why))
                 raise
             if slot is None or log_file(slot.folder, order.trial, order.id, 0).exists():
                 # An earlier process may have saved checkpoints under the names of this order.
                 why = LEAVING if slot is None else "this client has begun it in another process"
-                self._tell(order, partial(self.exchange.released, order, why))
+                self._tell(order, Outcome(order.id, "preempt", why))
                 return False
             if order.until is not None and order.first > order.until:  # all is reported already
-                return self._tell(order, partial(self.exchange.done, order, "", None))
+                return self._tell(order, Outcome(order.id, "ended"))
             self.say(f"{order.trial}: training steps {steps}")
             return self._train(slot, Assignment(order, work.environment))
 
@@ -172,18 +174,21 @@ class Agent:
                 slot.leave(LEAVING)
         while True:
             match self._next_news(slot, order):
-                case Ended() | Failed() | GraceOver() as end:
-                    return self._conclude(slot, order, end)
+                case Outcome() as outcome:
+                    return self._conclude(order, outcome)
+                case GraceOver():
+                    slot.drop()
+                    return self._conclude(order, Outcome(order.id, "preempt", LEAVING))
                 case Refused(error=error):
                     return self._give_up(order, error)
                 case Report() as report:
                     waits = report.judged and order.reaches_milestone(judged, report.step)
                     judged = report.step if report.judged else judged
-                    self._send(order, partial(self.exchange.report, report, order.trial), waits)
+                    self._send(report, waits)
                 case message:
-                    self._send(order, partial(self.exchange.keep, message, order.trial))
+                    self._send(message)
 
-    def _next_news(self, slot: ProcessSlot, order: Order) -> News | End | Refused | GraceOver:
+    def _next_news(self, slot: ProcessSlot, order: Order) -> OrderMessage | Refused | GraceOver:
         """Pass the server's answers on to the ranks, until there is something else."""
         while True:
             match self._inbox.get():
@@ -197,29 +202,18 @@ class Agent:
                     if news is not None:
                         return news
 
-    def _conclude(self, slot: ProcessSlot, order: Order, end: End | GraceOver) -> bool:
+    def _conclude(self, order: Order, outcome: Outcome) -> bool:
         """Tell the server how an order ended, after all reports."""
-        tell: partial[None]
-        match end:
-            case Ended():
-                tell = partial(self.exchange.done, order, end.how, end.unused, end.warning)
-            case Failed(cause="preempt"):
-                tell = partial(self.exchange.released, order, end.message)
-            case Failed():
-                tell = partial(self.exchange.failed, order, end)
-            case GraceOver():
-                slot.drop()
-                tell = partial(self.exchange.released, order, LEAVING)
         sent = self._sender.submit(lambda: None)  # all reports come before it
         wait([sent], LAST_S if self._leaving.is_set() else None)
-        return self._tell(order, tell)
+        return self._tell(order, outcome)
 
-    def _tell(self, order: Order, tell: "partial[None]") -> bool:
+    def _tell(self, order: Order, outcome: Outcome) -> bool:
         try:
-            tell()
+            self.exchange.tell(outcome)
         except LeaseLost as error:
             return self._give_up(order, error)
-        self.say(f"{order.trial}: {tell.func.__name__}")
+        self.say(f"{order.trial}: {SAID.get(outcome.kind, 'failed')}")
         return True
 
     def _give_up(self, order: Order, error: Exception) -> bool:
@@ -235,16 +229,15 @@ class Agent:
         self.say(f"{order.trial}: {error}")
         return False
 
-    def _send(self, order: Order, send: Callable[[], Verdict], waits: bool = False) -> None:
-        """Have something sent after all that was sent before; the answer comes into the inbox."""
+    def _send(self, message: OrderMessage, waits: bool = False) -> None:
+        """Have a message sent after all that were sent before; the reply comes into the inbox."""
+        self._sender.submit(partial(self._exchange, message, waits))
 
-        def work() -> None:
-            try:
-                self._inbox.put(Answered(order.id, send(), waits))
-            except Exception as error:  # noqa: BLE001 - raised by the main thread
-                self._inbox.put(Refused(order.id, error))
-
-        self._sender.submit(work)
+    def _exchange(self, message: OrderMessage | Beat, waits: bool = False) -> None:
+        try:
+            self._inbox.put(Answered(message.order, self.exchange.tell(message), waits))
+        except Exception as error:  # noqa: BLE001 - raised by the main thread
+            self._inbox.put(Refused(message.order, error))
 
     @contextmanager
     def _beating(self, order: Order, lease_s: float) -> Iterator[None]:
@@ -256,10 +249,7 @@ class Agent:
 
         def beat() -> None:
             while not over.wait(lease_s / BEATS):
-                try:
-                    self._inbox.put(Answered(order.id, self.exchange.beat(order)))
-                except Exception as error:  # noqa: BLE001 - raised by the main thread
-                    self._inbox.put(Refused(order.id, error))
+                self._exchange(Beat(order.id))
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()
         try:
@@ -273,10 +263,10 @@ class Agent:
         Raises:
             OutOfReach: they can't start, or can't read the checkpoint to start from.
         """
-        if isinstance(work.checkpoint, str):
+        if work.start is not None and work.start.path.startswith(FOREIGN):
+            own = work.start.path.removeprefix(FOREIGN)
             raise OutOfReach(
-                f"{work.trial} goes on from {work.checkpoint}, which a worker of another kind "
-                "wrote",
+                f"{work.trial} goes on from {own}, which a worker of another kind wrote",
                 fix="let only such workers take this sweep's trials, or only `hposvc agent`",
             )
         slot, config = self._prepare(work)

@@ -1,5 +1,7 @@
 """The events that messages of ranks become, and the configuration of a slot."""
 
+from dataclasses import replace
+
 import pytest
 
 from hposvc.backends.backend import to_events
@@ -16,7 +18,7 @@ def test_a_checkpoint_is_journaled_before_the_report_that_brings_it():
     reported = Reported(5.0, 7, "t0003", 2, {"loss": 1.0})
     checkpointed = Checkpointed(5.0, 7, "t0003", SAVED)
     assert to_events(report, "t0003", 5.0) == [checkpointed, reported]
-    assert to_events(report._replace(checkpoint=None), "t0003", 5.0) == [reported]
+    assert to_events(replace(report, checkpoint=None), "t0003", 5.0) == [reported]
     assert to_events(CheckpointSaved(7, SAVED), "t0003", 5.0) == [checkpointed]
     ended = Outcome(7, "ended", how="returned")
     assert to_events(ended, "t0003", 5.0) == [Ended(5.0, 7, "t0003", "returned")]

@@ -3,35 +3,34 @@
 import pytest
 
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
-from hposvc.events import Ended, Failed, error_line
+from hposvc.events import error_line
 from trainables.order import Order
-from trainables.runtime.assignment import log_file
+from trainables.runtime.assignment import Outcome, log_file
 
 ORDER = Order(7, "t0003", {"x": 0.5}, None, 1, 3)
 
 
-def end(folder, log, left=None, reported=(), deaths=None):
-    """Return the event that follows when a rank dies with this log; None: it is not here."""
+def end(folder, log, left=None, has_reported=False, deaths=None):
+    """Return the outcome when a rank dies with this log; None: it is not here."""
     left = left or RankExit(0, 1, "a process of the slot died")
     if log is not None:
         file = log_file(folder, ORDER.trial, ORDER.id, left.rank)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(log)
-    [event] = (deaths or RankDeaths(folder)).events(5.0, [ORDER], left, reported)
-    return event
+    return (deaths or RankDeaths(folder)).outcome(ORDER, left, has_reported)
 
 
 def test_a_process_that_ends_itself_with_a_status_has_crashed(tmp_path):
     failed = end(tmp_path, "loss 1\n\n[hposvc] exit status 3: it called os._exit\n")
-    assert (failed.cause, failed.crashed) == ("infra", True)
+    assert (failed.kind, failed.crashed) == ("infra", True)
     assert error_line(failed.message) == "exit status 3: it called os._exit; its last line: loss 1"
 
 
 def test_status_0_is_a_return_once_there_was_a_report(tmp_path):
     log = "[hposvc] exit status 0: it called os._exit\n"
-    assert end(tmp_path, log, reported={7}) == Ended(5.0, 7, "t0003", "returned")
-    assert isinstance(end(tmp_path, log), Failed)
-    assert isinstance(end(tmp_path, log, RankExit(1, 2, "gone"), reported={7}), Failed)
+    assert end(tmp_path, log, has_reported=True) == Outcome(7, "ended", how="returned")
+    assert end(tmp_path, log).kind == "infra"
+    assert end(tmp_path, log, RankExit(1, 2, "gone"), has_reported=True).kind == "infra"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_an_exit_code_says_more_than_a_log_without_a_last_word(tmp_path, code, h
 
 def test_more_than_its_own_memory_is_the_trials_fault_at_once(tmp_path):
     failed = end(tmp_path, "[hposvc] killed: it used 2 GiB, and memory_per_worker is 1 GiB\n")
-    assert (failed.cause, failed.crashed) == ("oom", False)
+    assert (failed.kind, failed.crashed) == ("oom", False)
     assert error_line(failed.message) == "killed: it used 2 GiB, and memory_per_worker is 1 GiB"
 
 
@@ -58,7 +57,7 @@ def test_a_node_without_memory_is_the_trials_fault_the_second_time(tmp_path):
     deaths = RankDeaths(tmp_path)
     log = "[hposvc] memory runs out: it uses 11 GiB of the node's 24 GiB\n"
     first, second = (end(tmp_path, log, deaths=deaths) for _ in range(2))
-    assert (first.cause, second.cause) == ("infra", "oom")
+    assert (first.kind, second.kind) == ("infra", "oom")
     assert error_line(first.message) == (
         "killed because memory ran out: it uses 11 GiB of the node's 24 GiB"
     )

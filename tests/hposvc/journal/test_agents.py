@@ -105,7 +105,7 @@ class Mailbox(RuleBasedStateMachine):
         works = client.ask(n)
         assert len(works) <= n
         for work in works:
-            if (client.name, work["order"]) not in [(c.name, w["order"]) for c, w in self.works]:
+            if (client.name, work.id) not in [(c.name, w.id) for c, w in self.works]:
                 self.works.append((client, work))
 
     @rule(data=st.data(), ahead=st.integers(0, 2))
@@ -113,7 +113,7 @@ class Mailbox(RuleBasedStateMachine):
     def report(self, data, ahead):
         """Report, perhaps late, perhaps the same step again, perhaps with a gap."""
         client, work = data.draw(st.sampled_from(self.works))
-        number = work["order"]
+        number = work.id
         step = (self.accepted[number] or [0])[-1] + ahead
         with refused("lease_lost", "bad_request"):
             client.report(work, step, {"loss": float(step)})
@@ -121,12 +121,12 @@ class Mailbox(RuleBasedStateMachine):
             if step not in self.accepted[number]:
                 self.accepted[number].append(step)
 
-    @rule(data=st.data(), state=st.sampled_from(["done", "failed", "released"]))
+    @rule(data=st.data(), kind=st.sampled_from(["ended", "user", "preempt"]))
     @precondition(lambda self: self.works)
-    def tell(self, data, state):
+    def end(self, data, kind):
         client, work = data.draw(st.sampled_from(self.works))
         with refused("lease_lost"):
-            client.tell(work, state)
+            client.end(work, kind)
 
     @rule(data=st.data())
     @precondition(lambda self: self.works)
@@ -300,8 +300,8 @@ def test_a_report_after_the_end_of_the_lease_is_refused_and_not_recorded(store, 
         with pytest.raises(ApiError) as refusal:
             request()
         assert refusal.value.code == "lease_lost"
-    with pytest.raises(ApiError, match="does not have t0001"):
-        late.tell(work, "done")
+    with pytest.raises(ApiError, match="late does not have order 1"):
+        late.end(work)
     assert desk.pass_time(3) == []
 
 
@@ -347,7 +347,7 @@ def test_orders_are_given_out_once_however_many_ask_at_once(store, clock):
     got = []
 
     def ask(name):
-        got.extend((name, work["order"]) for work in desk.client(name).ask(2))
+        got.extend((name, work.id) for work in desk.client(name).ask(2))
 
     threads = [threading.Thread(target=ask, args=(f"agent-{n}",)) for n in range(16)]
     for thread in threads:
@@ -373,9 +373,9 @@ def test_a_report_and_the_end_of_its_lease_exclude_each_other(store, clock):
         try:
             client.report(work, 1, {"loss": 1.0})
         except ApiError as error:
-            outcomes[work["order"]] = error.code
+            outcomes[work.id] = error.code
         else:
-            outcomes[work["order"]] = "taken"
+            outcomes[work.id] = "taken"
 
     def reap(number):
         lease = desk.driver._orders[number].lease
@@ -385,7 +385,7 @@ def test_a_report_and_the_end_of_its_lease_exclude_each_other(store, clock):
     for work in works:
         threads = [
             threading.Thread(target=report, args=(work,)),
-            threading.Thread(target=reap, args=(work["order"],)),
+            threading.Thread(target=reap, args=(work.id,)),
         ]
         for thread in threads:
             thread.start()

@@ -24,10 +24,7 @@ OF_AGENTS = {
     ("GET", "/sweeps/{id}/archive"),
     ("GET", "/sweeps/{id}/agents"),
     ("POST", "/sweeps/{id}/ask"),
-    ("POST", "/sweeps/{id}/trials/{t}/report"),
-    ("POST", "/sweeps/{id}/trials/{t}/keep"),
-    ("POST", "/sweeps/{id}/trials/{t}/heartbeat"),
-    ("POST", "/sweeps/{id}/trials/{t}/tell"),
+    ("POST", "/sweeps/{id}/tell"),
 }
 OF_ALL = {("GET", "/me"), ("POST", "/login"), ("POST", "/logout")}
 OF_OTHERS = {("GET", "/tokens")}  # what a token with read may not see

@@ -85,7 +85,7 @@ def test_an_agent_trains_all_trials_and_ends_with_the_sweep(http, tmp_path):
 
 def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():
     class Gone:
-        def beat(self, order):
+        def tell(self, message):
             raise LeaseLost("here does not have t0001")
 
     order = Order(1, "t0001", {"lr": 0.1}, None, 1, 3)
@@ -124,10 +124,11 @@ def test_ranks_that_do_not_leave_within_the_grace_are_killed(http, tmp_path):
 def test_a_checkpoint_of_a_worker_of_another_kind_is_not_for_an_agent(http, tmp_path):
     with sweep_of(tmp_path, "steady", trials={"max": 1}):
         [work] = http.post("sweeps/s/ask", {"client_id": "curl"})
-        body = {"client_id": "curl", "order": work["order"]}
-        report = {"step": 1, "metrics": {"loss": 1.0}, "checkpoint": "s3://mine/1"}
-        http.post(f"sweeps/s/trials/{work['trial']}/report", {**body, **report})
-        http.post(f"sweeps/s/trials/{work['trial']}/tell", {**body, "state": "released"})
+        saved = {"step": 1, "path": "agent:s3://mine/1"}
+        report = {"type": "report", "step": 1, "metrics": {"loss": 1.0}, "checkpoint": saved}
+        for message in (report, {"type": "outcome", "kind": "preempt"}):
+            about = {**message, "order": work["id"]}
+            http.post("sweeps/s/tell", {"client_id": "curl", "message": about})
         with pytest.raises(OutOfReach, match="t0001 goes on from s3://mine/1, which a worker of"):
             take(http)
     assert [event.cause for event in events_of(tmp_path, Failed)] == ["preempt"] * 2
@@ -150,7 +151,7 @@ def test_a_rank_that_dies_is_a_failure_of_infrastructure_and_its_trial_is_tried_
 def test_what_was_begun_under_the_same_name_goes_back_at_once(http, tmp_path):
     with sweep_of(tmp_path, "steady", trials={"max": 1}):
         [work] = http.post("sweeps/s/ask", {"client_id": "here"})  # of a process that died
-        log = tmp_path / "logs" / work["trial"] / f"{work['order']}-0.log"
+        log = tmp_path / "logs" / work["trial"] / f"{work['id']}-0.log"
         log.parent.mkdir(parents=True)
         log.touch()
         take(http)
