@@ -2,17 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_server import ending_drivers
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 480
@@ -49,37 +45,6 @@ def python(home: Path) -> Run:
         return ended
 
     return run
-
-
-@pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[str]:
-    """The address of a server of the home."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "hposvc", "serve", "--port", f"{port}"]
-    with (
-        ending_drivers(home),
-        subprocess.Popen(command, env=environment_of(home), cwd=ROOT) as process,
-    ):
-        try:
-            deadline = time.monotonic() + DEADLINE_S
-            while not answers(address):
-                assert process.poll() is None
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.1)
-            yield address
-        finally:
-            process.terminate()
-
-
-def answers(address: str) -> bool:
-    """Whether a server is healthy."""
-    try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 def environment_of(home: Path) -> dict[str, str]:

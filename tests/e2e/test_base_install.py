@@ -30,6 +30,19 @@ args = parser.parse_args()
 for epoch in range(args.epochs):
     print(f"epoch {epoch} loss={(args.lr - 0.03) ** 2 / (epoch + 1)}")
 """
+# All commands in one interpreter; a line of JSON for each: its code, output and errors.
+COMMANDS = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from hposvc.cli.main import main
+for command in json.loads(sys.argv[1]):
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            main(command)
+        except SystemExit as end:
+            code = end.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
 # Python imports this by itself as it starts; what is hidden is then as if it were not installed.
 HIDE = """
 from importlib.machinery import PathFinder
@@ -82,9 +95,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def hposvc(folder, *arguments, code=0):
+def python(folder, *arguments):
     ended = subprocess.run(
-        [sys.executable, "-m", "hposvc", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -96,8 +109,13 @@ def hposvc(folder, *arguments, code=0):
             "HPOSVC_HOME": str(folder / "home"),
         },
     )
-    assert ended.returncode == code, ended.stderr
-    return ended.stdout if code == 0 else ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def commands(folder, *lines):
+    """Return code, output and errors of commands, all in one process: to start takes seconds."""
+    return [*map(json.loads, python(folder, "-c", COMMANDS, json.dumps(lines)).splitlines())]
 
 
 def test_each_extra_brings_what_tells_that_it_is_installed():
@@ -109,23 +127,38 @@ def test_each_extra_brings_what_tells_that_it_is_installed():
 
 
 def test_a_first_sweep_needs_no_extra(folder):
-    hposvc(folder, "init", "train.py", "--yes", "--out", "sweep.yaml")
-    hposvc(folder, "validate", "sweep.yaml")
+    begun = commands(
+        folder,
+        ["init", "train.py", "--yes", "--out", "sweep.yaml"],
+        ["validate", "sweep.yaml"],
+    )
+    assert [code for code, *_ in begun] == [0, 0], begun
     sets = ["--set", "engine=local", "--set", "trials.max=2", "--id", "first"]
-    status = json.loads(hposvc(folder, "run", "sweep.yaml", *sets, "-o", "json"))
+    status = json.loads(python(folder, "-m", "hposvc", "run", "sweep.yaml", *sets, "-o", "json"))
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 2)
     log = folder / "home" / "sweeps" / "first" / "logs" / "recorder.log"
     assert "Traceback" not in (log.read_text() if log.exists() else "")
-    assert "lr" in json.loads(hposvc(folder, "best", "first", "-o", "json"))["params"]
-    shown = hposvc(folder, "best", "first")
+    ended = commands(
+        folder,
+        ["best", "first", "-o", "json"],
+        ["best", "first"],
+        ["report", "first", "--out", "first.html"],
+    )
+    assert [code for code, *_ in ended] == [0, 0, 0], ended
+    best, shown, report = (out for _, out, _ in ended)
+    assert "lr" in json.loads(best)["params"]
     assert "after pip install 'hposvc[mlflow]' && mlflow ui" in " ".join(shown.split())
-    assert hposvc(folder, "report", "first", "--out", "first.html")
+    assert report
 
 
 def test_what_needs_an_extra_names_it(folder):
-    hposvc(folder, "init", "train.py", "--yes", "--out", "other.yaml")
-    refused = hposvc(folder, "run", "other.yaml", "--set", "engine=tune", code=2)
+    (begun, *_), (ran, _, tune), (drawn, _, plot) = commands(
+        folder,
+        ["init", "train.py", "--yes", "--out", "other.yaml"],
+        ["run", "other.yaml", "--set", "engine=tune"],
+        ["laws", "last", "--plot", "law.png"],
+    )
+    assert (begun, ran, drawn) == (0, 2, 2)
     expected = "engine: tune needs pyarrow, not installed here; pip install 'hposvc[tune]'"
-    assert refused.strip() == expected
-    refused = hposvc(folder, "laws", "last", "--plot", "law.png", code=2)
-    assert re.search(r"--plot needs matplotlib.*; pip install 'hposvc\[plots\]'", refused)
+    assert tune.strip() == expected
+    assert re.search(r"--plot needs matplotlib.*; pip install 'hposvc\[plots\]'", plot)

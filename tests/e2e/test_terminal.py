@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from command_line import run as run_here
 from pseudo_terminal import run_in_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -81,11 +82,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def environment(tmp_path):
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home for this process and those that it starts."""
+    monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path / 'my home'}")
     # In CI a sweep of other tests writes no report; here its line is looked for.
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {"HPOSVC_HOME": f"{tmp_path / 'my home'}", "HPOSVC_REPORT": "on", "PYTHONPATH": path}
+    monkeypatch.setenv("HPOSVC_REPORT", "on")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}", prepend=os.pathsep)
+    return tmp_path / "my home"
 
 
 def check_history(lines, columns, sweep):
@@ -106,38 +110,45 @@ def check_history(lines, columns, sweep):
         assert printed not in text, text
 
 
-def logged(folder, environment, *arguments):
-    ended = subprocess.run(
-        [*HPOSVC, "logs", *arguments],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
+@pytest.fixture
+def logged(capfd):
+    """Return what `hposvc logs` prints."""
+
+    def run(*arguments):
+        ended = run_here(capfd, "logs", *arguments)
+        assert ended.code == 0, ended.err
+        return ended.out
+
+    return run
+
+
+def started(folder, *arguments, **options):
+    """Run a command that has no terminal."""
+    return subprocess.run(
+        [*HPOSVC, *arguments], cwd=folder, capture_output=True, text=True, check=True, **options
     )
-    return ended.stdout
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120])
-def test_the_first_commands_of_the_readme_leave_one_panel(folder, environment, columns):
+# Sweeps of other code have these widths in the next test.
+@pytest.mark.parametrize(
+    "columns", [80, *(pytest.param(columns, marks=pytest.mark.full) for columns in (100, 120))]
+)
+def test_the_first_commands_of_the_readme_leave_one_panel(folder, home, logged, columns):
     first = next(
         line for line in (ROOT / "README.md").read_text().splitlines() if "hposvc init" in line
     )
     init = first.partition("#")[0].split()[1:]
-    subprocess.run([*HPOSVC, *init], cwd=folder, env={**os.environ, **environment}, check=True)
+    started(folder, *init)
     run = ("run", "sweep.yaml", "--set", "engine=local", "--set", "trials.max=4", "--id", "first")
     tracked = columns == 80  # by MLflow, as the README has it; it takes seconds to import
-    lines = run_in_terminal(
-        [*HPOSVC, *run, *(() if tracked else NO_TRACKER)], columns, folder, environment
-    )
+    lines = run_in_terminal([*HPOSVC, *run, *(() if tracked else NO_TRACKER)], columns, folder)
     check_history(lines, columns, "first")
     if tracked:
         joined = "".join(
             line.ljust(columns) if len(line) == columns - 1 else line for line in lines
         )
-        home = environment["HPOSVC_HOME"]
         assert f"mlflow ui --backend-store-uri 'sqlite:///{home}/mlflow.db'" in joined
-    assert "epoch 1: accuracy" in logged(folder, environment, "first", "t0001")
+    assert "epoch 1: accuracy" in logged("first", "t0001")
 
 
 @pytest.mark.parametrize(
@@ -145,21 +156,22 @@ def test_the_first_commands_of_the_readme_leave_one_panel(folder, environment, c
     [
         ("script", 80, "local"),
         ("function", 100, "local"),
-        *(
-            pytest.param(kind, columns, engine, marks=[pytest.mark.long, *marks])
-            for engine, marks in (("local", []), ("ray", [pytest.mark.ray]))
-            for kind, columns in zip(KINDS, (120, 80, 100), strict=True)
-        ),
+        pytest.param("Task", 100, "local", marks=pytest.mark.long),
+        pytest.param("script", 120, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
+        pytest.param("function", 80, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
+        pytest.param("script", 120, "local", marks=pytest.mark.full),
+        pytest.param("function", 80, "local", marks=pytest.mark.full),
+        pytest.param("Task", 100, "ray", marks=[pytest.mark.full, pytest.mark.ray]),
     ],
 )
 def test_nothing_stands_in_a_panel_and_logs_have_what_was_printed(
-    folder, environment, kind, columns, engine
+    folder, logged, kind, columns, engine
 ):
     settings = ("--set", "engine=local") if engine == "local" else ()
     run = (*HPOSVC, "run", f"{kind}.yaml", *settings, "--id", "s")
-    check_history(run_in_terminal(run, columns, folder, environment), columns, "s")
+    check_history(run_in_terminal(run, columns, folder), columns, "s")
     for trial in ("t0001", "t0003"):
-        lines = logged(folder, environment, "s", trial).splitlines()
+        lines = logged("s", trial).splitlines()
         times = 1 if kind == "Task" else 3
         for printed in (
             "epoch",
@@ -171,35 +183,21 @@ def test_nothing_stands_in_a_panel_and_logs_have_what_was_printed(
         assert "50 %" not in "".join(lines)
 
 
-def test_a_debugger_reads_and_writes_the_terminal(folder, environment):
+def test_a_debugger_reads_and_writes_the_terminal(folder):
     code = (folder / "mine.py").read_text()
     (folder / "mine.py").write_text(
         code.replace('print(f"epoch', 'print(input("say: ")); print(f"epoch')
     )
-    ended = subprocess.run(
-        [*HPOSVC, "run", "function.yaml", "--debug", "--id", "s"],
-        cwd=folder,
-        env={**os.environ, **environment},
-        input="one\ntwo\nthree\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ("run", "function.yaml", "--debug", "--id", "s")
+    ended = started(folder, *command, input="one\ntwo\nthree\n")
     assert [ended.stderr.count(f"say: {word}\n") for word in ("one", "two", "three")] == [1, 1, 1]
     assert ended.stdout.startswith("s COMPLETED")
 
 
-def test_where_there_is_no_terminal_a_trial_s_lines_are_shown_too(folder, environment):
-    ended = subprocess.run(
-        [*HPOSVC, "run", "function.yaml", "--set", "engine=local", "--id", "s"],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_where_there_is_no_terminal_a_trial_s_lines_are_shown_too(folder, logged):
+    ended = started(folder, "run", "function.yaml", "--set", "engine=local", "--id", "s")
     assert ended.stderr.count("epoch 3") == ended.stderr.count("echoed") // 3 == 3
     assert "epoch" not in ended.stdout
-    log = logged(folder, environment, "s", "t0002")
+    log = logged("s", "t0002")
     assert log.count("epoch") == 3
     assert "t000" not in log, "the driver's lines are no trial's"

@@ -8,26 +8,20 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyte
 
 LIMIT_S = 300.0
 
 
-def run_in_terminal(
-    command: Sequence[str],
-    columns: int,
-    folder: str,
-    environment: Mapping[str, str],
-    rows: int = 40,
-) -> list[str]:
+def run_in_terminal(command: Sequence[str], columns: int, folder: str, rows: int = 40) -> list[str]:
     """Run a command in a pseudo-terminal; return every line of its history, without padding."""
     screen = pyte.HistoryScreen(columns, rows, history=100_000)
     stream = pyte.ByteStream(screen)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    variables = {**os.environ, **environment, "TERM": "xterm-256color"}
+    variables = {**os.environ, "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         variables.pop(name, None)
     process = subprocess.Popen(

@@ -92,8 +92,9 @@ SOURCES = {
     "iterable with a state": lambda: Remembering(23),
     "files": lambda: files,
     "datasets": hugging_face,
-    "datasets shuffled": lambda: hugging_face().shuffle(seed=1, buffer_size=10),
-    "datasets mapped": lambda: hugging_face().map(noisy),
+    "datasets shuffled and mapped": lambda: (
+        hugging_face().shuffle(seed=1, buffer_size=10).map(noisy)
+    ),
     "datasets mapped in batches": lambda: hugging_face().map(
         noisy_batch, batched=True, batch_size=5
     ),
