@@ -8,11 +8,15 @@ import subprocess
 import sys
 from graphlib import TopologicalSorter
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from sources import ROOT, imported, modules
 
 import hposvc
+import searchers
+import trainables
+from trainables import contract
 
 DOORS = {
     "mlflow": ("hposvc/tracking/mlflow_client", "hposvc/tracking/models"),
@@ -139,7 +143,20 @@ def test_imports_inside_functions_are_for_doors_and_commands_only():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", ["hposvc", "hposvc.cli.main", "searchers", "trainables"])
+@pytest.mark.parametrize("door", [searchers, trainables, contract])
+def test_a_door_loads_the_names_that_types_are_checked_by(door):
+    tree = ast.parse(Path(door.__file__).read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))  # TYPE_CHECKING
+    assert sorted(alias.name for node in typed.body for alias in node.names) == dir(door)
+    for name, module in door.MODULES.items():
+        assert getattr(door, name) is getattr(import_module(module), name)
+    with pytest.raises(AttributeError, match="has no attribute 'Spce'"):
+        door.Spce  # noqa: B018 - the access is the test
+
+
+@pytest.mark.parametrize(
+    "module", ["hposvc", "hposvc.cli.main", "searchers", "trainables", "trainables.contract"]
+)
 def test_importing_is_light(module: str):
     heavy = ("ray", "torch", "mlflow", "optuna", "scipy", "numpy", "pandas")
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

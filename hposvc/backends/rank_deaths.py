@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hposvc.events import BackendEvent, Cause, Ended, Failed
-from trainables.order import Order
-from trainables.runtime.assignment import log_file
+from trainables.contract import Order, log_file
 from trainables.runtime.last_words import SIGNALS, Death, read_death
 
 

@@ -28,8 +28,7 @@ from hposvc.journal.database import (
     Store,
     retry_until_answered,
 )
-from trainables.order import Order, Params
-from trainables.storage.checkpoint import FOREIGN, Saved
+from trainables.contract import FOREIGN, Order, Params, Saved
 
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time

@@ -24,10 +24,7 @@ from hposvc.events import (
 from hposvc.journal import agents
 from hposvc.journal.agents import AgentOrder, OrderRow, reported_checkpoint
 from hposvc.server.problems import ApiError
-from trainables.dataset import DataSet
-from trainables.errors import encodable, shortened
-from trainables.metrics import checked
-from trainables.storage.checkpoint import FOREIGN, Saved
+from trainables.contract import FOREIGN, DataSet, Saved, checked, encodable, shortened
 
 Verdict = Literal["continue", "stop", "checkpoint"]
 Body = Mapping[str, Any]

@@ -18,7 +18,7 @@ from hposvc.journal.home import Home, clear, find_ours, signature
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
-from trainables.load import PICKLE
+from trainables.contract import PICKLE
 from trainables.storage import checkpoint, stores
 from trainables.storage.checkpoint import DRAFT, MANIFEST, NAME, SCRATCH, is_ours
 

@@ -33,7 +33,7 @@ from hposvc.verbs.options import (
 )
 from hposvc.verbs.resume import resume
 from hposvc.views.console import note
-from trainables.programs.command import remark_on_python
+from trainables.contract import remark_on_python
 
 # Debuggers need one trial in this process.
 DEBUG = {

@@ -30,9 +30,8 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.stopping import Budget
 from hposvc.state.trial import trial_name
-from searchers.grid import Grid
-from trainables.order import Order
-from trainables.storage.checkpoint import Saved
+from searchers import Grid
+from trainables.contract import Order, Saved
 
 LARGEST = 200  # trials of a simulated sweep; a larger one goes on as its later half did
 SHARED = ("interval", "mutate", "quantile")  # options of pb2 that pbt has, too

@@ -13,11 +13,19 @@ from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach
 from hposvc.events import Ended, Failed
 from hposvc.spec.sections import Resources
-from trainables.link import Report, Unanswered
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
+from trainables.contract import (
+    Assignment,
+    Message,
+    Order,
+    OrderPlaced,
+    Outcome,
+    PreemptionStarted,
+    Ready,
+    Report,
+    SlotConfig,
+    Unanswered,
+)
 from trainables.runtime.coordinator import Switchboard
-from trainables.runtime.wire import Message, OrderPlaced, PreemptionStarted, Ready
 
 # What happens during an order, and how it ends.
 News = Report | Unanswered | OrderPlaced

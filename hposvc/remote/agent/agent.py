@@ -28,11 +28,15 @@ from hposvc.journal.agents import AgentOrder
 from hposvc.remote.agent.exchange import AgentExchange, Verdict
 from hposvc.remote.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.spec import fingerprint
-from trainables.link import Report
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, SlotConfig, log_file
-from trainables.runtime.wire import Message
-from trainables.stop_signals import SIGTERM_TEXT
+from trainables.contract import (
+    SIGTERM_TEXT,
+    Assignment,
+    Message,
+    Order,
+    Report,
+    SlotConfig,
+    log_file,
+)
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again

@@ -12,10 +12,16 @@ from hposvc.events import Failed
 from hposvc.journal.agents import AgentOrder
 from hposvc.remote.http import Http
 from hposvc.text import spelled
-from trainables.link import CheckpointSaved, DataDeclared, Report, Suggestion, Unanswered
-from trainables.order import Order
-from trainables.runtime.wire import OrderPlaced
-from trainables.stop_signals import How
+from trainables.contract import (
+    CheckpointSaved,
+    DataDeclared,
+    How,
+    Order,
+    OrderPlaced,
+    Report,
+    Suggestion,
+    Unanswered,
+)
 
 PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
 PAUSE_S = 2.0  # between two tries, beyond those of the transport

@@ -21,8 +21,7 @@ from hposvc.server.access import ReaderOrAgent
 from hposvc.server.problems import ApiError
 from hposvc.server.service import Serving
 from hposvc.spec.engines import ENGINES
-from trainables.dataset import LONGEST
-from trainables.metrics import MOST_METRICS
+from trainables.contract import LONGEST_SOURCE, MOST_METRICS
 from trainables.storage import checkpoint
 
 router = APIRouter(tags=["agents"])
@@ -84,7 +83,7 @@ class DataBody(_Body):
     context: Literal["training", "validation"]
     samples: Annotated[int, Strict(), Field(ge=0)]
     digest: Annotated[str, Field(max_length=36)] = ""
-    source: Annotated[str, Field(max_length=LONGEST)] = ""
+    source: Annotated[str, Field(max_length=LONGEST_SOURCE)] = ""
 
 
 class Place(_Body):
