@@ -84,6 +84,7 @@ test-lowest: .lowest/.installed
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 # The pinned versions, worked out anew; a week's newer releases come in this way only.
@@ -124,11 +125,9 @@ kills: $(VENV)/.developing
 picture: install
 	$(BIN)/python docs/live.py last
 
-# The pictures of docs/how-to/schedulers.md and docs/how-to/watch.md, from simulated sweeps, and that of
-# docs/explanation/architecture.md, from the imports in the source.
+# The pictures of docs/how-to/schedulers.md and docs/how-to/watch.md, from simulated sweeps.
 pictures: $(VENV)/.developing
 	$(BIN)/python docs/pictures.py
-	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/watch.py
 
 # The pages of docs/ as a site that needs no network. A wheel that is built afterwards has it, and

@@ -38,7 +38,7 @@ from hposvc.state.prospects import (
 )
 from searchers import Optimizer
 from searchers.gp.searcher import GaussianProcess
-from searchers.methods import load
+from searchers.methods import load_method
 from searchers.pace import Pace
 
 AT, MORE = (20, 30, 50), (5, 10, 20)
@@ -81,7 +81,7 @@ def run(job: tuple[str, str, int]) -> Search:
     """Return what a search was told."""
     method, problem, seed = job
     known, noise = PROBLEMS[problem], np.random.default_rng([seed, 1])
-    searcher = GaussianProcess(learned_prior=False) if method == "gp" else load(method)()
+    searcher = GaussianProcess(learned_prior=False) if method == "gp" else load_method(method)()
     optimizer = Optimizer(searcher, known.space, seed=seed)
     with threadpool_limits(1):
         for _ in range(max(AT) + max(MORE)):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hposvc.spec import SweepSpec
     from hposvc.spec.metrics import Metric
     from hposvc.state.answers import Best
-    from trainables.session import get_checkpoint, report
+    from trainables import get_checkpoint, report
 
 _HOMES = {
     "Best": "hposvc.state.answers",
@@ -38,9 +38,9 @@ _HOMES = {
     "SweepSpec": "hposvc.spec",
     "TuneSearch": "hposvc.integrations.tune_search",
     "connect": "hposvc.python.server",
-    "get_checkpoint": "trainables.session",
+    "get_checkpoint": "trainables",
     "load": "hposvc.python.handle",
-    "report": "trainables.session",
+    "report": "trainables",
 }
 # Modules for users of other libraries; each names what hposvc/integrations/ has for it.
 _INTEGRATIONS = (

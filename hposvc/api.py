@@ -37,8 +37,8 @@ from hposvc.spec.types import check_id
 from hposvc.spec.variants import freeze
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
+from trainables.contract import StoreFailed
 from trainables.storage import stores
-from trainables.storage.stores import StoreFailed
 
 # Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.
 Watching = Callable[[str], AbstractContextManager[Sequence[Watcher]]]

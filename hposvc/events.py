@@ -13,14 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from searchers.searcher import Observation
-from searchers.space import Params
-from searchers.values import Value
-from trainables.dataset import DataSet
-from trainables.errors import SUMMARY, last_raised, raised_line
-from trainables.order import Order
-from trainables.stop_signals import How
-from trainables.storage.checkpoint import Saved
+from searchers import Observation, Params, Value
+from trainables.contract import SUMMARY, DataSet, How, Order, Saved, last_raised, raised_line
 
 Data = dict[str, Any]
 

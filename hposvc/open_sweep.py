@@ -17,7 +17,7 @@ from hposvc.state.answers import Best, BestTrials, Progress, Trial
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
 from hposvc.text import doc
-from searchers.space import Params
+from searchers import Params
 
 LOG_BYTES = 2**20  # of a log that are read at a time
 LOOK_S = 0.5  # between two looks at a sweep whose logs are followed

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 from numpy.random import Generator
 
-from searchers.methods import load
+from searchers.methods import load_method
 from searchers.pace import GAUSSIAN_PROCESS, Pace
 from searchers.searcher import Observation, Proposal, Searcher
 from searchers.space import Space
@@ -51,7 +51,7 @@ class Informed:
     @cached_property
     def _searcher(self) -> Searcher:
         """The method, which keeps its fits of the earlier sweeps."""
-        return warm_started(cast(Searcher, load(METHOD)()), self.earlier)
+        return warm_started(cast(Searcher, load_method(METHOD)()), self.earlier)
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator

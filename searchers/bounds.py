@@ -41,7 +41,7 @@ class AtMost:
         return schema
 
 
-def annotations(cls: Any) -> dict[str, Any]:
+def annotations_of(cls: Any) -> dict[str, Any]:
     """Return the types of a dataclass's fields, with what `Annotated` adds to them."""
     return get_type_hints(cls, include_extras=True)
 

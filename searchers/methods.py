@@ -21,7 +21,7 @@ METHODS = {
 }
 
 
-def load(method: str) -> type:
+def load_method(method: str) -> type:
     """Return the class of a method, by name or as `module:Class` or `path/to/file.py:Class`."""
     place, colon, name = METHODS.get(method, method).rpartition(":")
     if not colon:

@@ -7,10 +7,10 @@ from typing import cast, overload
 
 import numpy as np
 
-from searchers.methods import METHODS, load, takes_several
+from searchers.methods import METHODS, load_method, takes_several
 from searchers.names import nearest
 from searchers.objectives import Objectives, Outcome, are_finite, is_number
-from searchers.options import build, check
+from searchers.options import build_searcher, check_searcher
 from searchers.pareto import fronts, hypervolume
 from searchers.searcher import Observation, Proposal, Searcher, call_rng, suggest_fixed
 from searchers.space import Space
@@ -49,10 +49,10 @@ def create(
     Raises:
         ValueError: no such method, option or goal, or options that do not suit the space.
     """
-    searcher = build(method, options)
-    check(searcher, space)
+    searcher = build_searcher(method, options)
+    check_searcher(searcher, space)
     if not isinstance(goal, str) and len(goal) > 1 and not takes_several(type(searcher)):
-        methods = ", ".join(name for name in METHODS if takes_several(load(name)))
+        methods = ", ".join(name for name in METHODS if takes_several(load_method(name)))
         raise ValueError(f"method {method!r} takes one objective; for several use one of {methods}")
     return Optimizer(searcher, space, goal, seed)
 

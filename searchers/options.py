@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Annotated, Any, Protocol, cast, get_args, get_origin, runtime_checkable
 
-from searchers.methods import load
+from searchers.methods import load_method
 from searchers.names import nearest
 from searchers.searcher import Searcher
 from searchers.space import Space
@@ -32,13 +32,13 @@ class ChecksSpace(Protocol):
         """Raise a ValueError if the options do not suit `space`; a SpaceError says where."""
 
 
-def build(method: str, options: Mapping[str, object]) -> Searcher:
-    """Return the searcher of a method, see `searchers.methods.load`.
+def build_searcher(method: str, options: Mapping[str, object]) -> Searcher:
+    """Return the searcher of a method, see `searchers.methods.load_method`.
 
     Raises:
         ValueError: no such method or option, or a value that the option does not take.
     """
-    kind = load(method)
+    kind = load_method(method)
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     types = {field.name: field.type for field in fields}
     for name, value in options.items():
@@ -50,7 +50,7 @@ def build(method: str, options: Mapping[str, object]) -> Searcher:
     return cast(Searcher, kind(**options))
 
 
-def check(searcher: Searcher, space: Space) -> None:
+def check_searcher(searcher: Searcher, space: Space) -> None:
     """Check that the options of a searcher suit the space.
 
     Raises:

@@ -34,7 +34,7 @@ def _fits(theirs: Domain, ours: Domain) -> bool:
     return any(ours.problem(value) is None for value in theirs.values)
 
 
-def constants(space: Space) -> frozenset[str]:
+def constant_names(space: Space) -> frozenset[str]:
     """Return the parameters that have one value in all configurations that have them."""
     return frozenset(name for name in space if isinstance(space[name], Constant))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from searchers.methods import METHODS, load
+from searchers.methods import METHODS, load_method
 from searchers.searcher import Observation, Searcher
 
 
@@ -22,4 +22,4 @@ def warm_started(searcher: Searcher, earlier: Sequence[Observation]) -> Searcher
 
 def warm_startable_methods() -> list[str]:
     """Return the names of the methods that take earlier results."""
-    return [name for name in METHODS if issubclass(load(name), WarmStartable)]
+    return [name for name in METHODS if issubclass(load_method(name), WarmStartable)]

@@ -1,33 +1,18 @@
-"""architecture.md and its picture against the code, so that newcomers can trust both."""
+"""architecture.md against the code, so that newcomers can trust both."""
 
 import ast
 import re
-import sys
-import xml.etree.ElementTree as ElementTree
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import ROOT, modules
 
 from hposvc import Sweep
 from hposvc.api import Sweeps
 from hposvc.state.trial import TRANSITIONS
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS))
-from rooms import (  # noqa: E402 - it lies beside the page
-    APART,
-    PICTURE,
-    ROOMS,
-    draw,
-    imported,
-    modules,
-    room_imports,
-    room_of,
-)
-
-SVG = "{http://www.w3.org/2000/svg}"
 PAGES = {
     name: (ROOT / name).read_text()
     for name in ("docs/explanation/architecture.md", "CONTRIBUTING.md")
@@ -35,61 +20,21 @@ PAGES = {
 PAGE = PAGES["docs/explanation/architecture.md"]
 FOLDERS = "hposvc|searchers|trainables|cluster|examples|benchmarks|tests|docs"
 PATH = re.compile(rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*)(?::(\w+))?")
-EFFECTS = {
-    *("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random"),
-    *("shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time"),
-}
 CURVE = """
 def valley(params, step):
     return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
 """
 
 
-def marks(tag: str, kind: str) -> list[ElementTree.Element]:
-    """Return the picture's elements of a class."""
-    drawn = ElementTree.parse(PICTURE).iter(f"{SVG}{tag}")
-    return [element for element in drawn if element.get("class") == kind]
-
-
-def pairs(elements: list[ElementTree.Element]) -> list[tuple[str, str]]:
-    return sorted((element.get("data-from"), element.get("data-to")) for element in elements)
-
-
-def test_every_room_is_in_the_picture_and_nothing_else():
-    assert [box.get("data-room") for box in marks("rect", "room")] == list(ROOMS)
-
-
-def test_every_import_is_drawn_and_nothing_else():
-    assert pairs(marks("circle", "import")) == sorted(room_imports())
-
-
-def test_every_import_that_is_forbidden_though_it_points_down_is_crossed_out():
-    forbidden = {(here, there) for here, others in APART.items() for there in others}
-    assert pairs(marks("path", "apart")) == sorted(forbidden - room_imports())
-
-
-def test_a_dot_is_in_the_row_of_the_importing_room_and_above_the_imported_one():
-    boxes = {box.get("data-room"): box for box in marks("rect", "room")}
-    for dot in marks("circle", "import"):
-        x, y = float(dot.get("cx")), float(dot.get("cy"))
-        here, there = boxes[dot.get("data-from")], boxes[dot.get("data-to")]
-        assert y == float(here.get("y")) + float(here.get("height")) / 2
-        assert 0 < x - float(there.get("x")) < float(there.get("width"))
-        assert y < float(there.get("y")), "an import points down"
-
-
-def test_the_picture_is_as_the_command_draws_it():
-    assert PICTURE.read_text() == draw(), "python docs/rooms.py"
-
-
-def test_rooms_that_decide_have_no_clock_no_files_and_no_processes():
-    wrong = [
-        f"{path} imports {name}"
-        for path, tree in modules()
-        for name, _ in imported(tree)
-        if room_of(path) in ("controller", "schedulers") and name.partition(".")[0] in EFFECTS
+def test_the_page_has_the_layers_that_lint_holds():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(each["layers"] for each in config["contracts"] if each.get("exhaustive"))
+    rows = re.findall(r"^\| \d+ \| (.*) \|$", PAGE, re.MULTILINE)
+    rooms = [re.findall(r"`(\w+)`:", row) for row in rows]
+    assert rooms == [
+        *(layer.split(" | ") for layer in layers),
+        ["searchers", "trainables", "cluster"],
     ]
-    assert not wrong, "\n".join(wrong)
 
 
 @cache

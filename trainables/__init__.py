@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainables.data import Data as Data
     from trainables.data import Tensors as Tensors
+    from trainables.session import get_checkpoint as get_checkpoint
+    from trainables.session import is_in_sweep as is_in_sweep
+    from trainables.session import report as report
     from trainables.stop_signals import StopTrial as StopTrial
     from trainables.storage.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.task import Task as Task
@@ -24,6 +27,9 @@ MODULES = {
     "Tensors": "trainables.data.sources",
     "Training": "trainables.training",
     "Worker": "trainables.worker",
+    "get_checkpoint": "trainables.session",
+    "is_in_sweep": "trainables.session",
+    "report": "trainables.session",
 }
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from trainables.limits import Count
 
-LONGEST = 60_000  # characters of a source: MLflow's limit
+LONGEST_SOURCE = 60_000  # characters of a source: MLflow's limit
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class DataSet:
                 f"data set {self.name!r}, digest {self.digest!r}; give a name of 500 and a digest "
                 "of 36 characters at most"
             )
-        if len(self.source) > LONGEST:
-            raise ValueError(f"data set {self.name!r}: its source is longer than {LONGEST}")
+        if len(self.source) > LONGEST_SOURCE:
+            raise ValueError(f"data set {self.name!r}: its source is longer than {LONGEST_SOURCE}")

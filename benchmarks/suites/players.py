@@ -9,7 +9,7 @@ from peers import roster
 from peers.method import Params
 
 from searchers import Optimizer
-from searchers.methods import load
+from searchers.methods import load_method
 from suites.problem import Outcome, Problem
 
 PLAIN = ("gp", "cmaes", "random", *roster.PEERS)
@@ -25,7 +25,7 @@ class Ours:
 
     def __init__(self, method: str, problem: Problem, seed: int) -> None:
         goal = "minimize" if problem.objectives == 1 else ["minimize"] * problem.objectives
-        self.optimizer = Optimizer(load(method)(), problem.space, goal, seed)
+        self.optimizer = Optimizer(load_method(method)(), problem.space, goal, seed)
 
     def ask(self) -> tuple[Params, Any]:
         trial = self.optimizer.ask()
@@ -40,7 +40,7 @@ class Peer:
 
     def __init__(self, method: str, problem: Problem, seed: int, budget: int) -> None:
         several = {"objectives": problem.objectives} if problem.objectives > 1 else {}
-        kind: Any = load(OTHERS.get(method) or roster.PEERS[method])
+        kind: Any = load_method(OTHERS.get(method) or roster.PEERS[method])
         self.method = kind(problem.space, seed, budget, **several)
 
     def ask(self) -> tuple[Params, Any]:

@@ -36,8 +36,7 @@ from hposvc.text import (
     percent,
     value_text,
 )
-from searchers.ranges import Float, Int
-from searchers.values import Value
+from searchers import Float, Int, Value
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word

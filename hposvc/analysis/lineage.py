@@ -22,8 +22,7 @@ from hposvc.open_sweep import OpenSweep, Record
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import Segment
-from searchers.space import Params
-from searchers.values import identity
+from searchers import Params, identity
 
 # Keys of a spec that a replay sets itself, and keys that it does not need.
 REPLACED = ("name", "description", "parameters", "scheduler", "trials")

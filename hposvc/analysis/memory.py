@@ -17,11 +17,9 @@ from hposvc.errors import SpecError, fail
 from hposvc.events import Failed, error_line
 from hposvc.spec import SweepSpec
 from hposvc.state.trial import trial_name
-from searchers.searcher import call_rng
-from searchers.space import Params
-from trainables import load, nesting
-from trainables.data import Data
-from trainables.link import Report
+from searchers import Params, call_rng
+from trainables import Data, Task, load, nesting
+from trainables.contract import Assignment, Message, Order, Report, Training
 from trainables.memory_estimation import measuring, short_run
 from trainables.memory_estimation.forecast import (
     Forecast,
@@ -32,11 +30,6 @@ from trainables.memory_estimation.forecast import (
     variants,
 )
 from trainables.memory_estimation.gpus import memory_of
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import Message
-from trainables.task import Task
-from trainables.training import Training
 
 
 @dataclass(frozen=True)

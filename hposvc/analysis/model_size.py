@@ -11,9 +11,9 @@ from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.open_sweep import OpenSweep
 from hposvc.spec import SweepSpec
 from hposvc.state.answers import Trial, values_of
-from trainables.length import Length
+from trainables import Task
+from trainables.contract import Length
 from trainables.memory_estimation import meta_model
-from trainables.task import Task
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from hposvc.estimate import Estimate
 from hposvc.spec import SweepSpec
-from searchers.searcher import Observation
-from searchers.space import Space
+from searchers import Observation, Space
 
 if TYPE_CHECKING:  # the models take half a second, and few commands explain anything
+    from searchers import Explanation
     from searchers.explain.dependence import Dependence
-    from searchers.explain.explanation import Explanation
 
 Array = NDArray[np.float64]
 
@@ -147,8 +146,8 @@ def _explained(question: _Question) -> tuple[Explained, ...]:
 
 def _of_metric(question: _Question, place: int, halves: int) -> Explained | None:
     """Return the explanation of a metric; None: its models cannot be fitted."""
+    from searchers import Explanation
     from searchers.explain.belief import ROWS
-    from searchers.explain.explanation import Explanation
 
     space, everyone = question.space, [_of(seen, place) for seen in question.trials]
     order = sorted(
@@ -199,7 +198,7 @@ def _loss(seen: Observation) -> float:
 
 def _skill(space: Space, trials: Sequence[Observation], goal: str, halves: int) -> float | None:
     """Return how well models of random halves of the trials rank the trials of the other half."""
-    from searchers.explain.explanation import Explanation
+    from searchers import Explanation
 
     rng = np.random.default_rng(0)
     skills = []

@@ -15,11 +15,18 @@ from hposvc.spec.registry import SEARCHERS, trait
 from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
+from searchers import (
+    Params,
+    Searcher,
+    Space,
+    SpaceError,
+    Value,
+    call_rng,
+    identity,
+    suggest_fixed,
+    warm_started,
+)
 from searchers.gp.searcher import GaussianProcess
-from searchers.searcher import Searcher, call_rng, suggest_fixed
-from searchers.space import Params, Space, SpaceError, Value
-from searchers.values import identity
-from searchers.warm_start import warm_started
 
 if TYPE_CHECKING:
     from searchers.explain.explanation import Prediction
@@ -152,7 +159,7 @@ def _predictions(
     state: SweepState, params: Params
 ) -> tuple[dict[str, "Prediction"], str, float | None, float | None]:
     """Return each metric's prediction, why there is none, the chance to beat the best, its mean."""
-    from searchers.explain.explanation import Explanation
+    from searchers import Explanation
 
     spec, history = state.spec, state.history()
     goals = [metric.goal for metric in spec.objectives]

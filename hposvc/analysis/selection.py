@@ -13,8 +13,7 @@ from hposvc.errors import fail
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
 from hposvc.state.answers import Trial, values_of
-from searchers.names import nearest
-from searchers.values import Value, as_cell, as_text, is_structured
+from searchers import Value, as_cell, as_text, is_structured, nearest
 
 OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts")
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {

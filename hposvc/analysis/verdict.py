@@ -23,8 +23,7 @@ from hposvc.errors import NotFound, fail
 from hposvc.open_sweep import Record, check_trial
 from hposvc.state.trial import TrialState
 from hposvc.text import number
-from searchers.names import nearest
-from searchers.values import identity
+from searchers import identity, nearest
 from trainables.storage.checkpoint import TRIAL
 
 BET = 0.7  # share of the wealth on the largest difference so far

@@ -13,7 +13,7 @@ from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import count, likely_percent, number
-from searchers.ranges import Float, Int
+from searchers import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
 WAIT = 0.2  # share of time in which ranks wait for data

@@ -15,8 +15,7 @@ from hposvc.events import BackendEvent, Cause, Ended, Failed, Reported
 from hposvc.journal.agents import AgentOrder, Look, MailboxTurn, OrderLease
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
-from trainables.order import Order
-from trainables.runtime.assignment import trial_seed
+from trainables.contract import Order, trial_seed
 
 BUSY_POLL_S, IDLE_POLL_S = 0.01, 0.1  # seconds between two looks into the mailbox
 BUSY_S = 2.0  # since the last message: then the next one is soon to come

@@ -26,11 +26,17 @@ from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.variants import for_ranks
-from trainables.link import CheckpointSaved, DataDeclared, Suggestion
-from trainables.order import Order
-from trainables.programs.command import Command
-from trainables.runtime.assignment import Outcome, SlotConfig
-from trainables.runtime.wire import OrderMessage, OrderPlaced
+from trainables.contract import (
+    CheckpointSaved,
+    Command,
+    DataDeclared,
+    Order,
+    OrderMessage,
+    OrderPlaced,
+    Outcome,
+    SlotConfig,
+    Suggestion,
+)
 
 if TYPE_CHECKING:
     from hposvc.journal.agents import AgentMailbox

@@ -11,9 +11,8 @@ from typing import Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent, Ended, Failed, Placed, Reported
-from trainables.errors import shortened, text_of
+from trainables.contract import Order, shortened, text_of
 from trainables.monitoring import device
-from trainables.order import Order
 
 # The metrics of a trial's only report, or of each; a text: why it has none.
 Outcome = Mapping[str, float] | Sequence[Mapping[str, float]] | str

@@ -21,13 +21,22 @@ from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
 from hposvc.events import BackendEvent
-from trainables.link import Report, Unanswered
-from trainables.load import CodeChanged, Sources
+from trainables.contract import (
+    Assignment,
+    CodeChanged,
+    Order,
+    OrderMessage,
+    OrderPlaced,
+    Outcome,
+    Report,
+    SlotConfig,
+    Unanswered,
+    carry_out,
+    log_file,
+)
+from trainables.load import Sources
 from trainables.monitoring import device
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out, log_file
 from trainables.runtime.output import log_target, redirect_trainable
-from trainables.runtime.wire import OrderMessage, OrderPlaced
 
 AGAIN = "and `hposvc resume` goes on"
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned

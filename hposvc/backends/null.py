@@ -7,7 +7,7 @@ from typing import Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting
 from hposvc.events import BackendEvent
-from trainables.order import Order
+from trainables.contract import Order
 
 
 @dataclass(frozen=True)

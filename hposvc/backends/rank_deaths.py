@@ -4,8 +4,8 @@ import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainables.order import Order
-from trainables.runtime.assignment import Outcome, OutcomeKind, log_file
+from trainables.contract import Order, Outcome, log_file
+from trainables.runtime.assignment import OutcomeKind
 from trainables.runtime.last_words import SIGNALS, Death, read_death
 
 

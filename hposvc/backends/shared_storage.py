@@ -6,8 +6,8 @@ from hposvc.errors import OutOfReach
 from hposvc.journal.home import VARIANTS
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.variants import stored
+from trainables.contract import StoreFailed
 from trainables.storage import stores
-from trainables.storage.stores import StoreFailed
 
 
 def check_shared(setting: Setting) -> None:

@@ -14,13 +14,19 @@ from typing import ClassVar, Literal
 from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, TrialAction
 from hposvc.spec.registry import resolve_function
-from searchers.space import Params
-from searchers.values import copied
-from trainables.errors import shortened, text_of
-from trainables.metrics import CheckedMetrics, NoNumber, checked, number_of
-from trainables.order import Order
-from trainables.runtime.assignment import Outcome, outcome_kind
-from trainables.storage.checkpoint import Saved
+from searchers import Params, copied
+from trainables.contract import (
+    CheckedMetrics,
+    NoNumber,
+    Order,
+    Outcome,
+    Saved,
+    checked,
+    number_of,
+    outcome_kind,
+    shortened,
+    text_of,
+)
 
 Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
 

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hposvc.verbs.options import Shared, shared_options
-from searchers.names import closest
+from searchers import closest
 
 # Title of each group of verbs in the help: an example, and what each verb is for.
 GROUPS = {

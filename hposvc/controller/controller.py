@@ -51,7 +51,7 @@ from hposvc.spec.extension import accepted
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import report_of
-from trainables.order import Order
+from trainables.contract import Order
 
 CHANGES = 1  # sets the generators of changes apart from those of proposals
 

@@ -15,7 +15,7 @@ from hposvc.events import Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from trainables.order import Order
+from trainables.contract import Order
 
 
 def due(state: SweepState) -> bool:

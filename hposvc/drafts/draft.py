@@ -24,7 +24,7 @@ from hposvc.errors import fail
 from hposvc.spec import json_schema
 from hposvc.spec.parsing.document import read_text
 from hposvc.text import number
-from searchers.names import nearest
+from searchers import nearest
 
 HIGH = (
     *("acc", "accuracy", "auc", "f1", "r2", "score", "reward", "return", "bleu", "rouge", "map"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hposvc
 from hposvc.errors import fail
-from searchers.names import nearest
+from searchers import nearest
 
 SITE = Path(hposvc.__file__).parent / "site"  # the pages that `make site` built, with Markdown
 INSTALLED = "share/hposvc"  # in the environment that the package is installed in

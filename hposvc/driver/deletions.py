@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from trainables.contract import Saved
 from trainables.storage import checkpoint
-from trainables.storage.checkpoint import Saved
 
 RETRY_S = 30.0  # seconds between attempts to delete what could not be deleted
 

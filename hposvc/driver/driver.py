@@ -43,8 +43,7 @@ from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import provenance
 from hposvc.tracking.recorder_process import Recorder
-from searchers.searcher import TRIED, Observation, Searcher
-from searchers.warm_start import warm_startable_methods, warm_started
+from searchers import TRIED, Observation, Searcher, warm_startable_methods, warm_started
 from trainables.storage import checkpoint
 
 log = logging.getLogger("hposvc")

@@ -18,8 +18,7 @@ from hposvc.errors import SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
-from searchers.space import Domain, Space, SpaceError
-from searchers.translation import names_by_role
+from searchers import Domain, Space, SpaceError, names_by_role
 
 log = logging.getLogger("hposvc")
 

@@ -18,8 +18,8 @@ from hposvc.state.summary import describe_unsearched
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import RETURNED_EARLY
-from searchers.names import nearest
-from trainables.metrics import describe_left_out
+from searchers import nearest
+from trainables.contract import describe_left_out
 
 log = logging.getLogger("hposvc")
 

@@ -42,8 +42,8 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from hposvc.text import format_bytes
-from searchers.searcher import REPEAT_OF, Observation, Proposal
-from trainables.order import Order
+from searchers import REPEAT_OF, Observation, Proposal
+from trainables.contract import Order
 
 log = logging.getLogger("hposvc")
 

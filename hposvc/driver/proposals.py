@@ -18,9 +18,16 @@ from threadpoolctl import threadpool_limits
 from hposvc.errors import is_built_in, plug_in_raised, shown, wrong_plug_in_answer
 from hposvc.spec import SweepSpec
 from hposvc.state.proposals import PROPOSED
-from searchers.novelty import SeenConfigs
-from searchers.searcher import REPEAT_OF, Observation, Proposal, Searcher, call_rng
-from searchers.space import Params, SpaceError
+from searchers import (
+    REPEAT_OF,
+    Observation,
+    Params,
+    Proposal,
+    Searcher,
+    SeenConfigs,
+    SpaceError,
+    call_rng,
+)
 
 CLOSE_S = 0.5  # seconds for a searcher still computing; after that its daemon thread is abandoned
 

@@ -14,7 +14,7 @@ from hposvc.errors import fail, plug_in_raised, wrong_plug_in_answer
 from hposvc.events import Event
 from hposvc.spec import registry
 from hposvc.state.sweep import SweepState
-from searchers.searcher import Observation
+from searchers import Observation
 
 Rule = Callable[[Sequence[Observation]], object]
 WANTED = "return True or a text, the reason, to end the sweep, and False, None or '' to go on"

@@ -34,11 +34,16 @@ from hposvc.spec.sections import AUTO
 from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState, loss_at
-from searchers.fidelity import NO_FAULT
-from searchers.names import closest
-from searchers.searcher import TRIED, Observation
-from searchers.space import Params
-from searchers.translation import constants, names_by_role, translate_params
+from searchers import (
+    NO_FAULT,
+    TRIED,
+    Observation,
+    Params,
+    closest,
+    constant_names,
+    names_by_role,
+    translate_params,
+)
 
 log = logging.getLogger("hposvc")
 
@@ -176,7 +181,9 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
     names = names_by_role(their_spec.space, spec.space)
     is_judged = not (spec.several or spec.bounds)
     is_same = _trains_alike(their_spec, spec)
-    settings = constants(their_spec.space) & constants(spec.space) if is_judged else frozenset()
+    settings = (
+        constant_names(their_spec.space) & constant_names(spec.space) if is_judged else frozenset()
+    )
     for trial in state.trials.values():
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainables.session import get_checkpoint, report
+from trainables import get_checkpoint, report
 
 
 def hand_over(

@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeVar
 from catboost import CatBoost
 
 from hposvc.integrations.boosting import check_every
-from trainables.session import report
-from trainables.stop_signals import StopTrial
+from trainables import StopTrial, report
 
 Model = TypeVar("Model", bound=CatBoost)
 

@@ -27,8 +27,8 @@ from hposvc.integrations.optuna import find_parameters
 from hposvc.integrations.optuna import run as run_objective
 from hposvc.reporting.result import Result
 from hposvc.state.answers import Best, values_of
-from trainables.metrics import NoNumber, number_of
-from trainables.session import get_checkpoint, is_in_sweep, report
+from trainables import get_checkpoint, is_in_sweep, report
+from trainables.contract import NoNumber, number_of
 
 Metrics = Mapping[str, Any]
 Objective = Callable[[dict[str, float]], float | Sequence[float]]

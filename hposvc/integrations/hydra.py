@@ -32,7 +32,7 @@ from hposvc.python.sweep import Sweep
 from hposvc.reporting.result import NoValue, Result
 from hposvc.spec.sinks import HYDRA_FOLDER, Tracking
 from hposvc.tracking.hydra_results import MULTIRUN
-from searchers.names import nearest
+from searchers import nearest
 from trainables.programs.arguments import quote_for_hydra
 
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from keras.callbacks import BackupAndRestore
 
-from trainables.session import get_checkpoint, is_in_sweep, report
+from trainables import get_checkpoint, is_in_sweep, report
 
 FILE = "latest.weights.h5"  # of the model and its optimizer, as BackupAndRestore calls it
 

@@ -19,7 +19,7 @@ from lightgbm.basic import _ConfigAliases
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from hposvc.integrations.boosting import check_every, hand_over, saved, several_models_error
-from searchers.names import closest
+from searchers import closest
 
 FILE = "model.txt"
 # Names at least this alike are taken for misspellings. `n_leaves` is 0.89 like `num_leaves`; but

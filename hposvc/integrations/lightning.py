@@ -12,7 +12,7 @@ from typing import Any
 from lightning.fabric.plugins import ClusterEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from trainables.session import get_checkpoint, is_in_sweep, report
+from trainables import get_checkpoint, is_in_sweep, report
 
 FILE = "model.ckpt"
 

@@ -16,8 +16,7 @@ from hposvc.backends.embedded import Embedded
 from hposvc.errors import Interrupted
 from hposvc.python.sweep import Sweep
 from hposvc.verbs.place import HomeSweeps
-from trainables.order import Order, Params
-from trainables.worker import Worker
+from trainables.contract import Order, Params, Worker
 
 # Arguments of GridSearchCV and RandomizedSearchCV, with their names here.
 CALLED_HERE = {

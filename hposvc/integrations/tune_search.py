@@ -19,11 +19,16 @@ from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import parse_spec_vars
 
 from hposvc.spec.parsing.document import plain
-from searchers.names import is_name
-from searchers.optimizer import Exhausted, Optimizer, create
-from searchers.options import build
-from searchers.space import Space
-from searchers.values import Params, is_scalar
+from searchers import (
+    Exhausted,
+    Optimizer,
+    Params,
+    Space,
+    build_searcher,
+    create,
+    is_name,
+    is_scalar,
+)
 
 GOALS = {"min": "minimize", "max": "maximize"}
 log = logging.getLogger("hposvc")
@@ -68,7 +73,11 @@ class TuneSearch(Searcher):
                 raise ValueError("goal is given; Tune calls it mode, min or max of one metric")
             method_options = {name: options[name] for name in options if name != "seed"}
             placeholder = Space.from_dict({"any": 1})
-            Optimizer(build(self._method, method_options), placeholder, seed=options.get("seed", 0))
+            Optimizer(
+                build_searcher(self._method, method_options),
+                placeholder,
+                seed=options.get("seed", 0),
+            )
             return  # the method and its options are right
         if options:
             raise ValueError(f"{', '.join(options)}: give options of the method to create()")

@@ -28,8 +28,7 @@ from hposvc.journal.database import (
     Store,
     retry_until_answered,
 )
-from trainables.order import Order
-from trainables.storage.checkpoint import Saved
+from trainables.contract import Order, Saved
 
 SERVER = ("", "")  # sweep and client of the row in which servers show that they live
 PAGE = 1000  # messages read at a time

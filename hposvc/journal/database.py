@@ -57,7 +57,7 @@ from sqlalchemy.exc import (
 from cluster.retries import retry
 from hposvc.errors import DamagedJournal, StoreError, Unanswered, Unwritable
 from hposvc.journal.compression import KIND as PACKED
-from trainables.errors import DISK_FULL_ERRNOS, DISK_FULL_TEXT
+from trainables.contract import DISK_FULL_ERRNOS, DISK_FULL_TEXT
 
 BUSY_S = 30.0  # how long a writer waits for another writer
 POLL_S = 0.01

@@ -12,7 +12,7 @@ from hposvc.errors import DamagedJournal, NotFound, StoreError, Unwritable, fail
 from hposvc.events import LAST
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
-from trainables.errors import is_disk_full
+from trainables.contract import is_disk_full
 from trainables.storage import checkpoint, stores
 
 SIGNATURE = "journal.txt"  # in a sweep's folder

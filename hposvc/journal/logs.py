@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hposvc.journal.home import LOG
-from trainables.runtime.assignment import log_file
+from trainables.contract import log_file
 
 
 @dataclass(frozen=True)

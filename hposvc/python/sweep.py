@@ -28,8 +28,7 @@ from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import Checkpoints, Failure, Fidelity, Resources, Trials
 from hposvc.spec.sinks import Tracking
 from hposvc.verbs.place import HomeSweeps
-from trainables.load import PICKLE
-from trainables.training import Training
+from trainables.contract import PICKLE, Training
 
 if TYPE_CHECKING:
     from hposvc.analysis.forecast.plan import Plan

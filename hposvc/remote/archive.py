@@ -31,7 +31,7 @@ from hposvc.spec.git_trees import Git
 from hposvc.spec.paths import code_references, replace_text
 from hposvc.spec.variants import TRAVELLED
 from trainables import load
-from trainables.storage.stores import is_url
+from trainables.contract import is_url
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 NEVER = frozenset({".git", ".venv", "venv", "__pycache__", TRAVELLED})

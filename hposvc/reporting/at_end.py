@@ -17,7 +17,7 @@ from hposvc.spec import registry
 from hposvc.spec.sinks import sink_type
 from hposvc.tracking.mlflow_server import quiet_mlflow, why_not
 from hposvc.tracking.sink import SinkSetting, recorder_lock
-from trainables.storage.file_lock import locked
+from trainables.contract import locked
 
 
 def main(task: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from hposvc.reporting.history import History, Improvement
 from hposvc.spec import NAME_KEYS, SweepSpec, flat
 from hposvc.spec.sweep_spec import DESCRIPTIVE_KEYS
 from hposvc.text import cost_text, count, duration, listed
-from searchers.names import nearest
+from searchers import nearest
 
 Cost = Literal["hours", "trials", "time"]
 UNEQUAL = 1.1  # ratio of costs that is worth a warning

@@ -15,8 +15,9 @@ from hposvc.reporting.document import Section
 from hposvc.reporting.markdown import first_screen, reproduction
 from hposvc.spec.parsing.document import to_yaml
 from hposvc.state.answers import values_of
+from trainables.contract import CheckpointDamaged, Saved
 from trainables.storage import checkpoint, stores
-from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, Saved
+from trainables.storage.checkpoint import MANIFEST
 
 CARD, CONFIGURATION, WEIGHTS = "README.md", "config.json", "model.safetensors"
 

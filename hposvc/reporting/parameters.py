@@ -8,8 +8,7 @@ from typing import Any
 from hposvc.reporting.svg import Categories, Linear, LogScale, Scale
 from hposvc.state.trial import TrialState
 from hposvc.text import value_text
-from searchers.space import Choice, Domain
-from searchers.values import Value
+from searchers import Choice, Domain, Value
 
 
 @dataclass(frozen=True)

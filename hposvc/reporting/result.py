@@ -13,7 +13,7 @@ from hposvc.state import summary
 from hposvc.state.answers import Best, Trial, values_of
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.text import number
-from searchers.values import as_cell
+from searchers import as_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +135,7 @@ class Result:
             raise ValueError(
                 f"reference has {len(reference)} values; give one for each of {', '.join(names)}"
             )
-        return summary.hypervolume(self.record.state, reference)
+        return summary.front_hypervolume(self.record.state, reference)
 
     @property
     def trials(self) -> "pd.DataFrame":

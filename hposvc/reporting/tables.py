@@ -7,7 +7,7 @@ from hposvc.analysis.selection import plain_cell
 from hposvc.errors import fail
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting.result import Result
-from searchers.names import nearest
+from searchers import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

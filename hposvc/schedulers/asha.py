@@ -40,7 +40,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
     rungs,
 )
-from searchers.bounds import COUNT, AtMost
+from searchers import COUNT, AtMost
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from typing import Annotated, ClassVar
 
 from hposvc.schedulers.scheduler import Decision, Report
-from searchers.bounds import STEPS, AtMost
+from searchers import STEPS, AtMost
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
-from searchers.space import Params, Space
-from searchers.values import SpaceError
+from searchers import Params, Space, SpaceError
 
 T = TypeVar("T")
 

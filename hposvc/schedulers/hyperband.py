@@ -50,8 +50,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
-from searchers.bounds import COUNT, AtMost
-from searchers.space import Space
+from searchers import COUNT, AtMost, Space
 
 
 @dataclass(frozen=True)

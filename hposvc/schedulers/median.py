@@ -37,8 +37,7 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     judgement_problems,
 )
-from searchers.bounds import COUNT, STEPS, AtMost
-from searchers.space import Space
+from searchers import COUNT, STEPS, AtMost, Space
 
 Array = NDArray[np.float64]
 MAX_JUDGEMENTS = 100  # of a trial, if no interval is given

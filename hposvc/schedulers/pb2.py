@@ -36,10 +36,8 @@ from hposvc.schedulers.pb2_model import Array, Bandit, Rows
 from hposvc.schedulers.pbt import Pbt, Population
 from hposvc.schedulers.pbt_mutation import Among, Move, Within, explore, read_move
 from hposvc.schedulers.scheduler import Change, Fact, Left, Ordered, Paused, Plan, Report, Scheduler
-from searchers.domains import Domain, Float, Int
+from searchers import Domain, Float, Int, Params, Space, SpaceError, Value, is_number
 from searchers.gp.warping import TailCompression, standardized
-from searchers.space import Space
-from searchers.values import Params, SpaceError, Value, is_number
 
 MAX_OUTCOMES, MAX_PENDING = 80, 32  # intervals that the model uses: finished, and under way
 GLOBAL_CANDIDATES = 256  # in the whole unit cube

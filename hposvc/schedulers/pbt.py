@@ -51,10 +51,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
     judgement_problems,
 )
-from searchers.bounds import STEPS, AtMost
-from searchers.names import nearest
-from searchers.space import Space
-from searchers.values import Params, SpaceError
+from searchers import STEPS, AtMost, Params, Space, SpaceError, nearest
 
 DONORS = 2  # sets the random numbers that draw donors apart from others of the sweep's seed
 ROUNDING = 1e-9  # 0.29 * 100 is less than 29

@@ -21,12 +21,23 @@ from typing import Protocol, cast
 
 from numpy.random import Generator
 
-from searchers.distributions import draw
-from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
-from searchers.names import nearest
-from searchers.ranges import MIN_MOVE
-from searchers.space import Space
-from searchers.values import Params, SpaceError, Value, identity, is_number
+from searchers import (
+    MIN_MOVE,
+    Choice,
+    Constant,
+    Domain,
+    Float,
+    Int,
+    Params,
+    Space,
+    SpaceError,
+    Tied,
+    Value,
+    draw,
+    identity,
+    is_number,
+    nearest,
+)
 
 RANGE = ("min", "max", "log")
 

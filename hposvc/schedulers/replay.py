@@ -29,11 +29,17 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
-from searchers.bounds import STEPS, AtMost
-from searchers.domains import has_lists
-from searchers.names import nearest
-from searchers.space import Space
-from searchers.values import Params, Value, is_structured, is_value
+from searchers import (
+    STEPS,
+    AtMost,
+    Params,
+    Space,
+    Value,
+    has_lists,
+    is_structured,
+    is_value,
+    nearest,
+)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 
-from searchers import pareto
-from searchers.pareto import dominates
+from searchers import dominates, spreading
 
 Losses = tuple[float, ...]
 
@@ -159,4 +158,4 @@ def empty_ranking(metrics: int) -> LossRanking | Fronts:
 def spread(front: Mapping[str, Losses]) -> Iterator[str]:
     """Yield the trials of a front in the order in which they cover it, computed one at a time."""
     names = list(front)
-    return (names[index] for index in pareto.spreading(list(front.values())))
+    return (names[index] for index in spreading(list(front.values())))

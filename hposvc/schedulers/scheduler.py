@@ -20,7 +20,7 @@ from typing import Literal, Protocol, runtime_checkable
 from numpy.random import Generator
 
 from hposvc.errors import Problem
-from searchers.space import Params, Space
+from searchers import Params, Space
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,16 @@ from hposvc.events import Ended, Failed
 from hposvc.journal import agents
 from hposvc.journal.agents import AgentOrder, AgentReply, OrderRow
 from hposvc.server.problems import ApiError
-from trainables.errors import shortened
-from trainables.link import CheckpointSaved, Report
-from trainables.runtime.assignment import Outcome
-from trainables.runtime.wire import Beat, OrderMessage
-from trainables.storage.checkpoint import FOREIGN, Saved
+from trainables.contract import (
+    FOREIGN,
+    CheckpointSaved,
+    OrderMessage,
+    Outcome,
+    Report,
+    Saved,
+    shortened,
+)
+from trainables.runtime.wire import Beat
 
 NOW = 0.0  # the time of events until the driver, whose clock counts, reads them
 

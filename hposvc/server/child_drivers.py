@@ -11,7 +11,7 @@ from hposvc.journal import submitted_secrets
 from hposvc.journal.home import DRIVER_LOG, Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
-from trainables.runtime.output import appending
+from trainables.contract import appending
 
 VERB = "supervised"  # the hidden verb of a driver's process
 # Variables that a driver gets from the server's environment: these, and those that begin so.

@@ -22,7 +22,7 @@ from hposvc.spec.extension import accepted, changed
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.registry import PlugIn
 from hposvc.spec.types import CLOSED, Word
-from searchers.names import nearest
+from searchers import nearest
 from trainables.storage import stores
 
 Defaults = Mapping[str, object]  # by dotted key

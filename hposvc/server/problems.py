@@ -19,7 +19,7 @@ from hposvc import errors
 from hposvc.errors import SpecError, dotted, entry, save_traceback, shown
 from hposvc.events import UnknownEvent
 from hposvc.server.folded import Unreadable
-from searchers.names import nearest
+from searchers import nearest
 
 # Errors of the other packages have only an exit code.
 EXITS = {

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hposvc.errors import SpecError
-from trainables.runtime.output import filter_output
-from trainables.runtime.redaction import redact
+from trainables.contract import filter_output, redact
 
 
 @contextmanager

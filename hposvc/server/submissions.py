@@ -35,9 +35,7 @@ from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import MAX_BYTES, Document, from_mapping, read_text
 from hposvc.spec.types import check_id
 from hposvc.verbs.place import fork_data
-from trainables.load import PICKLE
-from trainables.programs.command import PYTHONS
-from trainables.storage.stores import is_url
+from trainables.contract import PICKLE, PYTHONS, is_url
 
 DIGITS = 10  # of the digest, in the id of a sweep
 MAX_ID, MAX_PROJECT = 80, 200  # characters

@@ -28,7 +28,7 @@ from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
 from hposvc.verbs.steering import driver_place
-from trainables.runtime.output import bounded
+from trainables.contract import bounded
 
 log = logging.getLogger("hposvc")
 

@@ -27,7 +27,7 @@ from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PluginType
 from hposvc.spec.sections import warm_start_mapping
 from hposvc.spec.sweep_spec import SweepSpec
 from hposvc.spec.user_code import import_and_check
-from trainables.strategies import default_strategy
+from trainables.contract import default_strategy
 
 __all__ = ["SweepSpec", "check", "check_for_server", "dump", "expand", "flat", "given", "load"]
 __all__ += ["restore", "thaw"]

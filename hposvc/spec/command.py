@@ -9,14 +9,10 @@ from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
-from searchers.domains import Float, Int
-from searchers.names import nearest
-from searchers.syntax import parameters_of
-from trainables.load import TRAINING
+from searchers import Float, Int, nearest, parameters_of
+from trainables.contract import TRAINING, Training, default_strategy
 from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names, render
 from trainables.programs.output_metrics import PAIR, STEP
-from trainables.strategies import default_strategy
-from trainables.training import Training
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec

@@ -18,19 +18,24 @@ from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.sections import Queue, Trials
 from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
-from searchers.domains import Choice, Constant, Domain, Tied
-from searchers.methods import METHODS, load, takes_several
-from searchers.names import nearest
-from searchers.options import check
-from searchers.space import Space
-from searchers.syntax import parameters_of
-from searchers.values import Params, SpaceError
+from searchers import (
+    METHODS,
+    Choice,
+    Constant,
+    Domain,
+    Params,
+    Space,
+    SpaceError,
+    Tied,
+    check_searcher,
+    load_method,
+    nearest,
+    parameters_of,
+    takes_several,
+)
 from trainables.combinations import nan_refusals, refusals
-from trainables.load import ITS_OWN, TRAINING, training_of
-from trainables.storage.checkpoint import Period
-from trainables.strategies import default_strategy
-from trainables.training import Training
-from trainables.worker import Nan
+from trainables.contract import TRAINING, Nan, Period, Training, default_strategy
+from trainables.load import ITS_OWN, training_of
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
@@ -204,7 +209,7 @@ def search_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the search method has the model that the scheduler needs, and can take metrics."""
     search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
     if metrics > 1 and not _takes_several(search):
-        able = ", ".join(name for name in METHODS if takes_several(load(name)))
+        able = ", ".join(name for name in METHODS if takes_several(load_method(name)))
         message = f"is {search.name}, which learns from one metric, and there are {metrics}"
         yield Problem(("search", "method"), message, f"choose one of {able}")
     if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
@@ -237,7 +242,7 @@ def search_option_problems(spec: "SweepSpec") -> Iterator[Problem]:
     except (SpecError, SpaceError):
         return  # reported elsewhere
     try:
-        check(searcher, space)
+        check_searcher(searcher, space)
     except SpaceError as error:
         yield Problem.of_text(error.message, "search", *error.path)
     except ValueError as error:
@@ -248,7 +253,7 @@ def _uses_results(search: PlugIn) -> bool:
     if not may_be_imported(search):
         return True  # its sweep's own process checks it
     try:
-        return bool(getattr(load(search.name), "uses_results", True))
+        return bool(getattr(load_method(search.name), "uses_results", True))
     except ValueError:
         return True  # reported elsewhere
 

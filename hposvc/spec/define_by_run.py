@@ -9,8 +9,7 @@ from typing import Any
 
 from hposvc.errors import SpecError, fail, shorten, shown
 from hposvc.spec.registry import is_reference, resolve_function
-from searchers.space import Space
-from searchers.values import SpaceError
+from searchers import Space, SpaceError
 
 SPACE = ("parameters", "space")
 TAG = "hposvc.space"

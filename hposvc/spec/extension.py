@@ -10,8 +10,7 @@ from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
 from hposvc.spec.types import EXTENDABLE
-from searchers.bounds import annotations
-from searchers.names import nearest
+from searchers import annotations_of, nearest
 
 # Dotted keys. The rest of a spec is what makes results comparable: `fork` changes that.
 LIMITS = tuple(
@@ -19,7 +18,7 @@ LIMITS = tuple(
     for section, hint in get_type_hints(SweepSpec).items()
     for cls in (hint, *get_args(hint))
     if is_dataclass(cls) and get_origin(hint) is not tuple
-    for key, annotation in annotations(cls).items()
+    for key, annotation in annotations_of(cls).items()
     if EXTENDABLE in get_args(annotation)
 )
 INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many

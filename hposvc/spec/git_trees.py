@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hposvc.errors import fail
-from searchers.names import nearest
+from searchers import nearest
 
 # Variables by which a hook's git is told of its own repository.
 OWN = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}

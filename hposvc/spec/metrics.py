@@ -13,7 +13,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import SHOWN, Problem, SpecError, fail, shown
 from hposvc.spec.types import CLOSED, Extendable, Word
-from searchers.names import nearest
+from searchers import nearest
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec

@@ -19,7 +19,7 @@ from hposvc.spec.environment import NAME, RESERVED_PREFIXES
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.stopping import read_fraction
 from hposvc.spec.types import CLOSED, read_seconds
-from searchers.names import nearest
+from searchers import nearest
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec

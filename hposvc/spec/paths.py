@@ -13,8 +13,7 @@ from hposvc.errors import KeyPath
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.registry import FILE_REFERENCE
 from trainables import load
-from trainables.load import PICKLE
-from trainables.storage.stores import is_url
+from trainables.contract import PICKLE, is_url
 
 SQLITE = "sqlite:///"
 Key = tuple[str, ...]  # of a spec, as ("engine", "curve")

@@ -16,9 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 from hposvc.errors import SHOWN, SpecError, fail, shorten, shown
 from hposvc.schedulers.scheduler import Policy
 from hposvc.spec.parsing.coercion import fill
-from searchers.methods import METHODS
-from searchers.names import nearest, our_name
-from searchers.searcher import Searcher
+from searchers import METHODS, Searcher, nearest, our_name
 from trainables import load
 
 T = TypeVar("T")

@@ -32,12 +32,9 @@ from hposvc.spec.types import (
     Word,
     read_interval,
 )
-from searchers.bounds import AT_ONCE, COUNT, AtMost
-from searchers.names import nearest
-from trainables.length import COUNTED
+from searchers import AT_ONCE, COUNT, AtMost, nearest
+from trainables.contract import COUNTED, Every, Nan
 from trainables.storage import stores
-from trainables.storage.checkpoint import Every
-from trainables.worker import Nan
 
 # Of a micro-batch: 2^40 samples are 1 sample then, so a trial that asks for more never ends.
 MOST_HALVINGS = 40

@@ -13,7 +13,7 @@ from pathlib import Path
 from hposvc.errors import fail
 from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.spec.types import CLOSED, Word
-from searchers.names import nearest
+from searchers import nearest
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from hposvc.errors import fail, shown
 from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.spec.types import CLOSED, Extendable, Hours, ParameterValue, Positive, Seconds
-from searchers.bounds import AtMost
+from searchers import AtMost
 
 
 def read_fraction(value: object) -> float:

@@ -47,10 +47,8 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.variants import Variants
-from searchers.bounds import AtMost, annotations, bounds_in
-from searchers.searcher import Searcher
-from searchers.space import Space
-from trainables.training import Training
+from searchers import AtMost, Searcher, Space, annotations_of, bounds_in
+from trainables.contract import Training
 
 Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
 Schedule = Annotated[PlugIn, PlainValidator(partial(registry.read, SCHEDULERS))]
@@ -231,7 +229,9 @@ class SweepSpec:
 
 
 DESCRIPTIVE_KEYS = frozenset(
-    key for key, annotation in annotations(SweepSpec).items() if DESCRIPTIVE in get_args(annotation)
+    key
+    for key, annotation in annotations_of(SweepSpec).items()
+    if DESCRIPTIVE in get_args(annotation)
 )
 
 
@@ -241,7 +241,7 @@ def _bound_problems(spec: SweepSpec) -> Iterator[Problem]:
     for section, kind in (("search", SEARCHERS), ("scheduler", SCHEDULERS)):
         plug_in = getattr(spec, section)
         if reference := kind.classes.get(plug_in.name):
-            for option, annotation in annotations(registry.resolve(reference)).items():
+            for option, annotation in annotations_of(registry.resolve(reference)).items():
                 yield from _beyond(plug_in.options.get(option), annotation, (section, option))
     with suppress(SpecError):  # reported elsewhere
         yield from _beyond(spec.plateau, Any, ("scheduler", "plateau"))
@@ -257,5 +257,5 @@ def _beyond(value: object, annotation: Any, path: tuple[str, ...]) -> Iterator[P
         for name, inner in value.items():
             yield from _beyond(inner, annotation, (*path, name))
     elif is_dataclass(value):
-        for name, inner in annotations(type(value)).items():
+        for name, inner in annotations_of(type(value)).items():
             yield from _beyond(getattr(value, name, None), inner, (*path, name))

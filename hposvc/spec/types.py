@@ -18,11 +18,19 @@ from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.text import SECONDS
-from searchers.bounds import AT_ONCE, COUNT, STEPS, AtMost
-from searchers.syntax import check_count, read_declared
-from searchers.values import SpaceError, Value, is_value, refusal
-from trainables.load import PICKLE
-from trainables.storage.checkpoint import Every, Period
+from searchers import (
+    AT_ONCE,
+    COUNT,
+    STEPS,
+    AtMost,
+    SpaceError,
+    Value,
+    check_count,
+    is_value,
+    read_declared,
+    refusal,
+)
+from trainables.contract import PICKLE, Every, Period
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from hposvc.errors import Problem, SpecError, fail, require_extra, shown
 from hposvc.spec import registry
 from hposvc.spec.cross_checks import same_kind
-from searchers.names import nearest
-from searchers.space import Space
+from searchers import Space, nearest
 from trainables import length, load, nesting
+from trainables.contract import PYTHONS
 from trainables.programs.arguments import names
-from trainables.programs.command import PYTHONS, search_paths
+from trainables.programs.command import search_paths
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec

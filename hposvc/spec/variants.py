@@ -17,7 +17,7 @@ from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.git_trees import Git
 from hposvc.text import listed
 from trainables import load
-from trainables.runtime.variants import CodeVariants
+from trainables.contract import CodeVariants
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec

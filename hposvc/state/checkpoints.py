@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hposvc.spec.sections import Checkpoints
 from hposvc.state.trial import TrialState
-from trainables.storage.checkpoint import Saved
+from trainables.contract import Saved
 
 LAST_ALONE = Checkpoints(keep_last=1, keep_best=0)  # what a replicate needs until its end
 

@@ -12,7 +12,7 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.space import Params, Space, SpaceError
+from searchers import Params, Space, SpaceError
 
 NEAREST = 3  # trials beyond the limits that are named
 MOST = 5  # repeated points that are named

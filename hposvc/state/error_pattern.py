@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hposvc.events import error_line
-from searchers.values import Params
+from searchers import Params
 
 GAP = "#"
 QUOTED_PATH = re.compile(r"""(?P<quote>['"])[^'"]*[/\\][^'"]*(?P=quote)""")

@@ -13,7 +13,7 @@ from hposvc.estimate import Estimate
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import value_text
-from searchers.values import Params
+from searchers import Params
 
 SEEDLESS = (
     "equal runs gave equal values, so the training has no randomness, or its seed does not reach "

@@ -5,8 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from hposvc.events import Proposed, Requested
-from searchers.searcher import Proposal
-from searchers.space import Space
+from searchers import Proposal, Space
 
 PROPOSED = "proposed"  # source in the note of a trial that somebody proposed
 

@@ -28,7 +28,7 @@ from typing import Protocol
 
 from hposvc.spec.stopping import PlateauRule
 from hposvc.state.trial import TrialState
-from searchers.pareto import dominates
+from searchers import dominates
 
 RankKey = tuple[float, int, str]  # loss, number, trial
 

@@ -14,7 +14,7 @@ from statistics import mean
 from hposvc.events import Decided, End, Requested, TrialAction
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
-from searchers.values import Params
+from searchers import Params
 
 
 def replica_name(trial: str, number: int) -> str:

@@ -23,10 +23,8 @@ from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import finite, number
-from searchers import pareto
-from searchers.names import closest
-from trainables.storage.checkpoint import FOREIGN
-from trainables.storage.stores import is_url
+from searchers import closest, hypervolume
+from trainables.contract import FOREIGN, is_url
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
 PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
@@ -121,7 +119,7 @@ def bests(state: SweepState) -> list[float]:
     ]
 
 
-def hypervolume(state: SweepState, reference: Sequence[float] | None = None) -> float:
+def front_hypervolume(state: SweepState, reference: Sequence[float] | None = None) -> float:
     """Return the volume between the front and a reference point, in the metrics' units.
 
     Args:
@@ -135,7 +133,7 @@ def hypervolume(state: SweepState, reference: Sequence[float] | None = None) -> 
     if reference is None:
         return 0.0
     corner = [metric.loss(value) for metric, value in zip(metrics, reference, strict=True)]
-    return pareto.hypervolume([state.trials[name].losses for name in state.front], corner)
+    return hypervolume([state.trials[name].losses for name in state.front], corner)
 
 
 def worst(

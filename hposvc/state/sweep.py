@@ -37,9 +37,8 @@ from hposvc.state.proposals import ProposalQueue
 from hposvc.state.replicates import Replicates, replica_name
 from hposvc.state.trial import OVER, TrialState
 from hposvc.state.trial_table import TrialTable
-from searchers.searcher import Observation
-from searchers.space import Params
-from trainables.order import Order
+from searchers import Observation, Params
+from trainables.contract import Order
 
 SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 

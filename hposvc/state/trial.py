@@ -8,12 +8,8 @@ from typing import Any, Literal
 
 from hposvc.events import TrialAction
 from hposvc.spec.metrics import Limit, Metric, SelectedValue
-from searchers.searcher import REPEAT_OF, Observation
-from searchers.space import Params
-from searchers.values import Value
-from trainables.dataset import DataSet
-from trainables.order import Order
-from trainables.storage.checkpoint import Saved
+from searchers import REPEAT_OF, Observation, Params, Value
+from trainables.contract import DataSet, Order, Saved
 
 TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})

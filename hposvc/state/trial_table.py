@@ -14,8 +14,8 @@ from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.error_pattern import error_pattern
 from hposvc.state.ranking import Front, PlateauCounter, Ranking
 from hposvc.state.trial import OVER, Intent, TrialPhase, TrialState
-from searchers.searcher import Observation
-from trainables.order import Order
+from searchers import Observation
+from trainables.contract import Order
 
 RETURNED_EARLY = "returned early"
 PLATEAU = "plateau"  # why its own curve ended a trial

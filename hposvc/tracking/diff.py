@@ -8,7 +8,7 @@ from hposvc.text import listed
 from hposvc.tracking.answers import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
 from hposvc.tracking.projection import MetricPoint, RunContent
-from searchers.values import as_text
+from searchers import as_text
 
 SHOWN = 5  # steps named in a message
 

@@ -21,7 +21,7 @@ from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.projection import Projection
 from hposvc.tracking.sink import Sink, SinkSetting
-from searchers.values import Value
+from searchers import Value
 
 RESULTS = "optimization_results.yaml"
 MULTIRUN = "multirun.yaml"  # that Hydra's sweepers write first

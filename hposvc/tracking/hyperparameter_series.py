@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hposvc.state.trial import Segment
-from searchers.values import as_text, identity, is_number
+from searchers import as_text, identity, is_number
 
 
 @dataclass

@@ -36,9 +36,8 @@ from hposvc.tracking.mlflow_names import NOTE
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import PARENT, MetricPoint, RunContent
 from hposvc.tracking.sink import FOR_USERS, Altered
-from searchers.values import Value
-from trainables.dataset import DataSet
-from trainables.storage.file_lock import locked
+from searchers import Value
+from trainables.contract import DataSet, locked
 
 __all__ = ["Run", "Tracker", "TrackerError", "mlflow_errors", "tracker_of"]
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from hposvc.tracking.projection import DESCRIPTION, RunContent
-from searchers.values import as_text
-from trainables.errors import encodable
+from searchers import as_text
+from trainables.contract import encodable
 
 NESTING = "mlflow.parentRunId"  # MLflow's tag for the run under which a run is nested
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's description

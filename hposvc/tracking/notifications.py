@@ -32,7 +32,7 @@ from hposvc.tracking.polling import is_driver_gone
 from hposvc.tracking.recorder_process import NOTIFICATIONS
 from hposvc.tracking.sink import FOR_USERS, SinkSetting, recorder_lock
 from hposvc.tracking.webhook import NotSent, post, signature
-from trainables.storage.file_lock import locked
+from trainables.contract import locked
 
 POLL_S = 0.5  # seconds between two looks at the journal
 PAUSES_S = (*(2.0**n for n in range(9)), 300.0)  # between two attempts

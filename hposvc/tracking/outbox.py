@@ -31,8 +31,7 @@ from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
 from hposvc.tracking.sink import FOR_USERS, Altered, Batch, Sink, SinkSetting, recorder_lock
-from trainables.runtime.output import filter_output
-from trainables.storage.file_lock import locked
+from trainables.contract import filter_output, locked
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
 FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial

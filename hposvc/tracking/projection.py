@@ -32,8 +32,8 @@ from hposvc.state.trial import TrialState
 from hposvc.tracking.description import describe
 from hposvc.tracking.hyperparameter_series import ParameterHistory
 from hposvc.tracking.system_metrics import system_metrics
-from searchers.values import Value, as_text
-from trainables.dataset import DataSet
+from searchers import Value, as_text
+from trainables.contract import DataSet
 
 PARENT = ""  # the key of the sweep's own run; other runs have their trial's name as key
 EXPERIMENT = "experiment"  # key in the journal's table of runs, for the id of their experiment
@@ -292,7 +292,7 @@ class Projection:
         pairs = zip(self.spec.objectives, bests, strict=False)
         values |= {f"best/{metric.name}": value for metric, value in pairs}
         if self.spec.several and bests:
-            values["hypervolume"] = summary.hypervolume(self.state)
+            values["hypervolume"] = summary.front_hypervolume(self.state)
         result = of_best(self.state) if PARENT in names else None
         interval = {} if result is None else result.data()
         for name in ("mean", "low", "high"):

@@ -20,8 +20,8 @@ from hposvc.tracking.answers import Choice, Promotion
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
 from hposvc.tracking.mlflow_names import legal_entry
 from hposvc.tracking.projection import PARENT, RunContent
-from trainables.storage.checkpoint import CheckpointDamaged, Saved, verify
-from trainables.storage.file_lock import locked
+from trainables.contract import CheckpointDamaged, Saved, locked
+from trainables.storage.checkpoint import verify
 
 KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a run's version
 MOST_LOGGED = 256 * 2**20  # bytes of a checkpoint that is logged without being asked for

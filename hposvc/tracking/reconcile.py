@@ -23,7 +23,7 @@ from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.projection import PARENT, Projection, RunContent
 from hposvc.tracking.sink import SinkSetting, recorder_lock
-from trainables.storage.file_lock import locked
+from trainables.contract import locked
 
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 

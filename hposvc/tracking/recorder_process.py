@@ -32,7 +32,7 @@ from hposvc.tracking.mlflow_server import (
     tracking_uri,
     why_not,
 )
-from trainables.runtime.output import appending, shorten
+from trainables.contract import appending, shorten
 
 OUT_OF_REACH = 5  # a recorder's exit code when it gave up on its sink
 ANSWERS, SILENT = "+", "-"  # what a recorder says of its sink, each time that it changes

@@ -17,7 +17,7 @@ from tensorboardX.record_writer import masked_crc32c
 from hposvc.spec.sinks import SINKS
 from hposvc.tracking.projection import PARENT, RunContent, RunEnd
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
-from searchers.values import Value, as_text
+from searchers import Value, as_text
 
 FILE = "events.out.tfevents.0.hposvc"  # TensorBoard reads files with `tfevents` in their names
 SWEEP = "sweep"  # the folder of the sweep's own run

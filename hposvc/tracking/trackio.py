@@ -18,7 +18,7 @@ from trackio.utils import RESERVED_KEYS
 
 from hposvc.tracking.projection import PARENT, RunContent
 from hposvc.tracking.sink import Batch, Sink, SinkSetting
-from searchers.values import Value
+from searchers import Value
 
 SWEEP = "sweep"  # the name of the sweep's own run
 CREATED = "_Created"  # Trackio's own key for the time at which a run began

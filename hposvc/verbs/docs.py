@@ -17,7 +17,7 @@ from hposvc.drafts.examples import SITE
 from hposvc.errors import fail
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import console, emit, make_grid, show
-from searchers.names import closest
+from searchers import closest
 
 NO_PAGES = ("genindex", "search", "py-modindex")
 

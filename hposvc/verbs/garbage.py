@@ -19,7 +19,7 @@ from hposvc.journal.lease import Lease, driver_state
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.sinks import sink_paths
 from hposvc.state.sweep import SweepState
-from trainables.load import PICKLE
+from trainables.contract import PICKLE
 from trainables.storage import checkpoint, stores
 from trainables.storage.checkpoint import DRAFT, MANIFEST, NAME, SCRATCH, is_ours
 

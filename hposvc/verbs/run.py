@@ -24,7 +24,7 @@ from hposvc.verbs.options import (
 from hposvc.verbs.place import Place
 from hposvc.verbs.resume import resume
 from hposvc.views.console import note
-from trainables.programs.command import remark_on_python
+from trainables.contract import remark_on_python
 
 # Debuggers need one trial in this process.
 DEBUG = {

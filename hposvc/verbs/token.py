@@ -18,7 +18,7 @@ from hposvc.text import NONE, doc, duration
 from hposvc.verbs.options import Shared, shared_options
 from hposvc.verbs.steering import asker
 from hposvc.views.console import make_table, note, show
-from searchers.names import nearest
+from searchers import nearest
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}", re.ASCII)
 NEVER = "never"

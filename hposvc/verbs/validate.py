@@ -22,8 +22,7 @@ from hposvc.text import NONE, duration, number
 from hposvc.verbs.options import Shared, read_settings, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, note, show
 from hposvc.views.formatting import configuration, declared
-from searchers.domains import Choice, Constant, Domain, Tied
-from searchers.values import Value
+from searchers import Choice, Constant, Domain, Tied, Value
 
 if TYPE_CHECKING:
     from hposvc.analysis.data_check import DataCheck

@@ -47,7 +47,7 @@ from hposvc.views.formatting import (
     why_ended,
 )
 from hposvc.views.waits import describe_waits
-from searchers.domains import Constant
+from searchers import Constant
 
 TRIALS: dict[TrialPhase, str] = {
     "RUNNING": "cyan",

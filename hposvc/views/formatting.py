@@ -8,7 +8,7 @@ from hposvc.spec.sections import amount_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, value_text
-from searchers.values import Value
+from searchers import Value
 
 BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
 NOT_FINITE = "×"

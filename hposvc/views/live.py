@@ -28,7 +28,7 @@ from hposvc.views.console import plain_log
 from hposvc.views.dashboard import Panels, elapsed_s, progress_line
 from hposvc.views.formatting import at_step, micro_batch_share, why_ended
 from hposvc.views.notebook import NotebookTable, in_notebook
-from trainables.runtime.output import under_a_panel
+from trainables.contract import under_a_panel
 
 REDRAWS = 4  # per second
 FRAME, TIGHT_FRAME = 24, 18  # lines of the panel besides the running trials; without empty ones

@@ -31,7 +31,7 @@ from hposvc.views.console import make_table
 from hposvc.views.dashboard import baseline_mark, one_line
 from hposvc.views.formatting import configuration, scalar
 from hposvc.views.waits import LONG_S, LONG_SHARE
-from searchers.domains import Constant
+from searchers import Constant
 
 SHOWN = 5  # kinds of failures listed at most
 LATER: Mapping[Verb, str] = {

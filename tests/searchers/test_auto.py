@@ -4,7 +4,7 @@ import numpy as np
 
 from searchers import Observation, create
 from searchers.auto import METHOD, Auto
-from searchers.methods import load, takes_several
+from searchers.methods import load_method, takes_several
 
 
 def test_the_note_says_which_method_proposed(digits):
@@ -22,7 +22,7 @@ def test_it_proposes_what_the_method_would(digits):
 
 def test_the_method_learns_from_all_objectives(digits):
     """Otherwise `auto` would silently optimize the first objective alone."""
-    assert takes_several(load(METHOD))
+    assert takes_several(load_method(METHOD))
 
 
 def test_earlier_trials_reach_the_method(digits):

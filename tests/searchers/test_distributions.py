@@ -9,7 +9,7 @@ from scipy import stats
 from searchers import Choice, Observation, Space, SpaceError, create
 from searchers.distributions import at_quantile, draw, quantile
 from searchers.evolution import evolve
-from searchers.methods import load
+from searchers.methods import load_method
 
 SPACE = Space.from_dict(
     {
@@ -70,7 +70,7 @@ def test_a_quantile_is_found_again_at_its_place(name):
 
 @pytest.mark.parametrize("method", ["gp", "tpe", "nsga2", "cmaes"])
 def test_the_first_trials_of_a_method_that_learns_follow_the_distributions(method):
-    kind = load(method)()
+    kind = load_method(method)()
     first, histories = [], range(60)
     for seed in histories:
         (proposal,) = kind.suggest(SPACE, [], 1, np.random.default_rng(seed))

@@ -210,11 +210,11 @@ def test_a_searcher_of_the_users_own_can_be_used():
         ("import searchers, searchers.methods", {"numpy", "scipy", "optuna", "ray", "torch"}),
         ("from searchers import Space, create", {"optuna", "ray", "torch", "scipy"}),
         (
-            "from searchers import METHODS; from searchers.methods import load;"
-            "[load(name) for name in METHODS if name not in ('tpe', 'nsga2')]",
+            "from searchers import METHODS; from searchers.methods import load_method;"
+            "[load_method(name) for name in METHODS if name not in ('tpe', 'nsga2')]",
             {"optuna", "ray", "torch"},
         ),
-        ("from searchers.methods import load; load('tpe')", {"ray", "torch"}),
+        ("from searchers.methods import load_method; load_method('tpe')", {"ray", "torch"}),
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(statement, absent):

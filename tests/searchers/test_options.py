@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from searchers import Float, Space, SpaceError, create
-from searchers.options import build
+from searchers.options import build_searcher
 
 LINE = Space({"x": Float(0.0, 1.0)})
 
@@ -45,7 +45,7 @@ HERE = f"{__name__}:Typed"
 def test_a_value_of_another_kind_is_refused_by_the_options_name(option, message):
     """Otherwise a TypeError or AttributeError from inside the method says nothing of the option."""
     with pytest.raises(ValueError, match=message):
-        build(HERE, option)
+        build_searcher(HERE, option)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_value_of_another_kind_is_refused_by_the_options_name(option, message)
 def test_a_value_that_fits_is_passed_on_as_it_is(option):
     """A check that is too strict would refuse numpy's numbers, or types that it does not know."""
     ((name, value),) = option.items()
-    assert getattr(build(HERE, option), name) is value
+    assert getattr(build_searcher(HERE, option), name) is value
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from searchers.gp.searcher import GaussianProcess
-from searchers.methods import METHODS, load
+from searchers.methods import METHODS, load_method
 from searchers.random_search import Random
 from searchers.searcher import Observation
 from searchers.warm_start import warm_startable_methods, warm_started
@@ -16,4 +16,4 @@ def test_a_searcher_that_learns_takes_earlier_results_and_others_stay_as_they_ar
 def test_the_methods_that_are_listed_are_those_that_have_the_method():
     named = warm_startable_methods()
     assert "gp" in named
-    assert {name for name in METHODS if hasattr(load(name), "after")} == set(named)
+    assert {name for name in METHODS if hasattr(load_method(name), "after")} == set(named)

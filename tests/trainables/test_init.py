@@ -2,21 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-import trainables
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def test_every_public_name_loads_from_its_home():
-    for name in dir(trainables):
-        assert getattr(trainables, name).__module__ == trainables.MODULES[name]
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module trainables has no attribute 'Tasks'"):
-        trainables.Tasks  # noqa: B018 - the access is the test
 
 
 def test_a_function_that_needs_no_torch_does_not_load_it():

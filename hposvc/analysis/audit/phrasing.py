@@ -9,7 +9,7 @@ from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
 from hposvc.state.proposals import PROPOSED
 from hposvc.text import number, value_text
-from trainables.order import Order
+from trainables.contract import Order
 
 MAX_MESSAGE = 160  # characters of a failure's last line
 ORIGINS = {

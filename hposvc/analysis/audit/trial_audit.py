@@ -33,8 +33,8 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
 from hposvc.state.trial_table import PLATEAU
 from hposvc.text import number
-from searchers.values import identity
-from trainables.storage.checkpoint import Saved
+from searchers import identity
+from trainables.contract import Saved
 
 PAST_TENSE = {
     **{"continue": "continued", "pause": "paused", "park": "parked"},

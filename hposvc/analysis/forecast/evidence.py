@@ -22,7 +22,7 @@ from hposvc.events import (
     Suspended,
 )
 from hposvc.spec import SweepSpec
-from trainables.order import Order
+from trainables.contract import Order
 
 Origin = Literal["pilot", "earlier", "stated"]
 FEW = 3  # trials from which curves are compared

@@ -31,8 +31,7 @@ from hposvc.spec import SweepSpec, registry
 from hposvc.spec.stopping import Budget
 from hposvc.state.trial import trial_name
 from searchers.searcher import Finite
-from trainables.order import Order
-from trainables.storage.checkpoint import Saved
+from trainables.contract import Order, Saved
 
 LARGEST = 200  # trials of a simulated sweep; a larger one goes on as its later half did
 MOST_POINTS = 100_000  # that a searcher proposes, which are counted

@@ -15,9 +15,7 @@ from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
 from hposvc.backends.shared_storage import check_shared
 from hposvc.events import BackendEvent, Ended
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import Message, Ready
+from trainables.contract import Assignment, Message, Order, Ready
 
 
 class ProcessPool(Backend):

@@ -14,10 +14,8 @@ from typing import IO
 
 from hposvc.backends.process.rank_commands import Launcher, SlurmLauncher
 from hposvc.backends.process.rank_process import NOTICE, SlotOfRank
-from trainables.errors import shortened
-from trainables.runtime.assignment import SlotConfig
+from trainables.contract import Message, SlotConfig, shortened
 from trainables.runtime.coordinator import Coordinator, Switchboard
-from trainables.runtime.wire import Message
 
 GONE_S = 5.0  # seconds for srun's ranks to be gone, before srun is told to end them
 TAIL = 4096  # bytes of a process's output that are read for its last line

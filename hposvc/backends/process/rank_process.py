@@ -18,9 +18,8 @@ from typing import BinaryIO
 
 from hposvc.backends.process.rank_commands import ANY
 from hposvc.errors import OutOfReach
-from trainables.runtime.assignment import SlotConfig
+from trainables.contract import Call, SlotConfig
 from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import Call
 
 NOTICE = b"!"  # on stdin: this process will end soon
 DEVICES = "CUDA_VISIBLE_DEVICES"

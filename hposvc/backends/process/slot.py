@@ -10,11 +10,18 @@ from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import OutOfReach
 from hposvc.spec.sections import Resources
-from trainables.link import Report
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
+from trainables.contract import (
+    Assignment,
+    Message,
+    Order,
+    OrderMessage,
+    Outcome,
+    PreemptionStarted,
+    Ready,
+    Report,
+    SlotConfig,
+)
 from trainables.runtime.coordinator import Switchboard
-from trainables.runtime.wire import Message, OrderMessage, PreemptionStarted, Ready
 
 
 @dataclass(eq=False)

@@ -18,10 +18,9 @@ from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
 from hposvc.backends.ray.slot import Slot
 from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Failed
-from trainables.link import Report
+from trainables.contract import STRATEGIES, Report
 from trainables.monitoring import slow_ranks
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
-from trainables.strategies import STRATEGIES
 
 log = logging.getLogger(__name__)
 NODE_CAUSES: tuple[Cause, ...] = ("infra", "stalled")  # possibly the fault of a slot's node

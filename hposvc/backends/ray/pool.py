@@ -32,11 +32,16 @@ from hposvc.queue.claim import Held
 from hposvc.queue.gangs import Nodes
 from hposvc.queue.shares import SlotShare
 from hposvc.spec.sections import Resources
-from trainables.link import Report
-from trainables.order import Order
-from trainables.runtime.assignment import Outcome, SlotConfig
+from trainables.contract import (
+    Message,
+    Order,
+    Outcome,
+    PreemptionStarted,
+    Ready,
+    Report,
+    SlotConfig,
+)
 from trainables.runtime.last_words import read_death
-from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
 LOOK_S = 0.25  # seconds between two looks at the line of waiting sweeps

@@ -5,8 +5,7 @@ import re
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from hposvc.errors import OutOfReach, fail
-from trainables.errors import shortened, text_of
-from trainables.load import CodeChanged
+from trainables.contract import CodeChanged, shortened, text_of
 
 DIED = "worker process has died"  # Ray (2.60) does not know how, and says so in 600 characters
 LOW_MEMORY = re.compile(r"was ([\d.]+ ?GB)(?: used)? / ([\d.]+ ?GB)")  # of the node

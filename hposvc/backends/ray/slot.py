@@ -28,12 +28,10 @@ from hposvc.backends.ray.placement import (
 from hposvc.events import BackendEvent
 from hposvc.queue.claim import Held
 from hposvc.spec.sections import Resources
+from trainables.contract import Assignment, Message, Order, SlotConfig
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, SlotConfig
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import Message
 from trainables.vmapped.coordinator import BatchCoordinator
 
 # The placement group is ready; the coordinator sent a message; a rank exited.

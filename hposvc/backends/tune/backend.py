@@ -11,7 +11,7 @@ from hposvc.backends.ray.pool import RayPool
 from hposvc.backends.tune.experiment import Experiment, TuneSlot
 from hposvc.events import BackendEvent
 from hposvc.spec.sections import Resources
-from trainables.runtime.assignment import SlotConfig
+from trainables.contract import SlotConfig
 from trainables.storage.checkpoint import TUNE_FOLDER
 
 

@@ -11,9 +11,7 @@ from typing import Any
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
-from searchers.syntax import read_declared, read_domain
-from searchers.ties import are_tied
-from searchers.values import SpaceError, identity
+from searchers import SpaceError, are_tied, identity, read_declared, read_domain
 
 ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
 DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004

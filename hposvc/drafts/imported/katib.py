@@ -11,8 +11,7 @@ from typing import Any
 from hposvc.drafts.imported.conversion import SpecConversion, choice, drawn_normally
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, read_value
-from searchers.distributions import SIGMAS
-from searchers.names import nearest
+from searchers import SIGMAS, nearest
 
 SEARCH = {"random": "random", "grid": "grid", "bayesianoptimization": "gp", "tpe": "tpe"}
 SEARCH |= {"multivariate-tpe": "tpe", "cmaes": "cmaes", "sobol": "sobol"}

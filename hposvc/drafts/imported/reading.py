@@ -8,7 +8,7 @@ from hposvc import spec as specs
 from hposvc.drafts.imported import determined, katib, tune, wandb
 from hposvc.errors import Problem, SpecError, fail
 from hposvc.spec.parsing.document import Document, read_file, read_text
-from searchers.names import nearest
+from searchers import nearest
 
 TOOLS = {"wandb": wandb, "determined": determined, "katib": katib}
 PRINTED = "the printed spec"

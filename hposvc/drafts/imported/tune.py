@@ -16,8 +16,8 @@ from hposvc.drafts.imported.conversion import SpecConversion, choice, is_plain, 
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.foreign_domains import declared
-from searchers.names import nearest
-from trainables.errors import text_of
+from searchers import nearest
+from trainables.contract import text_of
 
 PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
 RUN_NAME = "imported_by_hposvc"  # of the module that the file is run as

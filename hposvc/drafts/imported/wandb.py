@@ -18,9 +18,7 @@ from hposvc.drafts.imported.conversion import (
 )
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
-from searchers.distributions import ends_of
-from searchers.syntax import read_declared
-from searchers.values import SpaceError
+from searchers import SpaceError, ends_of, read_declared
 
 SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
 KEYS = (

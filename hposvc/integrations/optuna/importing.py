@@ -17,13 +17,9 @@ from hposvc.python import handle
 from hposvc.python.sweep import Sweep
 from hposvc.spec.parsing.foreign_domains import declared
 from hposvc.verbs.place import HomeSweeps
-from searchers.branches import Leaf
+from searchers import Leaf, Space, SpaceError, read_domain
 from searchers.define_by_run import describe
-from searchers.space import Space
-from searchers.syntax import read_domain
-from searchers.values import SpaceError
-from trainables.order import Order
-from trainables.worker import Worker
+from trainables.contract import Order, Worker
 
 log = logging.getLogger("hposvc")
 

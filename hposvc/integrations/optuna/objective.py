@@ -11,11 +11,17 @@ from typing import Any
 from hposvc.errors import fail
 from hposvc.python.sweep import Sweep
 from hposvc.reporting.result import Result
-from searchers import define_by_run
-from searchers.branches import Leaf
-from searchers.domains import Choice, Constant, Domain
-from searchers.space import Space
-from searchers.values import Params, SpaceError, Value
+from searchers import (
+    Choice,
+    Constant,
+    Domain,
+    Leaf,
+    Params,
+    Space,
+    SpaceError,
+    Value,
+    define_by_run,
+)
 from trainables.load import is_objective
 
 Objective = Callable[[Any], Any]

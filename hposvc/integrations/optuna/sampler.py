@@ -19,10 +19,18 @@ from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState
 
 from hposvc.integrations.optuna.search_space import SearchSpace, domain
-from searchers.methods import METHODS, load, takes_several
-from searchers.objectives import Objectives, are_finite
-from searchers.options import build, check
-from searchers.searcher import Observation, Proposal, call_rng
+from searchers import (
+    METHODS,
+    Objectives,
+    Observation,
+    Proposal,
+    are_finite,
+    build_searcher,
+    call_rng,
+    check_searcher,
+    load_method,
+    takes_several,
+)
 
 PROPOSAL = "hposvc:proposal"  # system attribute of a trial: what the searcher proposed for it
 
@@ -58,7 +66,7 @@ class Sampler(BaseSampler):
         if seed is not None and seed < 0:
             raise ValueError(f"seed is {seed}; give a whole number from 0 on")
         self._method = method
-        self._searcher = build(method, options)
+        self._searcher = build_searcher(method, options)
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent_sampler = independent_sampler
         self._lock = threading.Lock()  # so that threads see each other's proposals
@@ -101,7 +109,7 @@ class Sampler(BaseSampler):
         if not search_space:
             return {}
         searched = SearchSpace(search_space)
-        check(self._searcher, searched.space)
+        check_searcher(self._searcher, searched.space)
         with self._lock:
             trials = study.get_trials(deepcopy=False)
             others = sorted((other for other in trials if other.number != trial.number), key=_turn)
@@ -159,7 +167,7 @@ class Sampler(BaseSampler):
         """Return the objectives of a study, after checking that the method takes them."""
         goals = [direction.name.lower() for direction in study.directions]
         if len(goals) > 1 and not takes_several(type(self._searcher)):
-            methods = ", ".join(name for name in METHODS if takes_several(load(name)))
+            methods = ", ".join(name for name in METHODS if takes_several(load_method(name)))
             raise ValueError(
                 f"the study has {len(goals)} objectives, but method {self._method!r} takes one; "
                 f"for several use one of {methods}"

@@ -14,9 +14,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from searchers.domains import Choice, Domain, Float, Int
-from searchers.space import Space
-from searchers.values import Params, SpaceError, Value
+from searchers import Choice, Domain, Float, Int, Params, Space, SpaceError, Value
 
 
 class SearchSpace:

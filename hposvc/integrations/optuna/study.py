@@ -27,9 +27,7 @@ from hposvc.open_sweep import OpenSweep, Record
 from hposvc.reporting.tables import STUDIES
 from hposvc.spec import SweepSpec
 from hposvc.state import trial as states
-from searchers.domains import Domain, Float, Int
-from searchers.syntax import read_domain
-from searchers.values import SpaceError
+from searchers import Domain, Float, Int, SpaceError, read_domain
 
 STATES = {
     "PENDING": TrialState.WAITING,

@@ -27,12 +27,19 @@ from hposvc.journal.agents import AgentOrder, AgentReply
 from hposvc.remote.agent.exchange import AgentExchange
 from hposvc.remote.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.spec import fingerprint
-from trainables.link import Report
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
-from trainables.runtime.wire import Beat, Message, OrderMessage
-from trainables.stop_signals import SIGTERM_TEXT
-from trainables.storage.checkpoint import FOREIGN
+from trainables.contract import (
+    FOREIGN,
+    SIGTERM_TEXT,
+    Assignment,
+    Message,
+    Order,
+    OrderMessage,
+    Outcome,
+    Report,
+    SlotConfig,
+    log_file,
+)
+from trainables.runtime.wire import Beat
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again

@@ -15,8 +15,8 @@ from hposvc.errors import NotFound, OutOfReach, SpecError, fail
 from hposvc.journal.home import signature
 from hposvc.remote.http import Http
 from hposvc.spec import SweepSpec, fingerprint
+from trainables.contract import StoreFailed
 from trainables.storage import stores
-from trainables.storage.stores import StoreFailed
 
 Say = Callable[[str], None]
 

@@ -20,7 +20,7 @@ from hposvc.spec.environment import Environment, read_secrets
 from hposvc.spec.paths import code_references
 from hposvc.spec.variants import freeze
 from hposvc.state.trial import OVER
-from trainables.load import PICKLE
+from trainables.contract import PICKLE
 
 
 def command_at(url: str, words: str) -> str:

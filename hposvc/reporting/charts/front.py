@@ -26,7 +26,7 @@ from hposvc.reporting.svg import (
 )
 from hposvc.state.trial import TrialState
 from hposvc.text import count, number
-from searchers.pareto import dominates, hypervolume, spread_order
+from searchers import dominates, hypervolume, spread_order
 
 MOST = 1000  # trials beside the front in the data
 WITHIN = 0.9  # share of the trials that is no worse than the reference point in a metric

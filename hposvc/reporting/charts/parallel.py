@@ -26,8 +26,7 @@ from hposvc.reporting.svg import (
     text_width,
 )
 from hposvc.text import count, value_text
-from searchers.space import Choice
-from searchers.values import Value
+from searchers import Choice, Value
 
 MOST = 2000  # trials in the data
 LINES = 200  # trials drawn

@@ -21,7 +21,8 @@ from hposvc.server.agent_orders import Undecided
 from hposvc.server.problems import ApiError
 from hposvc.server.service import Serving
 from hposvc.spec.engines import ENGINES
-from trainables.runtime.wire import Beat, OrderMessage
+from trainables.contract import OrderMessage
+from trainables.runtime.wire import Beat
 
 router = APIRouter(tags=["agents"])
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from hposvc.errors import SHOWN, KeyPath, Problem, SpecError, shown
-from searchers.names import nearest, our_name
+from searchers import nearest, our_name
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any
 
 from hposvc.errors import KeyPath, fail
-from searchers.distributions import ends_of
+from searchers import ends_of
 
 TUNE = "ray.tune.search.sample"
 OPTUNA = "optuna.distributions"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, plain, read_value
-from trainables.load import TRAINING
+from trainables.contract import TRAINING
 
 
 def parse(settings: Iterable[str]) -> dict[str, object]:

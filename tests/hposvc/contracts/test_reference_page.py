@@ -28,7 +28,7 @@ from hposvc.tracking.answers import Promotion
 from hposvc.verbs.doctor import Check
 from hposvc.verbs.garbage import Garbage
 from hposvc.verbs.notify import Sent
-from searchers.methods import METHODS, load
+from searchers.methods import METHODS, load_method
 from trainables.memory_estimation.forecast import Forecast, Variant
 from trainables.training import Training
 
@@ -115,7 +115,7 @@ def test_a_required_key_of_the_page_is_required():
 
 
 def test_the_page_has_every_search_method_and_scheduler_with_all_options():
-    methods = {name: load(name) for name in METHODS}
+    methods = {name: load_method(name) for name in METHODS}
     own_page = {"gp"}  # explanation/gp.md has its options
     schedulers = {name: resolve(path) for name, path in SCHEDULERS.classes.items()}
     for heading, classes in (("search method", methods), ("scheduler", schedulers)):

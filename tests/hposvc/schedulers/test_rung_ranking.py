@@ -65,7 +65,7 @@ def test_a_front_is_spread_only_as_far_as_it_is_asked_for(monkeypatch):
             drawn.append(index)
             yield index
 
-    monkeypatch.setattr(pareto, "spreading", watched)
+    monkeypatch.setattr("hposvc.schedulers.rung_ranking.spreading", watched)
     rung = filled([(x, 99.0 - x) for x in map(float, range(100))])  # one wide front
     assert rung.best_of({"t50"}, 100) == "t50"
     assert rung.best_of({"elsewhere"}, 100) is None

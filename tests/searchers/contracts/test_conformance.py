@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from searchers import METHODS, Choice, Constant, Float, Int, Observation, Space, create
-from searchers.methods import load, takes_several
+from searchers.methods import load_method, takes_several
 from searchers.optimizer import Exhausted
 from searchers.searcher import call_rng
 
@@ -51,7 +51,7 @@ TWELVE = Space({"a": Int(1, 4), "b": Int(1, 4)}, ["a != b"])
 LINE = Space({"x": Float(0.0, 1.0)})
 
 OPTIONS = {"grid": {"resolution": 40}, "nsga2": {"population": 4}}  # several generations
-SEVERAL = [name for name in METHODS if takes_several(load(name)) and name != "auto"]
+SEVERAL = [name for name in METHODS if takes_several(load_method(name)) and name != "auto"]
 
 # `auto` proposes what the method of its choice would (tests/searchers/test_auto.py).
 every_method = pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
@@ -63,7 +63,7 @@ def loss(params):
 
 
 def build(method):
-    return load(method)(**OPTIONS.get(method, {}))
+    return load_method(method)(**OPTIONS.get(method, {}))
 
 
 def searched(method, space, calls=7, batch=2, seed=0, goals=1):
@@ -207,7 +207,9 @@ def test_a_small_space_is_used_up_without_a_repeat_and_then_exhausted(method):
 
 @every_method
 def test_early_losses_of_stopped_trials_are_not_taken_for_final_ones(method):
-    if not load(method).uses_results or method == "nsga2":  # of one parameter nsga2 only mutates
+    if (
+        not load_method(method).uses_results or method == "nsga2"
+    ):  # of one parameter nsga2 only mutates
         return
     finished = [  # best near 0.2 at the end, but not yet after one step
         Observation(f"f{i}", {"x": x}, {}, 0.5 + abs(x - 0.2), ((1, 5.0), (9, 0.5 + abs(x - 0.2))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from searchers import METHODS, Float, Space, create
-from searchers.methods import load, takes_several
+from searchers.methods import load_method, takes_several
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "searchers.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -65,5 +65,5 @@ def test_the_table_says_what_each_method_can():
     assert cells.keys() == METHODS.keys()
     for name, row in cells.items():
         learns, several = (cell.strip() for cell in row.split("|")[:2])
-        assert (learns == "yes") == load(name).uses_results
-        assert (several == "yes") == takes_several(load(name))
+        assert (learns == "yes") == load_method(name).uses_results
+        assert (several == "yes") == takes_several(load_method(name))

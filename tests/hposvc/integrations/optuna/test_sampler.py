@@ -14,7 +14,7 @@ from optuna.testing.pytest_samplers import (
 from optuna.trial import TrialState, create_trial
 
 import hposvc
-from searchers.methods import METHODS, load, takes_several
+from searchers.methods import METHODS, load_method, takes_several
 from searchers.random_search import Random
 
 OPTIONS = {"grid": {"resolution": 11}}
@@ -24,7 +24,7 @@ X = FloatDistribution(-5, 5)
 
 def samplers(takes):
     """Return a fixture of a function that makes a sampler, for each method that is taken."""
-    names = [name for name in sorted(METHODS) if takes(load(name))]
+    names = [name for name in sorted(METHODS) if takes(load_method(name))]
     quick = {"gp", "cmaes"}  # of some hundred tests each; the others come with the full tests
 
     @pytest.fixture(
@@ -82,7 +82,7 @@ def seen(monkeypatch):
     """Return a sampler that shows the histories it is given."""
     monkeypatch.setattr(Seen, "histories", [])
     monkeypatch.setitem(METHODS, "seen", "seen:Seen")
-    monkeypatch.setattr("searchers.options.load", lambda method: Seen)
+    monkeypatch.setattr("searchers.options.load_method", lambda method: Seen)
     return hposvc.optuna.Sampler("seen", seed=0)
 
 
