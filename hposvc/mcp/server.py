@@ -117,8 +117,7 @@ class SweepTools:
             raise fail("is taken away: an agent's sweep needs a limit", lifted[0], fix="raise it")
         if action == "resume":
             return self._resume(OpenSweep(place, row.id).record())
-        changes = dict(set) if trials is None else more_trials(set, trials)
-        receipt = place.steer(row.id, action, trial, changes)
+        receipt = place.steer(row.id, action, trial, more_trials(set, trials))
         if action == "extend" and receipt.state in OVER and not place.url:
             place.resume_apart(row.id)  # as a server does by itself
         return asdict(receipt)

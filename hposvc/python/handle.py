@@ -16,10 +16,10 @@ from hposvc.events import NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record, Status
 from hposvc.reporting import comparison, comparison_checks, writing
 from hposvc.reporting.result import Result
+from hposvc.spec.extension import more_trials
 from hposvc.state.answers import Best
-from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
-from hposvc.verbs import extend, resume
+from hposvc.verbs import resume
 from hposvc.verbs.place import HomeSweeps, Place
 from hposvc.views import result
 from hposvc.views.console import console, lasting_stderr
@@ -213,8 +213,7 @@ class Handle:
         Raises:
             SpecError: a key is no limit, or its value does not fit.
         """
-        answer = extend.extend(self.sweeps, self.id, trials, set, None, self._watching(progress))
-        return self._report(answer, progress)
+        return self._renew("extend", None, more_trials(set, trials), progress)
 
     @without_our_frames
     def retry(self, trial: str | None = None, progress: bool = True) -> Result:
@@ -225,9 +224,7 @@ class Handle:
         Raises:
             NotFound: there is no such trial, or it did not fail.
         """
-        watching = self._watching(progress)
-        answer = self.sweeps.renew(self.id, "retry", trial, NOTHING, None, watching)
-        return self._report(answer, progress)
+        return self._renew("retry", trial, NOTHING, progress)
 
     @without_our_frames
     def wait(self, progress: bool = True) -> Result:
@@ -254,8 +251,12 @@ class Handle:
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
         self.sweeps.steer(self.id, verb, trial)
 
-    def _report(self, answer: Record | RequestReceipt, progress: bool) -> Result:
+    def _renew(
+        self, verb: Verb, trial: str | None, changes: Mapping[str, object], progress: bool
+    ) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""
+        watching = self._watching(progress)
+        answer = self.sweeps.renew(self.id, verb, trial, changes, None, watching)
         if isinstance(answer, Record):
             return conclude(self.sweeps, answer, progress)
         return self.result()

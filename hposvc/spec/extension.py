@@ -102,8 +102,10 @@ def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:
     return []
 
 
-def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]:
-    """Return the changes, with `trials` more than the sweep has or was to have."""
+def more_trials(changes: Mapping[str, object], trials: int | None) -> dict[str, object]:
+    """Return the changes, with `trials` more than the sweep has or was to have; None: no more."""
+    if trials is None:
+        return dict(changes)
     if trials < 1:
         raise fail(f"is {trials}", "--trials", fix="give 1 or more")
     if "trials.max" in changes:

@@ -1,16 +1,10 @@
 """`extend`: raise a sweep's limits, and continue it if it has ended."""
 
-from collections.abc import Mapping
-
 import click
 
-from hposvc import api
-from hposvc.open_sweep import Record
 from hposvc.spec.extension import more_trials
-from hposvc.state.receipt import RequestReceipt
 from hposvc.verbs.foreground import driving, relaunched, report
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
-from hposvc.verbs.place import Place
 
 
 @verb
@@ -25,30 +19,8 @@ def extend_command(
 
     A running sweep takes it at once. One that has ended continues here.
     """
-    limits = read_settings(sets)
+    limits = more_trials(read_settings(sets), trials)
     place = shared.open_place()
     watching = relaunched(shared, place, address, driving)
-    answer = extend(place, sweep, trials, limits, address, watching)
+    answer = place.renew(sweep, "extend", None, limits, address, watching)
     return report(shared, answer, "extend", None)
-
-
-def extend(
-    place: Place,
-    sweep: str,
-    trials: int | None,
-    set: Mapping[str, object],
-    address: str | None,
-    watching: api.Watching,
-) -> Record | RequestReceipt:
-    """Raise a sweep's limits; see `steering.renew` for what is returned.
-
-    Args:
-        trials: how many trials to add.
-        set: new limits by their dotted keys.
-
-    Raises:
-        NotFound: there is no such sweep.
-        SpecError: a key is not a limit, or a value does not fit.
-    """
-    changes = dict(set) if trials is None else more_trials(set, trials)
-    return place.renew(sweep, "extend", None, changes, address, watching)

@@ -32,12 +32,8 @@ def steer(
     verb: Verb,
     trial: str | None = None,
     changes: Mapping[str, object] = NOTHING,
-    by: str | None = None,
 ) -> RequestReceipt:
     """Request a verb of hposvc.events of a sweep, or of one of its trials.
-
-    Args:
-        by: name of the user; None: whoever this process belongs to.
 
     Raises:
         NotFound: there is no such sweep or trial.
@@ -48,7 +44,7 @@ def steer(
     if not due:
         return answer
     row = record.row
-    number = sweeps.journal.request(row.id, verb, trial, changes, by or asker())
+    number = sweeps.journal.request(row.id, verb, trial, changes, asker())
     driver = _await_driver(sweeps, row.id, number)
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))

@@ -111,7 +111,7 @@ def extend_sweep(
 ) -> Steered:
     """Give a sweep more or longer trials, or more budget; one that has ended goes on."""
     asked = body or Extend()
-    changes = asked.set if asked.trials is None else more_trials(asked.set, asked.trials)
+    changes = more_trials(asked.set, asked.trials)
     with service.folded.open(service.find(caller, sweep)) as folded:
         state = folded.record().state
         check_extension(service.config.limits, state.spec, changes, len(state.trials))

@@ -143,18 +143,14 @@ def get_record(
     row = service.find(caller, sweep)
     with service.folded.open(row) as folded:
         record = folded.record()
-        data = {
-            "row": {name: getattr(row, name) for name in models.RecordedRow.model_fields},
-            "runs": record.runs,
-            "driver": record.driver,
-            "behind": record.behind,
-            "registered": record.registered,
+        facts = {
+            **vars(record),
+            "row": vars(row),
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
             "waiting": visible_waiting(service, caller, record),
-            "proposed": record.proposed,
             "seq": folded.seq,
         }
-    return tagged(request, models.Record.model_validate(data))
+    return tagged(request, models.Record.model_validate(facts))
 
 
 @router.get("/sweeps/{id}/spec", response_model=models.Spec)

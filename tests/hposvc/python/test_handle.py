@@ -16,7 +16,7 @@ from hposvc.events import Attached, from_json
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.python.handle import Handle
-from hposvc.remote import place
+from hposvc.verbs import place
 from hposvc.verbs.ls import ls
 from hposvc.verbs.place import FOLLOW_S
 

@@ -8,7 +8,7 @@ from hposvc import api
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import ServedSweeps
-from hposvc.verbs.extend import extend
+from hposvc.spec.extension import more_trials
 
 SECRETS = {"MY_KEY": "MY_KEY", "NOT_HERE": "NOT_HERE", "FILED": "file:/proc/self/comm"}
 RECEIPT = {"sweep": "s", "state": "RUNNING", "driver": "alive", "place": ""}
@@ -37,7 +37,7 @@ def test_who_goes_on_with_a_sweep_of_theirs_sends_its_secrets_again(tmp_path, mo
     monkeypatch.setenv("MY_KEY", "open sesame")
     seen, found = {}, {"secrets": {"MY_KEY": "open sesame"}}
     server = steered(tmp_path, "ann", seen)
-    extend(server, "s", 2, {}, None, api.unwatched)
+    server.renew("s", "extend", None, more_trials({}, 2), None, api.unwatched)
     server.renew("s", "retry", "t0001", {}, None, api.unwatched)
     server.steer("s", "stop")
     assert seen == {
