@@ -70,7 +70,7 @@ class Truncated:
     mean: float
     deviation: float
 
-    def place(self, quantile: Array) -> Array:
+    def at_quantile(self, quantile: Array) -> Array:
         """Return the places of quantiles."""
         from scipy.special import ndtri  # takes long to import
 
@@ -100,7 +100,7 @@ class Weighted:
 
     weights: tuple[float, ...]
 
-    def place(self, quantile: Array) -> Array:
+    def at_quantile(self, quantile: Array) -> Array:
         """Return the middle of the cell at each quantile."""
         index = np.searchsorted(self._edges[1:-1], quantile, side="right")
         return (index + 0.5) / len(self.weights)
@@ -130,10 +130,10 @@ class Drawn(Protocol):
         """Return the value at a place in the unit interval."""
 
 
-def place(domain: Drawn, quantile: Array | float) -> Array:
+def at_quantile(domain: Drawn, quantile: Array | float) -> Array:
     """Return the places in the unit interval of a domain's values at quantiles."""
     at = np.asarray(quantile, dtype=float)
-    return at if domain.distribution is None else domain.distribution.place(at)
+    return at if domain.distribution is None else domain.distribution.at_quantile(at)
 
 
 def quantile(domain: Drawn, unit: float) -> float:
@@ -144,7 +144,7 @@ def quantile(domain: Drawn, unit: float) -> float:
 
 def draw(domain: Drawn, at: float) -> Value:
     """Return the value of a domain at a quantile, such as a number from `rng.random()`."""
-    return domain.from_unit(at if domain.distribution is None else float(place(domain, at)))
+    return domain.from_unit(at if domain.distribution is None else float(at_quantile(domain, at)))
 
 
 def check_weights(weights: Sequence[object], values: int) -> tuple[float, ...]:

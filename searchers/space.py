@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from searchers import define_by_run, ties
 from searchers.conditions import Conditions
-from searchers.distributions import draw, place, quantile
+from searchers.distributions import at_quantile, draw, quantile
 from searchers.domains import Choice, Constant, Domain, Float, Int, Tied, has_lists
 from searchers.enumeration import count, walk
 from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
@@ -297,7 +297,7 @@ class Space(Mapping[str, Domain]):
             if unit_ND is quantile_ND:
                 unit_ND = quantile_ND.copy()
             column = self.searched.index(name)
-            unit_ND[..., column] = place(self._domains[name], quantile_ND[..., column])
+            unit_ND[..., column] = at_quantile(self._domains[name], quantile_ND[..., column])
         return unit_ND
 
     def decode(self, unit_D: Array) -> dict[str, Value]:

@@ -259,7 +259,7 @@ class SweepState:
         elif isinstance(event, Suggested):
             self.trials[event.trial].suggested[event.name] = event.value
         elif (trial := self.by_order(event.order)) is not None:
-            trial.place(event.device, event.node)
+            trial.record_device(event.device, event.node)
 
     def _stop_backoff(self, event: RetryDue) -> None:
         for table in self._tables:

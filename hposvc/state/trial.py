@@ -288,7 +288,7 @@ class TrialState:
         self.reached = 0
         self.unjudged.clear()
 
-    def place(self, device: str, node: str) -> None:
+    def record_device(self, device: str, node: str) -> None:
         """Record where its order runs."""
         self.device, self.node = device, node
         if device:

@@ -78,7 +78,7 @@ class DeepSpeed(Group):
                 f"set the environment variable DS_ACCELERATOR={device}"
             )
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         # The GPU gets shards of the model, which need not fit there as a whole. DeepSpeed's weights
         # are all in 32 bits, also frozen ones.
         return formats.convert(model.float(), torch.device("cpu"), self.worker.training.precision)

@@ -47,10 +47,10 @@ class Fsdp(Group):
         """Return what this rank uses of the model."""
         return UnitUsage(Agreement.of("fsdp", self.worker.device))
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         training = self.worker.training
         if training.tensor_parallel > 1 or training.sync_batchnorm:
-            return super().place(model)
+            return super().to_device(model)
         # fully_shard moves one module at a time to the GPU, so the whole model need not fit there;
         # and casting shards takes no second copy of a model whose weights are mapped from files.
         return model

@@ -61,7 +61,7 @@ class Strategy:
         """Return whether all ranks make the same updates."""
         return True
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         """Return a new model where `shard` takes it, in the precision's formats if it is whole."""
         return formats.convert(model, self.worker.device, self.worker.training.precision)
 

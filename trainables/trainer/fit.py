@@ -115,7 +115,7 @@ def build_state(task: Task, strategy: Strategy) -> TrainingState:
     worker, training = strategy.worker, strategy.worker.training
     whole = task.build_model()
     growths = scale_weights(task, whole)  # in its own format, so alike under each strategy
-    model = strategy.shard(adapt_model(strategy.place(whole), training))
+    model = strategy.shard(adapt_model(strategy.to_device(whole), training))
     optimizer = build_optimizer(task, model, training)
     scale_optimizer(optimizer, model, growths, task, training.lr_scaling)
     _check_optimizer(optimizer, worker)
