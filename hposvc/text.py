@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
     return f"{int(seconds)}s"
 
 
-def share(value: float) -> str:
+def likely_percent(value: float) -> str:
     """Return a share or probability as a percentage, never a certainty."""
     if value > 0.99:
         return "more than 99 %"

@@ -219,7 +219,7 @@ class Worker:
             return None
         folder = self.link.once(f"checkpoint on {file_system_view()}", lambda: self.fetched(start))
         try:
-            return self.writer.share(folder)
+            return self.writer.keep_files(folder)
         except OSError:
             return self.fetched(start)
 

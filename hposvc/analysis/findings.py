@@ -29,11 +29,11 @@ from hposvc.text import (
     count,
     duration,
     finite,
+    likely_percent,
     listed,
     number,
     numbers,
     percent,
-    share,
     value_text,
 )
 from searchers.ranges import Float, Int
@@ -186,8 +186,8 @@ def _trained_again(judged: Judgement, best: TrialState, noise: Noise, expected: 
     chance, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
     if chance is not None:
         sentence += f"; it is better than the next, {judged.runner_up}, with probability "
-        sentence += share(chance)
-        sentence += f", and just as good with {share(equal)}" if equal > UNLIKELY else ""
+        sentence += likely_percent(chance)
+        sentence += f", and just as good with {likely_percent(equal)}" if equal > UNLIKELY else ""
     if not noise.measured:
         sentence += ". That is a guess from its curves, as nothing was trained twice"
     return f"{sentence}."
@@ -332,9 +332,9 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
         return words
     equal = judged.as_good_as(judged.default.id)
     worse = max(0.0, 1 - chance - equal)
-    rest = f", just as good with {share(equal)}, worse with {share(worse)}"
+    rest = f", just as good with {likely_percent(equal)}, worse with {likely_percent(worse)}"
     rest = rest if equal > UNLIKELY else ""
-    return f"{words} (it is better with probability {share(chance)}{rest})"
+    return f"{words} (it is better with probability {likely_percent(chance)}{rest})"
 
 
 def _cost(state: SweepState) -> Finding:
@@ -386,9 +386,11 @@ def _mattered(state: SweepState, answers: Sequence[Explained]) -> Finding:
 def _shares(answer: Explained) -> str:
     first, *others = answer.importance
     shares = {each.name: each.total.value for each in others[:2]}
-    seconds = [f"{name} {share(total)}" for name, total in shares.items() if total >= MINOR]
+    seconds = [
+        f"{name} {likely_percent(total)}" for name, total in shares.items() if total >= MINOR
+    ]
     return (
-        f"alone or with others, {first.name} explains {share(first.total.value)} of the "
+        f"alone or with others, {first.name} explains {likely_percent(first.total.value)} of the "
         f"differences in {answer.metric} "
         f"({percent(CONFIDENCE)} sure: {percent(first.total.low)} to {percent(first.total.high)})"
         + (f", {' and '.join(seconds)}" if seconds else "")
@@ -456,7 +458,7 @@ def _stopped(judged: Judgement) -> Finding:
         number = "hardly any of them" if wrong < 0.5 else f"about {wrong:.0f} of them"
         sentence += f"; by the curves' model, {number} would have beaten the best"
         if chance > 0.1:
-            sentence += f", most likely {suspect} ({share(chance)})"
+            sentence += f", most likely {suspect} ({likely_percent(chance)})"
     return _found(
         "stopped",
         f"{sentence}.",
@@ -544,7 +546,7 @@ def _more_trials(judged: Judgement) -> str:
         return f"What more trials would gain can't be told from fewer than {FEWEST} values."
     if plan.gain.value == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
-    any_gain = f"any gain at all: {share(plan.chance)}"
+    any_gain = f"any gain at all: {likely_percent(plan.chance)}"
     gain = plan.gain.sure_text(f" in {spec.objectives[0].name}", any_gain)
     sentence = f"{plan.trials} more trials are expected to gain about {gain}"
     if rank_s is not None:

@@ -12,7 +12,7 @@ from hposvc.analysis.finding import Finding
 from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import count, number, share
+from hposvc.text import count, likely_percent, number
 from searchers.ranges import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
@@ -129,8 +129,8 @@ def _of_sweep(state: SweepState) -> Iterator[Finding]:
     if waits and median(waits) > WAIT:
         yield _warn(
             "Ranks wait for data",
-            f"In the typical trial, {share(median(waits))} of the time was spent waiting for "
-            "data: loading it with more processes would save that.",
+            f"In the typical trial, {likely_percent(median(waits))} of the time was spent waiting "
+            "for data: loading it with more processes would save that.",
             share=median(waits),
             trials=len(waits),
         )

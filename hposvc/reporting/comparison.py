@@ -35,7 +35,7 @@ from hposvc.reporting.comparison_checks import (
     usual_groups,
 )
 from hposvc.spec.metrics import Metric
-from hposvc.text import NONE, amount, duration, finite, number, percent, share
+from hposvc.text import NONE, amount, duration, finite, likely_percent, number, percent
 
 PROBABLY = 0.8  # probability from which a group is called probably better
 
@@ -135,7 +135,7 @@ class Compared:
                     number(data["best"]),
                     NONE if self._several else number(value),
                     standing.rank.text(_short),
-                    NONE if standing.better is None else share(standing.better),
+                    NONE if standing.better is None else likely_percent(standing.better),
                     standing.cost_ratio.text(_short) if place else "1",
                 ]
             )
@@ -215,7 +215,7 @@ class Compared:
             elif not 1 - PROBABLY <= standing.better <= PROBABLY:
                 word = "better" if standing.better > PROBABLY else "worse"
                 stands = f"{standing.name} is probably {word} than {first.name}, but not surely"
-            part = f"{stands} (probability of being better: {share(standing.better)})"
+            part = f"{stands} (probability of being better: {likely_percent(standing.better)})"
             if not self._several:
                 values = (number(loss(group.loss.value)) for group in (standing, first))
                 part += f": {' against '.join(values)}"
@@ -317,7 +317,8 @@ class Compared:
         loss = self.metric.loss
         parts = [
             f"{best.trial} of {best.sweep} is better than {first.trial} of {first.sweep} with "
-            f"probability {NONE if best.better is None else share(best.better)} (expected, trained "
+            "probability "
+            f"{NONE if best.better is None else likely_percent(best.better)} (expected, trained "
             f"again: {number(loss(best.expected))} against {number(loss(first.expected))})"
             for best in others
         ]

@@ -26,7 +26,7 @@ class Layout:
     workers: int  # processes of a rank; 0: the rank's own
 
     @property
-    def share(self) -> int:
+    def rank_samples(self) -> int:
         """How many samples of an update this rank gets: positions rank, rank + size, ..."""
         return len(range(self.rank, self.batch, self.size))
 

@@ -151,7 +151,9 @@ class StreamShard(Source):
         with self._waiting:
             if not self._positions or first > self._positions[-1]:
                 self._held = self._load()
-                self._positions = range(first, first + layout.share * layout.size, layout.size)
+                self._positions = range(
+                    first, first + layout.rank_samples * layout.size, layout.size
+                )
             if first in self._positions:
                 row = self._positions.index(first)
             elif at_B.tolist() == [0]:  # a pass in step with other ranks, which does not count
@@ -230,7 +232,7 @@ class StreamShard(Source):
         stream, layout = self._stream, self._layout
         self._loader = self._loader_type(
             Part(stream.dataset, layout, self._seed, self._start),
-            batch_size=layout.share,
+            batch_size=layout.rank_samples,
             drop_last=True,
             num_workers=layout.workers,
             prefetch_factor=stream.prefetch if layout.workers else None,

@@ -48,7 +48,7 @@ class Zero1(Ddp):
                 f"training.strategy is zero1, but a step of {type(optimizer).__name__} computes a "
                 "number from all weights, of which each rank would see its share only; choose ddp"
             )
-        parts = shares(weights_of(optimizer), self.worker.world_size)
+        parts = divide_weights(weights_of(optimizer), self.worker.world_size)
         others_weights = [
             weight for rank, part in enumerate(parts) for weight in part if rank != self.worker.rank
         ]
@@ -141,7 +141,7 @@ def _untrained_copy(
     return tried
 
 
-def shares(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:
+def divide_weights(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:
     """Return the weights that each rank updates, of about equal size.
 
     The largest weights go first, each to the rank that has the fewest elements so far.

@@ -54,7 +54,7 @@ class CheckpointWriter:
         shutil.rmtree(folder)
         return part
 
-    def share(self, folder: Path) -> Path:
+    def keep_files(self, folder: Path) -> Path:
         """Return a folder with the same files that lasts as long as this rank's order.
 
         Args:

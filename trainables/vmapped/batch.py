@@ -167,7 +167,7 @@ class Batch:
                 trainer.passes.unwrapped_model, other.passes.unwrapped_model, names
             )
             vmap_trainer.check(trial)
-            trial.share(other.passes.data)
+            trial.use_tensors_of(other.passes.data)
         vmap_trainer.add(trial)
         self._trials, self._vmap_trainer = vmap_trainer.trials, vmap_trainer
         return True

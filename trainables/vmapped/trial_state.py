@@ -72,7 +72,7 @@ class VmappedTrial:
         """Whether a checkpoint may be due at the end of this step."""
         return self.worker.due(self.step) or isinstance(self.worker.every, Period)
 
-    def share(self, data: Data) -> None:
+    def use_tensors_of(self, data: Data) -> None:
         """Use the tensors of equal samples, so that the device holds the samples only once.
 
         Raises:

@@ -14,9 +14,9 @@ def filled(folder, text="weights"):
 
 def test_what_is_shared_outlives_the_rank_that_made_it(tmp_path):
     one, other = writer(tmp_path), writer(tmp_path, rank=1)
-    shared = one.share(filled(other.scratch()))
+    shared = one.keep_files(filled(other.scratch()))
     other.close()
     assert (shared / "model.pt").read_text() == "weights"
     mine = one.scratch()
-    assert one.share(mine) == mine
-    assert one.share(tmp_path) == tmp_path
+    assert one.keep_files(mine) == mine
+    assert one.keep_files(tmp_path) == tmp_path
