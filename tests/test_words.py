@@ -1,6 +1,11 @@
-"""Names are the field's words or plain nouns, never pictures that a newcomer has to guess at."""
+"""Names are the field's words or plain nouns, never pictures that a newcomer has to guess at.
 
+One word stands for one idea: these rules see classes, aliases of types, and functions.
+"""
+
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,26 @@ PICTURES = (
     r"shel(?:f|ves)|crews?|desks?|berths?|parcels?|pulses?|couriers?|post_?offices?|buried|bury"
 )
 WORD = re.compile(rf"(?<![a-z])(?:{PICTURES})(?![a-z])", re.IGNORECASE)
+# Words that stood for many things, with the files in which a class, an alias or a function of a
+# module may have one for its name.
+RESERVED = {
+    # What `hposvc verdict` says of a candidate; and, still, what agents are told.
+    "verdict": {
+        "hposvc/analysis/verdict.py",
+        "hposvc/verbs/verdict.py",
+        "hposvc/remote/agent/exchange.py",
+        "hposvc/server/agent_orders.py",
+        "hposvc/server/routes/agents.py",
+    },
+    # The optimizers of a GAN take turns; and an iteration of a loop is a turn, which is a method.
+    "turn": {"trainables/trainer/optimizer_step.py"},
+    # A part of a whole is a fraction, and what a sweep gets of a cluster a SlotShare.
+    "share": set(),
+    # Where sweeps are: in a home, or on a server; and, still, where an order began.
+    "place": {"hposvc/remote/place.py", "hposvc/server/routes/agents.py"},
+}
+# Names that two types of hposvc share. None may come; one that goes is taken off the list.
+SHARED = set[str]()
 CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -44,3 +69,62 @@ def test_a_picture_is_found(line):
 
 def test_words_that_hold_one_are_none():
     assert not pictures("impulse, desktop, screws, unburied, there is room")
+
+
+def defined(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the public names that a module defines, and whether each is a type's."""
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name, True
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, False
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if not name.isupper() and name[0].isupper() and not is_variable(node.value):
+                    yield name, True
+
+
+def is_variable(value: ast.expr | None) -> bool:
+    """Return whether a name stands for any type: `Key = TypeVar("Key")`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "TypeVar"
+
+
+@pytest.mark.parametrize("word", RESERVED)
+def test_a_word_of_one_idea_names_nothing_else(word):
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in ("hposvc", "searchers", "trainables", "cluster")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if f"{path.relative_to(ROOT)}" not in RESERVED[word]
+        for name, _ in defined(path)
+        if name.lower() == word
+    ]
+    assert not wrong
+
+
+def test_an_alias_and_a_class_of_hposvc_have_one_name():
+    """Arguments of routes are left out, which the API's schema names, and what hposvc.* offers."""
+    apart = ("server", "integrations")
+    types: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "hposvc").rglob("*.py")):
+        if path.relative_to(ROOT).parts[1] not in apart:
+            for name in {name for name, is_type in defined(path) if is_type}:
+                types.setdefault(name, []).append(f"{path.relative_to(ROOT)}")
+    shared = {name: paths for name, paths in types.items() if len(paths) > 1}
+    assert shared.keys() == SHARED, shared
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('Verdict = Literal["go"]', [("Verdict", True)]),
+        ("Verdict: TypeAlias = str", [("Verdict", True)]),
+        ("class Verdict: ...", [("Verdict", True)]),
+        ("async def verdict(): ...", [("verdict", False)]),
+        ('Verdict = TypeVar("Verdict")', []),
+        ("VERDICT = 3", []),
+    ],
+)
+def test_classes_aliases_and_functions_are_seen(text, found, tmp_path):
+    (tmp_path / "module.py").write_text(text)
+    assert [*defined(tmp_path / "module.py")] == found

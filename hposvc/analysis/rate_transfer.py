@@ -37,7 +37,7 @@ from hposvc.open_sweep import OpenSweep
 from hposvc.text import number
 
 Array = NDArray[np.float64]
-Answer = Literal["transfers", "does not transfer", "cannot tell"]
+Conclusion = Literal["transfers", "does not transfer", "cannot tell"]
 
 STILL = 0.25  # doublings of the rate per doubling of the size, below which it stays where it is
 MIN_SIZES, MIN_RATES = 3, 5
@@ -87,7 +87,7 @@ class RateTransfer:
     optima: tuple[Optimum, ...]
     shift: Estimate  # doublings of the rate per doubling of the size
     cost: Estimate  # of the smallest size's rate at the largest, in the metric
-    answer: Answer
+    answer: Conclusion
     reason: str
     sizes: tuple[SizeTrials, ...]
 
@@ -320,7 +320,7 @@ def _answer(
     shift: Estimate,
     of: str,
     over: str,
-) -> tuple[Answer, str]:
+) -> tuple[Conclusion, str]:
     mean, low, high = shift.value, shift.low, shift.high
     names = f"from {over} {number(optima[0].size)} to {number(optima[-1].size)}"
     factor = shift.map(lambda log: 2.0**log).text("{:.2f}".format)

@@ -215,18 +215,19 @@ def search_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 def repeat_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that trials are repeated where a spec asks for it."""
-    search, scheduler, metrics = spec.search, spec.scheduler, len(spec.objectives)
-    if not trait(SEARCHERS, search, "must_repeat"):
-        return
-    path = ("search", "repeats")
+    scheduler, metrics, path = spec.scheduler, len(spec.objectives), ("search", "repeats")
+    problems = []
     if metrics > 1:
-        yield Problem(path, f"is true, but with {metrics} metrics nothing is repeated", "remove it")
+        message = f"is true, but with {metrics} metrics nothing is repeated"
+        problems.append(Problem(path, message, "remove it"))
     if spec.limits:
         fix = "leave out one of the two"
-        yield Problem(path, "is true, but with limits nothing is repeated", fix)
+        problems.append(Problem(path, "is true, but with limits nothing is repeated", fix))
     if trait(SCHEDULERS, scheduler, "changes_values"):
         message = f"is true, but scheduler {scheduler.name} changes values of trials"
-        yield Problem(path, f"{message}, so none would be repeated", "remove it")
+        problems.append(Problem(path, f"{message}, so none would be repeated", "remove it"))
+    if problems and trait(SEARCHERS, spec.search, "must_repeat"):
+        yield from problems
 
 
 def search_option_problems(spec: "SweepSpec") -> Iterator[Problem]:

@@ -82,7 +82,7 @@ def doctor_command(
     if not shared.json(compare_mlflow.data(comparison)):
         if comparison.differences:
             show(difference_table(comparison))
-        show(verdict(comparison))
+        show(agreement(comparison))
     return 0 if comparison.agrees else OUT_OF_REACH
 
 
@@ -399,7 +399,7 @@ def difference_table(comparison: MlflowComparison) -> Table:
     return made
 
 
-def verdict(comparison: MlflowComparison) -> str:
+def agreement(comparison: MlflowComparison) -> str:
     """Summarize a comparison of MLflow with the journal in one line."""
     if comparison.stance == "unrecorded":
         return f"{comparison.sweep}: not recorded in MLflow, being a large simulation"

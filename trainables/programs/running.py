@@ -36,12 +36,12 @@ NOTICE_S = 1.0  # between checks whether this process is to end soon, if nothing
 class Peers(Protocol):
     """The other ranks of an order, as seen by this one; with a world of one there are none."""
 
-    def verdicts(self) -> list[tuple[int, bool]]:
+    def decisions(self) -> list[tuple[int, bool]]:
         """Return the steps that rank 0 has reported since the last call, and whether to go on."""
         ...
 
     def over(self) -> bool:
-        """Return whether rank 0 has ended, so that no more verdicts follow."""
+        """Return whether rank 0 has ended, so that no more decisions follow."""
         ...
 
     def lose(self) -> None:
@@ -77,7 +77,7 @@ class ProgramRun:
     events: "queue.SimpleQueue[_Event]" = field(default_factory=queue.SimpleQueue)
     stopped: bool = False
     deadlines: list[tuple[float, Literal["terminate", "kill"]]] = field(default_factory=list)
-    verdicts: list[tuple[int, bool]] = field(default_factory=list)  # of rank 0, in order
+    decisions: list[tuple[int, bool]] = field(default_factory=list)  # of rank 0, in order
     waiting: list[tuple[int, ProcessReport]] = field(default_factory=list)  # other ranks, by number
     counts: dict[int, int] = field(default_factory=dict)  # reports of the other ranks
     steps: dict[int, int] = field(default_factory=dict)  # their last steps
@@ -178,7 +178,7 @@ class ProgramRun:
             self._fail(error)
             return False
         if worker.reported != reported:
-            self.verdicts.append((step, go_on))
+            self.decisions.append((step, go_on))
             self._answer_others()
         # At the end of a rung the program must be stopped; after its last step it exits by itself.
         return go_on and not worker.pauses_at(step)
@@ -187,7 +187,7 @@ class ProgramRun:
         """Answer the reports of other ranks by rank 0's answer to the report of the same number."""
         unanswered = []
         for number, report in self.waiting:
-            if self.stopped or self._reported_last_step() or number <= len(self.verdicts):
+            if self.stopped or self._reported_last_step() or number <= len(self.decisions):
                 self._answer_as_rank_0(number, report)
             elif self._rank_0_has_left(report):
                 text = "once more" if report.step is None else f"step {report.step}"
@@ -211,7 +211,7 @@ class ProgramRun:
         return self.processes_left[report.parent] >= report.turn
 
     def _answer_as_rank_0(self, number: int, report: ProcessReport) -> None:
-        step, go_on = self.verdicts[number - 1] if number <= len(self.verdicts) else (0, False)
+        step, go_on = self.decisions[number - 1] if number <= len(self.decisions) else (0, False)
         if go_on and report.step not in (None, step):
             report.refuse(
                 f"report: rank {report.rank} reports step {report.step}, rank 0 step {step}"
@@ -222,9 +222,9 @@ class ProgramRun:
     def _check_peers(self) -> None:
         if self.peers is None:
             return
-        for verdict in self.peers.verdicts():
-            self.verdicts.append(verdict)
-            step, go_on = verdict
+        for decision in self.peers.decisions():
+            self.decisions.append(decision)
+            step, go_on = decision
             if not go_on or self.worker.pauses_at(step):
                 self._stop(LEAVE_S if self.counts else 0)
         if not self.lost and not self.stopped and self.peers.lost():
@@ -305,7 +305,7 @@ class ProgramRun:
             raise failed
 
     def _reported_last_step(self) -> bool:
-        return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until
+        return bool(self.decisions) and self.decisions[-1][0] == self.worker.until
 
 
 def _describe_mismatch(

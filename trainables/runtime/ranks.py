@@ -213,13 +213,13 @@ class _Rank0Link:
         self.coordinator.send(report)
         answer = self.coordinator.receive() if self.order.needs_answer(report.step) else True
         self.signals.waits = False
-        verdict = LEAVE if isinstance(answer, Leave) else GO if answer else STOP
+        decision = LEAVE if isinstance(answer, Leave) else GO if answer else STOP
         if self.rank_store is not None:
-            self.rank_store.publish_report(self.order.id, self.number, f"{report.step} {verdict}")
+            self.rank_store.publish_report(self.order.id, self.number, f"{report.step} {decision}")
         self.number += 1
         if isinstance(answer, Leave):
             raise Preempted(answer.why)
-        return verdict == GO
+        return decision == GO
 
     def tell(self, message: Unanswered) -> None:
         if isinstance(message, CheckpointSaved):
@@ -259,15 +259,15 @@ class _FollowerLink:
                 "but rank 0 has ended without it; "
                 "every rank must report the same steps"
             )
-        theirs, verdict = answer.split()
+        theirs, decision = answer.split()
         if int(theirs) != step:
             raise ReportError(
                 f"rank {self.rank_store.rank} reports step {step}, rank 0 step {theirs}; "
                 "every rank must report the same steps"
             )
-        if verdict == LEAVE:
+        if decision == LEAVE:
             raise Preempted(f"rank 0 was told to leave at step {step}")
-        return verdict == GO
+        return decision == GO
 
     def tell(self, message: Unanswered) -> None:
         """Do nothing: what rank 0 tells is recorded."""
@@ -288,8 +288,8 @@ class _PeerStatus:
     number: int = 0  # index of rank 0's next report
     ended: bool = False
 
-    def verdicts(self) -> list[tuple[int, bool]]:
-        verdicts = []
+    def decisions(self) -> list[tuple[int, bool]]:
+        decisions = []
         while self.rank_store.rank > 0 and (
             answer := self.rank_store.poll_report(self.order, self.number)
         ):
@@ -297,9 +297,9 @@ class _PeerStatus:
                 self.ended = True
                 break
             self.number += 1
-            step, verdict = answer.split()
-            verdicts.append((int(step), verdict == GO))
-        return verdicts
+            step, decision = answer.split()
+            decisions.append((int(step), decision == GO))
+        return decisions
 
     def over(self) -> bool:
         return self.ended
