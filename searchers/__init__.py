@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from searchers.optimizer import create as create
     from searchers.options import build_searcher as build_searcher
     from searchers.options import check_searcher as check_searcher
+    from searchers.pace import LEARNING as LEARNING
+    from searchers.pace import WITHOUT_RESULTS as WITHOUT_RESULTS
+    from searchers.pace import Pace as Pace
     from searchers.pareto import dominates as dominates
     from searchers.pareto import hypervolume as hypervolume
     from searchers.pareto import spread_order as spread_order
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from searchers.ranges import Int as Int
     from searchers.searcher import REPEAT_OF as REPEAT_OF
     from searchers.searcher import TRIED as TRIED
+    from searchers.searcher import Finite as Finite
     from searchers.searcher import Observation as Observation
     from searchers.searcher import Proposal as Proposal
     from searchers.searcher import Searcher as Searcher
@@ -95,9 +99,10 @@ _NAMES = {
     "searchers.objectives": "Objectives are_finite",
     "searchers.optimizer": "Best Exhausted Optimizer create",
     "searchers.options": "build_searcher check_searcher",
+    "searchers.pace": "LEARNING WITHOUT_RESULTS Pace",
     "searchers.pareto": "dominates hypervolume spread_order spreading",
     "searchers.ranges": "MIN_MOVE Float Int",
-    "searchers.searcher": "REPEAT_OF TRIED Observation Proposal Searcher call_rng suggest_fixed",
+    "searchers.searcher": "REPEAT_OF TRIED Finite Observation Proposal Searcher call_rng suggest_fixed",
     "searchers.space": "Space",
     "searchers.syntax": "check_count parameters_of read_declared read_domain",
     "searchers.ties": "are_tied",

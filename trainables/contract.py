@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from trainables.runtime.output import under_a_panel as under_a_panel
     from trainables.runtime.redaction import redact as redact
     from trainables.runtime.variants import CodeVariants as CodeVariants
+    from trainables.runtime.wire import Beat as Beat
     from trainables.runtime.wire import Call as Call
     from trainables.runtime.wire import Message as Message
     from trainables.runtime.wire import OrderMessage as OrderMessage
@@ -95,7 +96,7 @@ _NAMES = {
     "trainables.runtime.output": "appending bounded filter_output shorten under_a_panel",
     "trainables.runtime.redaction": "redact",
     "trainables.runtime.variants": "CodeVariants",
-    "trainables.runtime.wire": "Call Message OrderMessage OrderPlaced PreemptionStarted Ready",
+    "trainables.runtime.wire": "Beat Call Message OrderMessage OrderPlaced PreemptionStarted Ready",
     "trainables.stop_signals": "SIGTERM_TEXT How",
     "trainables.storage.checkpoint": "FOREIGN CheckpointDamaged Every Period Saved",
     "trainables.storage.file_lock": "locked",

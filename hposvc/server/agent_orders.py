@@ -16,6 +16,7 @@ from hposvc.journal.agents import AgentOrder, AgentReply, OrderRow
 from hposvc.server.problems import ApiError
 from trainables.contract import (
     FOREIGN,
+    Beat,
     CheckpointSaved,
     OrderMessage,
     Outcome,
@@ -23,7 +24,6 @@ from trainables.contract import (
     Saved,
     shortened,
 )
-from trainables.runtime.wire import Beat
 
 NOW = 0.0  # the time of events until the driver, whose clock counts, reads them
 

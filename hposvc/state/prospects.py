@@ -19,7 +19,7 @@ import numpy as np
 
 from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.spec.registry import SEARCHERS, PlugIn, attribute
-from searchers.pace import LEARNING, WITHOUT_RESULTS, Pace
+from searchers import LEARNING, WITHOUT_RESULTS, Pace
 
 FEWEST = 8  # trials from which anything is forecast
 NEXT_BEST = 8  # trials that the best is compared with

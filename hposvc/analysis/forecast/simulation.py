@@ -30,7 +30,7 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.stopping import Budget
 from hposvc.state.trial import trial_name
-from searchers.searcher import Finite
+from searchers import Finite
 from trainables.contract import Order, Saved
 
 LARGEST = 200  # trials of a simulated sweep; a larger one goes on as its later half did

@@ -31,6 +31,7 @@ from trainables.contract import (
     FOREIGN,
     SIGTERM_TEXT,
     Assignment,
+    Beat,
     Message,
     Order,
     OrderMessage,
@@ -39,7 +40,6 @@ from trainables.contract import (
     SlotConfig,
     log_file,
 )
-from trainables.runtime.wire import Beat
 
 BEATS = 4  # heartbeats within the time of a lease
 PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again

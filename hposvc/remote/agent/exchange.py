@@ -11,8 +11,7 @@ from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.journal.agents import AGENT_ORDER, AgentOrder, AgentReply
 from hposvc.remote.http import Http
 from hposvc.text import spelled
-from trainables.contract import OrderMessage
-from trainables.runtime.wire import Beat
+from trainables.contract import Beat, OrderMessage
 
 PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
 PAUSE_S = 2.0  # between two tries, beyond those of the transport

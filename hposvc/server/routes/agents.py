@@ -21,8 +21,7 @@ from hposvc.server.agent_orders import Undecided
 from hposvc.server.problems import ApiError
 from hposvc.server.service import Serving
 from hposvc.spec.engines import ENGINES
-from trainables.contract import OrderMessage
-from trainables.runtime.wire import Beat
+from trainables.contract import Beat, OrderMessage
 
 router = APIRouter(tags=["agents"])
 
