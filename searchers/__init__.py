@@ -102,7 +102,8 @@ _NAMES = {
     "searchers.pace": "LEARNING WITHOUT_RESULTS Pace",
     "searchers.pareto": "dominates hypervolume spread_order spreading",
     "searchers.ranges": "MIN_MOVE Float Int",
-    "searchers.searcher": "REPEAT_OF TRIED Finite Observation Proposal Searcher call_rng suggest_fixed",
+    "searchers.searcher": "REPEAT_OF TRIED Finite Observation Proposal Searcher"
+    " call_rng suggest_fixed",
     "searchers.space": "Space",
     "searchers.syntax": "check_count parameters_of read_declared read_domain",
     "searchers.ties": "are_tied",
