@@ -12,6 +12,7 @@ from hposvc.errors import Busy, OutOfReach, SpecError
 from hposvc.mcp import spec_tools
 from hposvc.mcp.spec_tools import SpecTools, apart
 from hposvc.verbs import background
+from hposvc.verbs.place import HomeSweeps
 
 BUDGET = {"budget": {"wall": "30m"}}
 
@@ -53,7 +54,7 @@ def test_no_token_but_that_of_the_preview_is_taken(sweeps, tmp_path):
 def test_another_home_gives_another_token(tmp_path):
     spec = f"{write_spec(tmp_path / 'files', **BUDGET)}"
     tokens = {
-        SpecTools(api.Sweeps.open(tmp_path / home)).plan(spec)["token"] for home in ("one", "two")
+        SpecTools(HomeSweeps.open(tmp_path / home)).plan(spec)["token"] for home in ("one", "two")
     }
     assert len(tokens) == 2
 
