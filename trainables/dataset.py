@@ -4,7 +4,7 @@ import operator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from trainables.limits import Count
+from trainables.limits import Count, LongText, Text
 
 LONGEST_SOURCE = 60_000  # characters of a source: MLflow's limit
 
@@ -15,11 +15,11 @@ class DataSet:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    name: str
+    name: Text
     context: Literal["training", "validation"]
     samples: Count | None  # None: nobody knows, as of a stream
-    digest: str = ""  # of their contents, 36 characters at most; empty: not computed
-    source: str = ""  # a path or a URL; empty: known to the trainable's code only
+    digest: Text = ""  # of their contents, 36 characters at most; empty: not computed
+    source: LongText = ""  # a path or a URL; empty: known to the trainable's code only
 
     def __post_init__(self) -> None:
         # Callers often have a Path, or a numpy integer.

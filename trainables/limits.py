@@ -29,6 +29,7 @@ _FLOAT = {"type": "float", "strict": True}
 _WORD = {"type": "literal", "expected": [*NOT_FINITE]}
 # `strict`: no text is taken for a number, and no truth value for 1.
 Count = Annotated[int, Limits(strict=True, ge=0)]
+OrderId = Annotated[int, Limits(strict=True, ge=0, le=2**31 - 1)]  # as a database's integers
 Step = Annotated[int, Limits(strict=True, ge=1, le=2**53)]
 Flag = Annotated[bool, Limits(strict=True)]
 FiniteNumber = Annotated[float, Limits(strict=True, allow_inf_nan=False)]
@@ -43,5 +44,6 @@ Number = Annotated[
     ),
 ]
 Name = Annotated[str, Limits(min_length=1, max_length=250)]
+# A text with a limit is also one that UTF-8 can encode.
 Text = Annotated[str, Limits(max_length=4096)]  # a path or a URL is no longer
 LongText = Annotated[str, Limits(max_length=100_000)]  # as a traceback

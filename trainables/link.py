@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from trainables.dataset import DataSet
-from trainables.limits import Count, FiniteNumber, Flag, Limits, Name, Number, Step, Text
+from trainables.limits import FiniteNumber, Flag, Limits, Name, Number, OrderId, Step, Text
 from trainables.metrics import MOST_METRICS
 from trainables.storage.checkpoint import Saved
 
@@ -20,7 +20,7 @@ class AboutOrder:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    order: Count
+    order: OrderId
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Report(AboutOrder):
     """The content of one call of `Worker.report`; metrics and checkpoint are rank 0's."""
 
     step: Step
-    metrics: Annotated[Mapping[str, Number], Limits(max_length=MOST_METRICS)]
+    metrics: Annotated[Mapping[Text, Number], Limits(max_length=MOST_METRICS)]
     checkpoint: Saved | None = None
     # What values were that are no numbers, by the metric's name; each name once in an order.
-    left_out: Annotated[Mapping[str, Text], Limits(max_length=MOST_METRICS)] = field(
+    left_out: Annotated[Mapping[Text, Text], Limits(max_length=MOST_METRICS)] = field(
         default_factory=dict
     )
     judged: Flag = True  # it has all metrics of the sweep: at a milestone a decision follows

@@ -26,6 +26,7 @@ from trainables import limits
         (limits.Number, None),
         (limits.Name, ""),
         (limits.Text, "x" * 4097),
+        (limits.Text, "\ud800"),
     ],
 )
 def test_what_breaks_a_limit_is_refused(kind, value):

@@ -110,6 +110,7 @@ def test_a_client_that_asks_again_gets_its_trials_again(client, tmp_path):
         ({"checkpoint": {"step": 1, "path": "x" * 4097}}, "report.checkpoint.path"),
         ({"checkpoint": {"step": 2, "path": "agent:x"}}, "checkpoint"),
         ({"order": None}, "report.order"),
+        ({"order": 2**31}, "report.order"),
         ({"type": "rumour"}, "message"),
         ({"surplus": 1}, "report.surplus"),
     ],
