@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainables.dataset import LONGEST, DataSet
+from trainables.dataset import LONGEST_SOURCE, DataSet
 
 
 def test_what_people_have_at_hand_becomes_plain():
@@ -21,7 +21,7 @@ def test_what_people_have_at_hand_becomes_plain():
         {"name": ""},
         {"name": "n" * 501},
         {"digest": "d" * 37},
-        {"source": "s" * (LONGEST + 1)},
+        {"source": "s" * (LONGEST_SOURCE + 1)},
     ],
 )
 def test_what_mlflow_would_refuse_for_ever_is_refused_where_it_is_said(given):
