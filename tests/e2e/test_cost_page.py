@@ -1,7 +1,6 @@
 """docs/how-to/cost.md: its commands work as they stand there, one after the other."""
 
 import re
-import shlex
 from pathlib import Path
 
 import click
@@ -15,22 +14,13 @@ pytestmark = [pytest.mark.ray, pytest.mark.full]
 
 ROOT = Path(__file__).parents[2]
 PAGE = pages.read("how-to/cost.md")
-BLOCKS = pages.fenced(PAGE)
 
 
 @pytest.mark.timeout(1500)
 def test_the_blocks_run_one_after_the_other(python, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for language, text in BLOCKS:
-        if language == "yaml":
-            (tmp_path / "widths.yaml").write_text(text)
-        elif language == "python":
-            (tmp_path / "program.py").write_text(text)
-            assert python("program.py", cwd=tmp_path).stdout, text
-        else:
-            for line in text.splitlines():
-                _, *arguments = shlex.split(line)
-                assert python("-m", "hposvc", *arguments, cwd=tmp_path).stdout, line
+    printed = pages.play("how-to/cost.md", tmp_path, python, "widths.yaml")
+    assert all(printed), printed
     assert (tmp_path / "law.svg").exists()
 
 

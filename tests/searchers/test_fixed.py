@@ -50,7 +50,7 @@ def told(method, space, trials, seed):
 
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 10**6), trials=st.sampled_from([0, 6]), data=st.data())
 def test_fixed_values_are_kept_and_the_space_holds(method, name, seed, trials, data):
     space = SPACES[name]

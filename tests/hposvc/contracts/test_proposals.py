@@ -84,7 +84,9 @@ def test_proposals_begin_once_in_their_order_and_within_their_share(
     lab.journal.store.close()
 
 
-@pytest.mark.parametrize("scheduler", ["fifo", "stop", "hyperband"])
+@pytest.mark.parametrize(
+    "scheduler", [pytest.param("fifo", marks=pytest.mark.full), "stop", "hyperband"]
+)
 def test_a_crash_after_every_event_loses_no_proposal_and_begins_none_twice(lab, scheduler):
     """What was asked for stands among the requests until the driver has journaled it."""
     trials = {"max": 10, "parallel": 3, "proposed": 0.4}

@@ -113,8 +113,14 @@ def check(tmp_path, home, code, scheduler, name="one", **sections):
     assert json.loads((Path(best.checkpoint) / "n.json").read_text()) == best.step > 1
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize(("form", "restore", "report"), FORMS)
+@pytest.mark.parametrize(
+    ("form", "restore", "report", "scheduler"),
+    [
+        *((*form, "promote") for form in FORMS),
+        *((*form, "pbt") for form in SOME),
+        *(pytest.param(*f, "pbt", marks=pytest.mark.full) for f in FORMS if f not in SOME),
+    ],
+)
 def test_a_trial_goes_on_from_its_checkpoint(tmp_path, home, form, restore, report, scheduler):
     body = form.format(restore=RESTORES[restore], report=REPORTS[report])
     check(tmp_path, home, HEAD + body, SCHEDULERS[scheduler])

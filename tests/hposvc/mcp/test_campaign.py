@@ -177,14 +177,11 @@ def test_a_token_that_may_only_read_has_only_the_tools_that_read(home, tmp_path)
             assert {"plan", "status", "events"} <= names
             assert (await agent.call("plan", spec=f"{spec}"))["token"]
             with pytest.raises(MCPError, match="lacks the scope steer"):
-                await agent.task("cancel", sweep)
+                await agent.task("cancel", "waits-1")
 
-    async def submit(url):
-        async with connected(tmp_path / "mine", "--server", url, extensions=()) as agent:
-            return await agent.submit(spec)
-
+    sweeps = api.Sweeps.open(home)
+    api.create(sweeps, api.validate(spec, {}), "waits-1")
     with serving(home) as server:
-        sweep = anyio.run(submit, server.url)
         anyio.run(look, server.url)
 
 

@@ -70,7 +70,7 @@ def longest_s(sweep: Sweep) -> float:
     return pace * (1 if sweep.saves_each_step else 18)
 
 
-@pytest.fixture(scope="module", params=range(3))
+@pytest.fixture(scope="module", params=[0, 1, pytest.param(2, marks=pytest.mark.full)])
 def mixed(request):
     sweeps = drawn(request.param)
     return sweeps, *run(sweeps, 8)
@@ -122,7 +122,9 @@ def test_shares_come_to_the_weights():
         assert watch.had[name] / total == pytest.approx(weight / 8, rel=0.1)
 
 
-@pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (8, 2), (16, 2), (12, 2)])
+@pytest.mark.parametrize(
+    ("ranks", "nodes"), [(8, 1), pytest.param(8, 2, marks=pytest.mark.full), (16, 2), (12, 2)]
+)
 def test_gangs_that_are_larger_than_their_share_get_it_too(ranks, nodes):
     """Backfill put off a gang for ever, and each look cleared another node for it."""
     sweeps = [sweep("gang", ranks, parallel=1), *(sweep(name) for name in "abc")]

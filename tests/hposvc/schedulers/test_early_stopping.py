@@ -59,7 +59,7 @@ SCHEDULERS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     scheduler=st.sampled_from(SCHEDULERS),

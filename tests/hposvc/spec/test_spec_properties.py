@@ -77,7 +77,7 @@ specs = st.fixed_dictionaries(
 
 
 @given(specs)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_every_valid_spec_comes_back_from_its_dump(data):
     spec = load(data)
     assert load(json.loads(json.dumps(dump(spec)))) == spec
@@ -108,7 +108,7 @@ odd_values = st.one_of(
 
 
 @given(st.sampled_from(list(places(EVERYTHING))[1:]), odd_values, st.booleans())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_mutated_spec_loads_or_is_refused(path, value, rename):
     data = copy.deepcopy(EVERYTHING)
     target = data
@@ -123,7 +123,7 @@ def test_a_mutated_spec_loads_or_is_refused(path, value, rename):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_mutated_text_loads_or_is_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "mutated.yaml"
     text = EXAMPLE.read_text(encoding="utf-8")
