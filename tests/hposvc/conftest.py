@@ -124,10 +124,12 @@ def story() -> Story:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+def lab(tmp_path: Path) -> Iterator[Lab]:
     """Return a runner of simulated sweeps in a journal of its own."""
     CALLS.clear()
-    return Lab.at(tmp_path)
+    made = Lab.at(tmp_path)
+    yield made
+    made.journal.store.close()
 
 
 @pytest.fixture

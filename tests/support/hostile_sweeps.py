@@ -1,25 +1,14 @@
 """Sweeps that break programs that show them: empty, failed, hostile, infinite, very long."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simulated_sweeps import make_spec
+from sweep_stories import trial, trial_name
 
 from hposvc import api
-from hposvc.events import (
-    Attached,
-    Cause,
-    Decided,
-    Ended,
-    Event,
-    Failed,
-    Finished,
-    Ordered,
-    Proposed,
-    Reported,
-)
-from trainables.order import Order
+from hposvc.events import Attached, Cause, Event, Failed, Finished
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
 STEPS = 9
@@ -32,21 +21,10 @@ def trial_events(
     begun: float,
     failed: tuple[Cause, str] | None = None,
     metric: str = "loss",
-) -> Iterator[Event]:
-    """Yield the events of a trial whose order has its number; it fails, or ends by itself."""
-    name = f"t{number:04d}"
-    yield Proposed(begun, name, dict(params), {}, STEPS)
-    yield Ordered(begun, Order(number, name, dict(params), None, first=1, until=STEPS))
-    for step, value in enumerate(curve, 1):
-        yield Reported(begun + step, number, name, step, {metric: value})
-    after = begun + len(curve) + 0.5
-    if failed is not None:
-        yield Failed(after, number, name, *failed)
-    elif len(curve) == STEPS:
-        yield Ended(after, number, name)
-    else:
-        yield Decided(after, name, number, len(curve), "stop", "rung", "rank 9 of 9")
-        yield Ended(after, number, name)
+) -> list[Event]:
+    """Return the events of a trial whose order has its number; it fails, or ends by itself."""
+    end = failed and Failed(begun + len(curve) + 0.5, number, trial_name(number), *failed)
+    return trial(number, curve, begun, 1.0, end, metric, params=params)
 
 
 def record(sweeps: api.Sweeps, sweep: str, events: Sequence[Event], **sections: Any) -> api.Sweeps:
@@ -58,7 +36,7 @@ def record(sweeps: api.Sweeps, sweep: str, events: Sequence[Event], **sections: 
     return sweeps
 
 
-def _all(trials: int, make: Callable[[int], Iterator[Event]]) -> list[Event]:
+def _all(trials: int, make: Callable[[int], list[Event]]) -> list[Event]:
     return [event for number in range(1, trials + 1) for event in make(number)]
 
 
@@ -66,7 +44,7 @@ def fill(sweeps: api.Sweeps) -> list[str]:
     """Record the odd sweeps, and return their ids."""
     lr = {"lr": 0.01}
     record(sweeps, "empty", [])
-    record(sweeps, "one", [*trial_events(1, lr, [0.5] * STEPS, 2.0)])
+    record(sweeps, "one", trial_events(1, lr, [0.5] * STEPS, 2.0))
     record(
         sweeps,
         "failed",

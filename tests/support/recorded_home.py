@@ -6,18 +6,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import sweep_stories
 from simulated_sweeps import make_several, make_spec
 from sqlalchemy import insert
+from sweep_stories import report
 
 from hposvc import api
-from hposvc.events import Attached, Ordered, Proposed, Reported, from_json
+from hposvc.events import Attached, from_json
 from hposvc.journal import claims, compression
 from hposvc.journal.database import EVENTS
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.journal.waiting import SweepWait
 from hposvc.queue.claim import Account, Claim, Held
-from trainables.order import Order
 
 RECORDED = Path(__file__).parents[1] / "hposvc" / "contracts" / "recorded"
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
@@ -76,13 +77,11 @@ def cut_off(sweeps: api.Sweeps, sweep: str) -> None:
 
 def begin(sweeps: api.Sweeps, sweep: str) -> None:
     """Write the first events of a recorded sweep, as of a driver that died."""
-    order = Order(1, "t0001", {"lr": 0.01}, None, first=1, until=9)
     events = [
         Attached(1.0, "here:1"),
-        Proposed(2.0, "t0001", {"lr": 0.01}, {}, 9),
-        Ordered(3.0, order),
-        Reported(4.0, 1, "t0001", 1, {"loss": 0.5, "norm": float("nan")}),
-        Reported(5.0, 1, "t0001", 2, {"loss": 0.4, "norm": float("inf")}),
+        *sweep_stories.begin(1, 2.0, {"lr": 0.01}),
+        report(1, 4.0, 1, 0.5, norm=float("nan")),
+        report(1, 5.0, 2, 0.4, norm=float("inf")),
     ]
     sweeps.journal.append(sweep, 0, events)
 
@@ -100,18 +99,10 @@ def reported_events(sweeps: api.Sweeps, sweep: str, count: int) -> None:
     spec = make_spec(fidelity={"max": count})
     if sweeps.journal.find(sweep) is None:
         api.create(sweeps, spec, sweep)
-        order = Order(1, "t0001", {"lr": 0.01}, None, first=1, until=count)
-        events: list[Any] = [
-            Attached(1.0, "here:1"),
-            Proposed(2.0, "t0001", {"lr": 0.01}, {}, count),
-            Ordered(3.0, order),
-        ]
-        sweeps.journal.append(sweep, 0, events)
+        begun = sweep_stories.begin(1, 2.0, {"lr": 0.01}, count)
+        sweeps.journal.append(sweep, 0, [Attached(1.0, "here:1"), *begun])
     last = sweeps.journal.last(sweep)
-    reports = [
-        Reported(float(seq), 1, "t0001", seq - 3, {"loss": 1 / seq})
-        for seq in range(last + 1, count + 1)
-    ]
+    reports = [report(1, float(seq), seq - 3, 1 / seq) for seq in range(last + 1, count + 1)]
     sweeps.journal.append(sweep, last, reports)
 
 

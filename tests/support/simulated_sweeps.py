@@ -185,8 +185,10 @@ class Lab:
         backend: type[Simulation] = Simulation,
         watchers: Sequence[Watcher] = (),
         interrupted: Callable[[], bool] = lambda: False,
+        controller: Controller | None = None,
     ) -> SweepState:
-        controller = make_controller(spec)
+        """Run a sweep; with another controller, of another scheduler say, than the spec's."""
+        controller = controller or make_controller(spec)
         for _, event in self.journal.read(sweep):
             controller.apply(event)
         seq = apply_renewals(self.journal, sweep, controller, self.journal.last(sweep))

@@ -4,20 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweep_stories import trial, trial_name
+
 from hposvc import spec as specs
-from hposvc.events import (
-    Attached,
-    DriverState,
-    Event,
-    Failed,
-    Ordered,
-    Proposed,
-    Reported,
-)
+from hposvc.events import Attached, DriverState, Event, Failed
 from hposvc.journal.follow import Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.state.sweep import SweepState
-from trainables.order import Order
 
 
 @dataclass
@@ -50,24 +43,13 @@ class EventList:
     follow = record_of = find
 
 
-def begin(trial: str, number: int, time: float, lr: float = 1e-3) -> list[Event]:
-    """Return the events with which a trial of nine steps begins."""
-    params = {"lr": lr}
-    order = Order(number, trial, params, None, 1, 9)
-    return [Proposed(time, trial, params, {}, 9), Ordered(time, order)]
-
-
-def report(trial: str, number: int, time: float, step: int, loss: float) -> Event:
-    return Reported(time, number, trial, step, {"loss": loss})
-
-
 def failing(count: int) -> list[Event]:
     """Return the events of so many trials that all fail."""
     events: list[Event] = [Attached(0.0, "here:1")]
     for number in range(1, count + 1):
-        name = f"t{number:04}"
-        events += begin(name, number, float(number))
-        events.append(Failed(number + 0.5, number, name, "user", "Traceback\nValueError: no luck"))
+        message = "Traceback\nValueError: no luck"
+        failed = Failed(number + 0.5, number, trial_name(number), "user", message)
+        events += trial(number, [], float(number), end=failed)
     return events
 
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from simulated_sweeps import at_desk, fold, make_spec
+from sweep_stories import trial, trial_name, whole
 
 from hposvc import spec as specs
 from hposvc.analysis.findings import _noise_or_not, sureness, why, worth
 from hposvc.analysis.judgement import Gain, Noise
-from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported, from_json
+from hposvc.events import Failed, Finished, from_json
 from hposvc.state.finalists import SEEDLESS
-from trainables.order import Order
 
 RECORDED = Path(__file__).parents[1] / "contracts" / "recorded"
 TOPICS = ("best", "sure", "gain", "cost", "mattered", "ruled out", "stopped", "wrong", "next")
@@ -28,23 +28,24 @@ def played(spec, curves, rate=lambda trial: 10 ** (-4 + trial % 3), notes=None, 
     Args:
         notes: of proposals, by the place of the trial.
     """
-    events = [Attached(0.0, "here:1")]
+    trials = []
     for number, curve in enumerate(curves):
-        name, order, params = f"t{number + 1:04d}", number + 1, {}
-        if "lr" in spec.parameters:
-            params = {"lr": rate(number), **({"width": 3} if "width" in spec.parameters else {})}
-        events += [
-            Proposed(1.0 * order, name, params, (notes or {}).get(number, {}), 9, ()),
-            Ordered(1.0 * order, Order(order, name, params, None, 1, 9)),
-        ]
+        order, values = number + 1, {"lr": rate(number), "width": 3}
+        begun = {
+            "time": float(order),
+            "params": {name: value for name, value in values.items() if name in spec.parameters},
+            "note": (notes or {}).get(number, {}),
+        }
         if curve is None:
-            events.append(Failed(order + 0.5, order, name, "user", "no luck"))
+            failed = Failed(order + 0.5, order, trial_name(order), "user", "no luck")
+            trials.append(trial(order, [], end=failed, **begun))
             continue
-        for step, loss in enumerate(curve, 1):
-            said = {"loss": loss, **{key: value(step) for key, value in metrics.items()}}
-            events.append(Reported(order + step / 20, order, name, step, said))
-        events.append(Ended(order + 0.9, order, name))
-    return fold(spec, [*events, Finished(99.0, "COMPLETED", "trials")])
+        said = {
+            step: {"loss": loss, **{name: value(step) for name, value in metrics.items()}}
+            for step, loss in enumerate(curve, 1)
+        }
+        trials.append(trial(order, said, **begun))
+    return fold(spec, whole(*trials))
 
 
 def bowl(number):
@@ -237,17 +238,17 @@ def test_values_beyond_the_limits_are_told_from_failures():
 )
 def test_the_worth_of_more_trials_has_the_metric_and_what_they_cost(changes, cost):
     spec = make_spec(scheduler="fifo", **changes)
-    events = [Attached(0.0, "here:1")]
-    for number in range(1, 13):
-        name, begun = f"t{number:04d}", 3600.0 * number
-        params = {"lr": 10 ** (-4 + number / 6)}
-        events += [
-            Proposed(begun, name, params, {}, 9, ()),
-            Ordered(begun, Order(number, name, params, None, 1, 9)),
-            *(Reported(begun, number, name, step, {"loss": 1 / number}) for step in range(1, 10)),
-            Ended(begun + 3600, number, name),
-        ]
-    state = fold(spec, [*events, Finished(50_000.0, "COMPLETED", "trials")])
+    hourly = [
+        trial(
+            number,
+            [1 / number] * 9,
+            3600.0 * number,
+            step_s=3600 / 9.5,
+            params={"lr": 10 ** (-4 + number / 6)},
+        )
+        for number in range(1, 13)
+    ]
+    state = fold(spec, whole(*hourly))
     (found,) = [each for each in why("s", state, ()) if each.topic == "next"]
     assert "20 more trials are expected to gain about" in found.sentence
     assert " in loss (90 % sure: " in found.sentence

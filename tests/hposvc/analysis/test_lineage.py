@@ -1,7 +1,7 @@
 """The lineage of weights, and the fixed schedule that trains them again."""
 
 import pytest
-from simulated_sweeps import at_desk, make_controller
+from simulated_sweeps import Lab, at_desk
 
 from hposvc import spec as specs
 from hposvc.analysis.lineage import (
@@ -11,13 +11,7 @@ from hposvc.analysis.lineage import (
     replays_exactly,
     winner_lineage,
 )
-from hposvc.backends.backend import Setting
 from hposvc.backends.local import LocalBackend
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 
 PBT = {"type": "pbt", "interval": 2, "quantile": 0.5, "mutate": {"lr": {}}}
 
@@ -84,15 +78,8 @@ def test_the_weights_of_the_best_step_are_the_winner_s():
 
 def train(spec, folder):
     """Run a sweep in this process."""
-    journal = Journal(Store(f"sqlite:///{folder}.db"))
-    return Runner(
-        folder.name,
-        make_controller(spec),
-        LocalBackend(Setting(folder.name, spec, folder, folder)),
-        SyncProposer(spec, spec.searcher()),
-        journal,
-        Lease(journal.store, folder.name),
-    ).run("here:1")
+    folder.mkdir()
+    return Lab.at(folder).run(spec, backend=LocalBackend)
 
 
 def test_a_replay_trains_the_same_weights_bit_by_bit(tmp_path):

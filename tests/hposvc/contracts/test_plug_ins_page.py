@@ -2,12 +2,12 @@
 
 import json
 import re
+from functools import partial
 
+import command_line
 import pages
 import pytest
 from ruamel.yaml import YAML
-
-from hposvc.cli.main import main
 
 FILES = {
     re.match(r'"""(\w+\.py): ', block)[1]: block for block in pages.blocks("advanced/plug-ins.md")
@@ -40,14 +40,7 @@ def hposvc(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HPOSVC_REPORT", "off")
     monkeypatch.delenv("HPOSVC_DB", raising=False)
 
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main([*map(str, arguments)])
-        out, err = capfd.readouterr()
-        return exited.value.code or 0, out, err
-
-    return run
+    return partial(command_line.run, capfd)
 
 
 def test_the_plug_ins_of_the_page_decide_and_record_a_sweep(hposvc, tmp_path):

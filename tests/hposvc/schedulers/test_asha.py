@@ -9,15 +9,10 @@ import pytest
 from asha_reference import Cluster, both
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invariants import check
 from simulated_sweeps import Flaky, Lab, make_controller, make_spec
 
-from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -31,7 +26,6 @@ from hposvc.schedulers.scheduler import (
     rungs,
 )
 from hposvc.state import summary
-from searchers.random_search import Random as RandomSearch
 
 
 @settings(max_examples=500, deadline=None)
@@ -77,7 +71,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
 def test_whole_sweeps_decide_as_a_rescan_and_end(
     tmp_path_factory, seed, mode, eta, last, slots, most, every, backend
 ):
-    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
     spec = make_spec(
         seed=seed,
         fidelity={"max": last},
@@ -89,19 +83,10 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     )
     controller = make_controller(spec)
     controller.scheduler = both(mode, eta, 1, last)
-    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
-    state = Runner(
-        "s",
-        controller,
-        backend(Setting("s", spec, folder, folder)),
-        SyncProposer(spec, RandomSearch()),
-        journal,
-        Lease(journal.store, "s"),
-    ).run("here:1")
-    assert state.finished
+    lab.run(spec, backend=backend, controller=controller)
+    state = check(spec, lab.events())
     assert len(state.trials) == most
-    assert not {"PENDING", "RUNNING", "PAUSED"} & {t.state for t in state.trials.values()}
-    journal.store.close()
+    lab.journal.store.close()
 
 
 def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
@@ -182,9 +167,7 @@ def test_a_late_event_costs_as_much_as_an_early_one(mode, lab):
     assert late < 1.3 * early
 
 
-def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(tmp_path):
-    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
-    lab = Lab(journal, tmp_path)
+def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(lab):
     spec = make_spec(
         trials={"max": 6, "parallel": 1}, scheduler={"type": "asha", "eta": 3, "mode": "promote"}
     )
@@ -195,7 +178,7 @@ def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(tmp_path)
     assert f"{best.id}, was trained to step 3 of 9" in message
     assert "hposvc extend s --trials 3;" in message
     assert summary.best("s", state, {}).trained_to_end is False
-    journal.request("s", "extend", None, {"trials.max": 9})
+    lab.journal.request("s", "extend", None, {"trials.max": 9})
     state = lab.run(spec)
     assert summary.untrained("s", state) == ""
     assert summary.best("s", state, {}).trained_to_end is True

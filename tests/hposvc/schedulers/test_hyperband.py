@@ -7,18 +7,12 @@ import pytest
 from hyperband_reference import Brackets, Cluster, Renewed, Rescan, fates, layout, theory
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import Flaky, make_controller, make_spec
+from invariants import check
+from simulated_sweeps import Flaky, Lab, make_controller, make_spec
 
-from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 from hposvc.schedulers.hyperband import Hyperband
 from hposvc.schedulers.scheduler import Plan
-from searchers.random_search import Random as RandomSearch
 
 
 def both(eta, first, last, brackets=None):
@@ -68,7 +62,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
 def test_whole_sweeps_decide_as_a_rescan_and_end(
     tmp_path_factory, seed, eta, first, last, slots, most, every, backend
 ):
-    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
     spec = make_spec(
         seed=seed,
         fidelity={"min": first, "max": last},
@@ -80,19 +74,10 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     )
     controller = make_controller(spec)
     controller.scheduler = both(eta, first, last)
-    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
-    state = Runner(
-        "s",
-        controller,
-        backend(Setting("s", spec, folder, folder)),
-        SyncProposer(spec, RandomSearch()),
-        journal,
-        Lease(journal.store, "s"),
-    ).run("here:1")
-    journal.store.close()
-    assert state.finished
+    lab.run(spec, backend=backend, controller=controller)
+    state = check(spec, lab.events())
+    lab.journal.store.close()
     assert len(state.trials) == most
-    assert not {"PENDING", "RUNNING", "PAUSED"} & {t.state for t in state.trials.values()}
     assert sum(trial.step for trial in state.trials.values()) <= theory(eta, first, last, most)
 
 

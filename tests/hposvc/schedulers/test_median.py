@@ -11,16 +11,9 @@ from invariants import check
 from median_reference import both
 from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
 
-from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import Left, NewTrial, Ordered, Plan, Report, SearchDone
-from searchers.random_search import Random as RandomSearch
 
 
 class Eighths(Cluster):
@@ -135,7 +128,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     tmp_path_factory, seed, min_trials, interval, last, slots, most, backend
 ):
     CALLS.clear()
-    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
     spec = make_spec(
         seed=seed,
         fidelity={"max": last},
@@ -146,13 +139,10 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     )
     controller = make_controller(spec)
     controller.scheduler = both(min_trials, interval, 1, last)
-    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
-    backend = backend(Setting("s", spec, folder, folder))
-    proposer = SyncProposer(spec, RandomSearch())
-    Runner("s", controller, backend, proposer, journal, Lease(journal.store, "s")).run("here:1")
-    state = check(spec, [event for _, event in journal.read("s")])
+    lab.run(spec, backend=backend, controller=controller)
+    state = check(spec, lab.events())
     assert len(state.trials) == most
-    journal.store.close()
+    lab.journal.store.close()
 
 
 def after(curves, last=4, **options):

@@ -3,24 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from simulated_sweeps import make_spec
 
-from hposvc import spec as specs
 from hposvc.errors import SpecError
 from hposvc.spec.extension import accepted
 from hposvc.spec.stopping import Budget
 
 
 def open_spec(**changes):
-    return specs.load(
-        {
-            "trainable": "anywhere:train",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"lr": {"min": 1e-5, "max": 1e-1}},
-            "search": "random",
-            "trials": {"max": 3, "parallel": 2},
-            **changes,
-        }
-    )
+    sections = {"engine": None, "trials": {"max": 3, "parallel": 2}, **changes}
+    return make_spec(trainable="anywhere:train", fidelity=None, **sections)
 
 
 def test_it_cannot_be_made_longer():

@@ -4,11 +4,12 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
+import command_line
 import pytest
 
-from hposvc.cli.main import main
 from hposvc.errors import SpecError
 from hposvc.spec import check, dump, load, restore
 from hposvc.spec import paths as places
@@ -33,6 +34,7 @@ def curve(params, step):
 """
 SCRIPT = """
 import sys
+from functools import partial
 from pathlib import Path
 
 print("loss=" + Path("offset.txt").read_text(), flush=True)
@@ -90,14 +92,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hposvc(project, capfd):
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main([*map(str, arguments)])
-        out, err = capfd.readouterr()
-        return exited.value.code or 0, out, err
-
-    return run
+    return partial(command_line.run, capfd)
 
 
 def test_every_path_of_a_spec_is_absolute_once_it_is_read(project):
@@ -167,7 +162,7 @@ def test_a_sweep_runs_and_goes_on_from_any_folder(project, hposvc, monkeypatch, 
     wider = SPEC.replace("[0.0, 1.0]", "[0.0, 1.0, 2.0]")  # the fork has one left to try
     (project / "sweep.yaml").write_text(runs + wider + UNTRACKED)
     relative = os.path.relpath(project / "sweep.yaml")
-    assert hposvc("run", relative, "--id", "a", "--set", "trials.max=1")[0] == 0
+    assert hposvc("run", relative, "--id", "a", "--set", "trials.max=1").code == 0
     here = Path.cwd()
     monkeypatch.chdir("/")
     code, _, err = hposvc("extend", "a", "--trials", "1")

@@ -2,10 +2,9 @@
 
 import pytest
 from simulated_sweeps import fold, make_spec
+from sweep_stories import trial, whole
 
-from hposvc.events import Attached, Ended, Finished, Ordered, Proposed, Reported
 from hposvc.state.doubts import doubts, nearest_to_limits, repeated_points
-from trainables.order import Order
 
 TWO = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, "width": {"values": [1, 2]}}
 LR = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}}
@@ -15,16 +14,11 @@ POPULATION = {"type": "pbt", "interval": 3, "mutate": {"lr": {}}}
 
 def ended(spec, trials):
     """Return the state of a sweep whose trials each reported these metrics, by step."""
-    events = [Attached(0.0, "here:1")]
-    for number, reports in enumerate(trials, 1):
-        name = f"t{number:04d}"
-        events += [
-            Proposed(1.0, name, {"lr": number / 100}, {}, 9, ()),
-            Ordered(1.0, Order(number, name, {"lr": number / 100}, None, 1, 9)),
-            *(Reported(2.0, number, name, step, said) for step, said in reports.items()),
-            Ended(3.0, number, name),
-        ]
-    return fold(spec, [*events, Finished(4.0, "COMPLETED", "trials")])
+    told = [
+        trial(number, reports, params={"lr": number / 100})
+        for number, reports in enumerate(trials, 1)
+    ]
+    return fold(spec, whole(*told))
 
 
 def curve(*steps, **more):

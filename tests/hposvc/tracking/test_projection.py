@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweep_stories import begin
 
 from hposvc import spec as specs
 from hposvc.events import (
@@ -19,15 +20,12 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Ordered,
-    Proposed,
     Reported,
     Requested,
 )
 from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import PARENT, MetricPoint, Projection, RunContent
 from trainables.dataset import DataSet
-from trainables.order import Order
 
 SPEC = {
     "metric": {"name": "val loss", "goal": "minimize"},
@@ -45,14 +43,6 @@ def projection(**changes: object) -> Projection:
     return Projection(SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {}), spec)
 
 
-def proposed(time: float, trial: str, lr: float = 1e-3) -> Proposed:
-    return Proposed(time, trial, {"lr": lr}, {}, 3)
-
-
-def ordered(time: float, number: int, trial: str) -> Ordered:
-    return Ordered(time, Order(number, trial, {"lr": 1e-3}, None, 1, 3))
-
-
 def reported(time: float, number: int, trial: str, step: int, loss: float) -> Reported:
     return Reported(time, number, trial, step, {"val loss": loss})
 
@@ -67,23 +57,19 @@ def entries_of(events: Sequence[Event]) -> dict[str, RunContent]:
 # Two trials end well, one fails, one is killed.
 STORY: list[Event] = [
     Attached(1001.0, "here:1"),
-    proposed(1002.0, "t0001"),
-    ordered(1002.0, 1, "t0001"),
-    proposed(1002.5, "t0002"),
-    ordered(1002.5, 2, "t0002"),
+    *begin(1, 1002.0, until=3),
+    *begin(2, 1002.5, until=3),
     reported(1003.0, 1, "t0001", 1, 0.9),
     reported(1003.5, 2, "t0002", 1, 0.8),
     reported(1004.0, 1, "t0001", 2, 0.7),
     Failed(1004.5, 2, "t0002", "user", "ValueError: no"),
-    proposed(1004.6, "t0003"),
-    ordered(1004.6, 3, "t0003"),
+    *begin(3, 1004.6, until=3),
     reported(1005.0, 1, "t0001", 3, 0.6),
     Ended(1005.1, 1, "t0001"),
     reported(1005.5, 3, "t0003", 1, 0.2),
     reported(1005.6, 3, "t0003", 2, 0.1),
     reported(1005.7, 3, "t0003", 3, 0.3),
-    proposed(1005.8, "t0004"),
-    ordered(1005.8, 4, "t0004"),
+    *begin(4, 1005.8, until=3),
     Ended(1006.0, 3, "t0003"),
     Requested(1006.5, "kill", "t0004"),
     Decided(1006.5, "t0004", 4, 0, "kill", "user"),
@@ -170,8 +156,8 @@ def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once
     """Users find all good trials in MLflow, and compare sweeps by a single number."""
     fold = projection(metric=None, metrics=TWO, search="random")
     for number in (1, 2, 3):
-        fold.apply(proposed(1001.0, f"t000{number}"))
-        fold.apply(ordered(1001.0, number, f"t000{number}"))
+        for event in begin(number, 1001.0, until=3):
+            fold.apply(event)
     fold.apply(several(1002.0, 1, "t0001", 3, 0.5, 1.0))
     fold.apply(several(1002.0, 2, "t0002", 3, 0.7, 3.0))
     assert fold.take_entries()["t0002"].tags["hposvc.best"] == "true"
@@ -223,7 +209,7 @@ def test_a_simulated_clock_starts_when_the_sweep_was_created():
     engine = {"type": "simulate", "curve": "some:curve"}
     fold = projection(trainable=None, engine=engine)
     fold.apply(Attached(0.0, "here:1"))
-    fold.apply(proposed(2.5, "t0001"))
+    fold.apply(begin(1, 2.5)[0])
     assert fold.take_entries()["t0001"].start == 1_002_500
 
 

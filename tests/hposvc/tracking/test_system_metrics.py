@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from sweep_stories import begin
 
 from hposvc import spec as specs
-from hposvc.events import Ordered, Proposed, Reported
+from hposvc.events import Reported
 from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import Projection
 from hposvc.tracking.system_metrics import ANYWHERE, CPU, GPU
 from trainables.monitoring import memory, nvml
-from trainables.order import Order
 
 SPEC = {
     "trainable": "trainables.zoo.digits:DigitsCNN",
@@ -28,9 +28,8 @@ def points(wanted: bool, gpus: int) -> dict[str, float]:
     spec = specs.load({**SPEC, "resources": {"gpus_per_worker": gpus}})
     object.__setattr__(spec.tracking, "system_metrics", wanted)
     projection = Projection(SweepRow("s-1", "s", "p", 0.0, specs.dump(spec), {}), spec)
-    projection.apply(Proposed(0.0, "t0001", {"lr": 0.1}, {}, 1))
-    projection.apply(Ordered(0.0, Order(1, "t0001", {"lr": 0.1}, None, 1, 1)))
-    projection.apply(Reported(1.0, 1, "t0001", 1, REPORT))
+    for event in [*begin(1, until=1), Reported(1.0, 1, "t0001", 1, REPORT)]:
+        projection.apply(event)
     return {point.name: point.value for point in projection.take_entries()["t0001"].points}
 
 

@@ -3,35 +3,34 @@
 import json
 import threading
 
+import command_line
 import pytest
 import recorded_home
 
 from hposvc import api
-from hposvc.cli.main import main
 from hposvc.events import Failed, Finished, Ordered, Proposed, Reported, RetryDue, to_json
 from hposvc.verbs.events import line
 from trainables.order import Order
 
 
-def printed(capsys, home, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main(["events", *arguments, "--home", str(home)])
-    assert not end.value.code
-    return capsys.readouterr().out
+def printed(capfd, home, *arguments):
+    code, out, _ = command_line.run(capfd, "events", *arguments, "--home", home)
+    assert code == 0
+    return out
 
 
-def test_it_prints_a_line_for_each_event_or_a_document(tmp_path, capsys):
+def test_it_prints_a_line_for_each_event_or_a_document(tmp_path, capfd):
     sweeps = api.Sweeps.open(tmp_path)
     recorded_home.cut_off(sweeps, "cut-off")
-    lines = printed(capsys, tmp_path, "last", "--since", "2").splitlines()
+    lines = printed(capfd, tmp_path, "last", "--since", "2").splitlines()
     assert [line.split()[0] for line in lines] == ["3", "4", "5"]
     assert [line.split()[2] for line in lines] == ["ordered", "reported", "reported"]
-    page = json.loads(printed(capsys, tmp_path, "cut-off", "-o", "json"))
+    page = json.loads(printed(capfd, tmp_path, "cut-off", "-o", "json"))
     assert (page["next"], page["over"]) == (5, False)
     assert page["events"][4]["data"]["metrics"] == {"loss": 0.4, "norm": "Infinity"}
 
 
-def test_it_follows_a_sweep_to_its_end_and_prints_each_event_once(tmp_path, capsys):
+def test_it_follows_a_sweep_to_its_end_and_prints_each_event_once(tmp_path, capfd):
     sweeps = api.Sweeps.open(tmp_path)
     recorded_home.cut_off(sweeps, "cut-off")
 
@@ -42,7 +41,7 @@ def test_it_follows_a_sweep_to_its_end_and_prints_each_event_once(tmp_path, caps
 
     writer = threading.Thread(target=go_on)
     writer.start()
-    text = printed(capsys, tmp_path, "cut-off", "-f", "-o", "json")
+    text = printed(capfd, tmp_path, "cut-off", "-f", "-o", "json")
     writer.join()
     events = [json.loads(line) for line in text.splitlines()]
     assert [event["seq"] for event in events] == [*range(1, 11)]

@@ -17,11 +17,6 @@ PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}
 NOWHERE = {"send_to": []}  # a table is made of the journal, whatever tracks the sweep
 
 
-@pytest.fixture
-def sweeps(hposvc, tmp_path):
-    return api.Sweeps.open(tmp_path / "home")
-
-
 def test_the_exported_schedule_runs(hposvc, sweeps, tmp_path):
     spec = make_spec(scheduler=PBT, trials={"max": 4, "parallel": 2}, tracking=NOWHERE)
     row = api.create(sweeps, spec, "group")

@@ -7,7 +7,6 @@ import pytest
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.cli.main import main
 from hposvc.events import Attached, Checkpointed, Ordered, Proposed, Reported, Suspended
 from hposvc.journal import submissions
 from hposvc.journal.home import Home, sign
@@ -171,13 +170,6 @@ def test_no_folder_goes_where_the_journal_may_be_another_one(sweeps, tmp_path):
     record(elsewhere)
     assert garbage.of_home(elsewhere) == []
     elsewhere.journal.store.close()
-
-
-def hposvc(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    assert not left.value.code
-    return capsys.readouterr().out
 
 
 def test_submitted_files_that_no_sweep_uses_go_after_an_hour(sweeps):

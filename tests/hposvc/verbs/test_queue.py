@@ -1,14 +1,13 @@
 """`hposvc queue`: who has how many slots, and who waits for what, here and on a server."""
 
-import json
 from dataclasses import asdict
 
+import command_line
 import pytest
 from fastapi.testclient import TestClient
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.cli.main import main
 from hposvc.journal import claims, supervision
 from hposvc.journal.lease import Lease
 from hposvc.journal.waiting import SweepWait
@@ -71,10 +70,8 @@ def test_a_sweep_without_a_driver_that_nobody_is_to_start_is_not_listed(shared):
     assert "gone" not in [row.sweep for row in queue(shared).sweeps]
 
 
-def test_the_command_prints_a_table_and_says_who_waits(shared, capsys):
-    with pytest.raises(SystemExit):
-        main(["queue", "--home", f"{shared.home.path}"])
-    printed = capsys.readouterr()
+def test_the_command_prints_a_table_and_says_who_waits(shared, capfd):
+    printed = command_line.run(capfd, "queue", "--home", shared.home.path)
     assert "busy     default   ann    0          1        1 of 4   2       2.50 EUR" in printed.out
     assert "idle is waiting for 1 GPU since" in printed.err
     assert "late is waiting for a driver since" in printed.err
@@ -85,10 +82,8 @@ def test_an_empty_queue_is_a_sentence(hposvc):
     assert hposvc("queue", "-o", "json").out == "[]\n"
 
 
-def test_a_server_shows_only_what_its_caller_sees(shared, capsys):
-    with pytest.raises(SystemExit):
-        main(["queue", "-o", "json", "--home", f"{shared.home.path}"])
-    rows = json.loads(capsys.readouterr().out)
+def test_a_server_shows_only_what_its_caller_sees(shared, capfd):
+    rows = command_line.run(capfd, "queue", "-o", "json", "--home", shared.home.path).data
     members = config.Project({"ann": ("read",)})
     service = Service(shared, config=config.Config(projects={"demo": members}))
     with TestClient(create_app(service), "http://127.0.0.1:8900/api/v1/") as client:

@@ -1,24 +1,22 @@
 """`hposvc watch` without a terminal, and what it refuses."""
 
+import command_line
 import pytest
 import recorded_home
 
 from hposvc import api
-from hposvc.cli.main import main
 
 
 @pytest.fixture
-def watch(tmp_path, capsys):
+def watch(tmp_path, capfd):
     """Return a function that watches a sweep of a home: exit code, lines and errors."""
     sweeps = api.Sweeps.open(tmp_path)
     recorded_home.cut_off(sweeps, "cut-off")
     recorded_home.replay(sweeps, "v1-front", "front")
 
     def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            main(["watch", *arguments, "--home", str(tmp_path)])
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out.splitlines(), printed.err
+        code, out, err = command_line.run(capfd, "watch", *arguments, "--home", tmp_path)
+        return code, out.splitlines(), err
 
     return run
 

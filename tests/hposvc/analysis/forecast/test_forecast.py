@@ -1,7 +1,7 @@
 """Many simulated sweeps as one forecast."""
 
 import pytest
-from simulated_sweeps import Lab, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc.analysis.forecast.evidence import Evidence, read
 from hposvc.analysis.forecast.forecast import forecast, interval, savings
@@ -52,10 +52,9 @@ def test_a_pilot_is_short_and_ends_by_itself():
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
-def test_a_forecast_from_a_pilot_holds_a_simulated_sweep(journal, tmp_path, scheduler):
+def test_a_forecast_from_a_pilot_holds_a_simulated_sweep(lab, scheduler):
     curve = {"type": "simulate", "curve": "simulated_sweeps:slow"}
     spec = make_spec(scheduler=scheduler, engine=curve, trials={"max": 40, "parallel": 4})
-    lab = Lab(journal, tmp_path)
     short = pilot_spec(spec)
     lab.run(short, "pilot")
     made = forecast(spec, read(short, lab.events("pilot"), "pilot"), 4, None)

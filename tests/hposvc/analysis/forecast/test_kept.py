@@ -1,7 +1,7 @@
 """A plan in the home, and how good it was once its sweep has ended."""
 
 import pytest
-from simulated_sweeps import Lab, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc import spec as specs
 from hposvc.analysis.forecast import kept
@@ -19,10 +19,10 @@ PLAN = {
 
 
 @pytest.fixture
-def ended(journal, tmp_path):
+def ended(lab):
     """Return the row and the state of a sweep that ended."""
     spec = make_spec()
-    state = Lab(journal, tmp_path).run(spec)
+    state = lab.run(spec)
     return SweepRow("s", "s", "p", 1000.0, specs.dump(spec), {}), state
 
 

@@ -2,7 +2,8 @@ import math
 
 import pytest
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, report, state_of
+from sweep_stories import begin, report
+from watched_sweeps import state_of
 
 from hposvc.events import Attached, Ended, Failed
 from hposvc.views.watch.board import Board
@@ -15,11 +16,10 @@ def board():
     """Return a board of a completed, a running, a diverging, a failed and a silent trial."""
     events = [Attached(0.0, "here:1")]
     for number, loss in LOSSES.items():
-        name = f"t{number:04}"
-        events += [*begin(name, number, number, lr=10.0**-number)]
-        events.append(report(name, number, number + 0.5, 9 if number == 1 else 1, loss))
+        events += [*begin(number, number, {"lr": 10.0**-number})]
+        events.append(report(number, number + 0.5, 9 if number == 1 else 1, loss))
     events += [Ended(9.0, 1, "t0001"), Failed(9.0, 4, "t0004", "oom", "CUDA out of memory")]
-    events += begin("t0005", 5, 10.0, lr=1e-5)
+    events += begin(5, 10.0, {"lr": 1e-5})
     return Board(state_of(make_spec(), events))
 
 

@@ -1,5 +1,6 @@
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, failing, report, watched
+from sweep_stories import begin, report
+from watched_sweeps import failing, watched
 
 from hposvc.events import Ended, Finished
 from hposvc.views.watch.lines import print_lines
@@ -12,8 +13,8 @@ def said(capsys):
 def test_a_running_sweep_is_summed_up_and_followed_to_its_end(capsys):
     source, follow = watched(make_spec(), failing(2))
     source.events += [
-        *begin("t0003", 3, 5.0),
-        report("t0003", 3, 6.0, 9, 0.25),
+        *begin(3, 5.0),
+        report(3, 6.0, 9, 0.25),
         Ended(7.0, 3, "t0003"),
     ]
     first = iter([[], [Finished(8.0, "COMPLETED", "trials")]])

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from simulated_sweeps import make_several, make_spec
-from watched_sweeps import begin, failing, report, watched
+from sweep_stories import begin, report
+from watched_sweeps import failing, watched
 
 from hposvc.errors import NotFound, OutOfReach
 from hposvc.events import Attached, Ended, Finished
@@ -20,9 +21,8 @@ def running(count=3):
     """Return the events of a sweep with so many running trials."""
     events = [Attached(0.0, "here:1")]
     for number in range(1, count + 1):
-        name = f"t{number:04}"
-        events += [*begin(name, number, number, lr=10.0**-number)]
-        events.append(report(name, number, number + 0.5, 1, number / 10))
+        events += [*begin(number, number, {"lr": 10.0**-number})]
+        events.append(report(number, number + 0.5, 1, number / 10))
     return events
 
 
@@ -79,7 +79,7 @@ def test_new_events_are_read_once_and_shown():
     async def tell():
         source, _ = sweep = watched(make_spec(), running())
         async with at(sweep) as (app, pilot):
-            source.events += [report("t0003", 3, 9.0, 9, 0.01), Ended(9.0, 3, "t0003")]
+            source.events += [report(3, 9.0, 9, 0.01), Ended(9.0, 3, "t0003")]
             app.look()
             await settle(app, pilot)
             assert "best   loss 0.01  t0003 at step 9" in text_of(app)
@@ -185,7 +185,7 @@ def test_a_source_that_is_out_of_reach_is_named_and_asked_again():
     asyncio.run(tell())
 
 
-NAN = [*running(1), report("t0001", 1, 5.0, 2, math.nan), report("t0001", 1, 6.0, 3, math.inf)]
+NAN = [*running(1), report(1, 5.0, 2, math.nan), report(1, 6.0, 3, math.inf)]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ NAN = [*running(1), report("t0001", 1, 5.0, 2, math.nan), report("t0001", 1, 6.0
     [
         (make_spec(), []),
         (make_spec(), NAN),
-        (make_several(), [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]),
+        (make_several(), [Attached(0.0, "here:1"), *begin(1, 1.0)]),
         (make_spec(fidelity=None, scheduler="fifo"), running(2)),
     ],
 )

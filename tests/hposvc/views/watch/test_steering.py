@@ -1,10 +1,11 @@
 from simulated_sweeps import make_spec
-from watched_sweeps import begin, failing, state_of
+from sweep_stories import begin
+from watched_sweeps import failing, state_of
 
 from hposvc.events import Attached
 from hposvc.views.watch.steering import question
 
-RUNNING = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]
+RUNNING = [Attached(0.0, "here:1"), *begin(1, 1.0)]
 
 
 def ask(verb, events, trial="t0001"):
