@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from replicated import Seeded
-from simulated_sweeps import Lab, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc.analysis.findings import why
 from hposvc.analysis.judgement import (
@@ -16,8 +16,6 @@ from hposvc.analysis.judgement import (
     noise_of_repeats,
     spans_decades,
 )
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 
 NOISE = Noise(1.0, 12, "repeats")
 
@@ -97,9 +95,8 @@ def test_among_equals_a_lead_is_no_better_than_an_even_bet():
 
 
 @pytest.fixture
-def judged(tmp_path):
+def judged(lab):
     """A sweep whose default is far worse than the others, and was stopped early."""
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
     spec = make_spec(
         scheduler={"type": "asha", "mode": "promote"},
         initial=[{"lr": 0.01}, {"lr": 0.001}, {"lr": 0.0015}, {"lr": 0.0008}, {"lr": 0.0012}],

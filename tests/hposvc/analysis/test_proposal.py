@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from simulated_sweeps import Lab, make_several, make_spec
+from simulated_sweeps import make_several, make_spec
 
 from hposvc.analysis.proposal import assess, complete, distances
 from hposvc.errors import SpecError
@@ -20,13 +20,6 @@ MIXED = {
     "opt": {"values": ["sgd", "adam"]},
     "momentum": {"min": 0.0, "max": 1.0, "when": {"opt": "sgd"}},
 }
-
-
-@pytest.fixture
-def lab(tmp_path):
-    lab = Lab.at(tmp_path)
-    yield lab
-    lab.journal.store.close()
 
 
 def ask(state, given, ahead=()):
