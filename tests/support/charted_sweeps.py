@@ -11,8 +11,6 @@ from simulated_sweeps import Lab, at_desk, make_several, make_spec
 
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Attached, Event, Failed, Finished
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
 
 Sweep = tuple[SweepSpec, list[Event]]
@@ -128,12 +126,12 @@ def sweep(name: str, folder: Path) -> Sweep:
         return make_several(), [Attached(5.0, "here:1"), Finished(9.0, "STOPPED", "user")]
     if name == "running":
         return _running()
-    journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
+    lab = Lab.at(folder)
     spec = spec_of(name)
     backend = Unreliable if name in ("asha", "promote", "pbt", "median") else Simulation
-    Lab(journal, folder).run(spec, backend=backend)
-    events = [event for _, event in journal.read("s")]
-    journal.store.close()
+    lab.run(spec, backend=backend)
+    events = lab.events()
+    lab.journal.store.close()
     return spec, events
 
 
