@@ -19,20 +19,14 @@ WORD = re.compile(rf"(?<![a-z])(?:{PICTURES})(?![a-z])", re.IGNORECASE)
 # Words that stood for many things, with the files in which a class, an alias or a function of a
 # module may have one for its name.
 RESERVED = {
-    # What `hposvc verdict` says of a candidate; and, still, what agents are told.
-    "verdict": {
-        "hposvc/analysis/verdict.py",
-        "hposvc/verbs/verdict.py",
-        "hposvc/remote/agent/exchange.py",
-        "hposvc/server/agent_orders.py",
-        "hposvc/server/routes/agents.py",
-    },
+    # What `hposvc verdict` says of a candidate.
+    "verdict": {"hposvc/analysis/verdict.py", "hposvc/verbs/verdict.py"},
     # The optimizers of a GAN take turns; and an iteration of a loop is a turn, which is a method.
     "turn": {"trainables/trainer/optimizer_step.py"},
     # A part of a whole is a fraction, and what a sweep gets of a cluster a SlotShare.
     "share": set(),
-    # Where sweeps are: in a home, or on a server; and, still, where an order began.
-    "place": {"hposvc/remote/place.py", "hposvc/server/routes/agents.py"},
+    # Where sweeps are: in a home, or on a server.
+    "place": {"hposvc/verbs/place.py"},
 }
 # Names that several types of hposvc have. None may come.
 SHARED = {

@@ -6,7 +6,7 @@ from hposvc.analysis.reproduction import Trained
 from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.foreground import conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
-from hposvc.verbs.resume import verdict
+from hposvc.verbs.resume import how_it_agrees
 
 
 @verb
@@ -27,5 +27,5 @@ def repro_command(
     place = shared.open_place()
     watching = relaunched(shared, place, address, starting)
     record = place.reproduce(sweep, trial, accept_code, address, watching)
-    trained = Trained(record, verdict(place, record))
+    trained = Trained(record, how_it_agrees(place, record))
     return conclude_trained(shared, trained, shared.find_home())

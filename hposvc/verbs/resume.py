@@ -1,4 +1,4 @@
-"""`resume`: continue an interrupted or paused sweep; a reproduction then gets its verdict."""
+"""`resume`: continue an interrupted or paused sweep; a reproduction is then compared."""
 
 from contextlib import suppress
 
@@ -42,13 +42,13 @@ def resume(
     address: str | None,
     watching: api.Watching,
 ) -> Trained:
-    """Continue a sweep as `HomeSweeps.resume` describes; a reproduction gets its verdict."""
+    """Continue a sweep as `HomeSweeps.resume` describes; a reproduction is compared."""
     record, ended = place.resume(sweep, accept_code, address, watching)
-    return Trained(record, verdict(place, record) if record.state.finished else None, ended)
+    return Trained(record, how_it_agrees(place, record) if record.state.finished else None, ended)
 
 
-def verdict(place: Place, record: Record) -> ReproductionResult | None:
-    """Return the verdict of a reproduction.
+def how_it_agrees(place: Place, record: Record) -> ReproductionResult | None:
+    """Return how well a reproduction agrees with its original.
 
     None: the sweep is none, or the original is gone or was continued meanwhile.
     """
