@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -93,6 +94,7 @@ def section(strategies: Collection[str]) -> str:
     return "\n".join(["| with | these are refused |", "| --- | --- |", *rows]) + "\n"
 
 
+@cache
 def _refusals() -> Mapping[tuple[str, str], list[tuple[str, str]]]:
     """Return the strategies and precisions by the option that they refuse and the reason."""
     cells = defaultdict[tuple[str, str], list[tuple[str, str]]](list)

@@ -12,6 +12,8 @@ from trainables.training import Training
 from trainables.vmap_options import SUPPORTED, as_text
 from trainables.worker import Nan
 
+DEFAULTS = Training()  # to make one takes a while, and covering arrays ask for thousands of rules
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -24,7 +26,7 @@ class Rule:
 
 def _unused(option: str, at_work: Callable[[Training], bool], otherwise: str) -> Rule:
     """Return a rule: values other than the option's default would have no effect."""
-    default = getattr(Training(), option)
+    default = getattr(DEFAULTS, option)
     return Rule(option, lambda t, _: getattr(t, option) != default and not at_work(t), otherwise)
 
 
@@ -196,7 +198,7 @@ def _options_of_others(training: Training) -> Iterator[tuple[str, str]]:
         for option, reason in strategy.options.items()
     }
     for option, reason in reasons.items():
-        if not _has(training, option) and getattr(training, option) != getattr(Training(), option):
+        if not _has(training, option) and getattr(training, option) != getattr(DEFAULTS, option):
             owners = (name for name, strategy in STRATEGIES.items() if option in strategy.options)
             yield option, f"{reason}; set strategy to {' or '.join(owners)}, or leave {option} out"
 
@@ -205,7 +207,7 @@ def _refusals_of_strategy(training: Training) -> Iterator[tuple[str, str]]:
     """Yield each option with a value that the strategy cannot obey."""
     for refusal in training.traits.refusals:
         option, value = refusal.option, getattr(training, refusal.option)
-        is_default = value == getattr(Training(), option)
+        is_default = value == getattr(DEFAULTS, option)
         if value in refusal.values if refusal.values else not is_default:
             yield option, refusal.reason
 
