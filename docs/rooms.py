@@ -8,7 +8,7 @@ meets the column of another is an import of the second room by the first.
 """
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -103,14 +103,17 @@ def modules() -> tuple[tuple[Path, ast.Module], ...]:
     )
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the dotted name of every import in a syntax tree, with its statement."""
+@cache
+def imported(tree: ast.AST) -> list[tuple[str, ast.stmt]]:
+    """Return the dotted name of every import in a syntax tree, with its statement."""
+    found: list[tuple[str, ast.stmt]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node) for alias in node.names)
+            found += [(alias.name, node) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative import"
-            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
+    return found
 
 
 def room(name: str) -> str:

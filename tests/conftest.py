@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray starts ranks with a niceness of 15: beside other tests they would hardly get any time.
 os.environ.setdefault("RAY_worker_niceness", "0")
+os.environ["HF_HUB_OFFLINE"] = "1"  # without a network, transformers asks for a model for minutes
 os.environ["HPOSVC_REPORT"] = "off"  # hundreds of tests run a small sweep
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables are as wide as they are
 # Of `make test`: the same examples each time, half as many as `python -m pytest` tries anew.

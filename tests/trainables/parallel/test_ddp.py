@@ -124,7 +124,8 @@ class Late(Task):
 """
 
 
-def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path):
+def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainables.runtime.coordinator.GRACE_S", 1.0)
     (tmp_path / "late.py").write_text(LATE)
     with started(tmp_path, trainable=f"{tmp_path / 'late.py'}:Late", metrics=()) as two:
         reports, end = two.order({})
