@@ -30,10 +30,10 @@ CPU = gpu_rows.Setting(torch.device("cpu"), quick=True)
         pytest.param(
             number,
             id=part.__name__,
-            # The others train in groups of ranks or start processes, which takes longer.
+            # What the others measure, such as groups of ranks, has tests of its own.
             marks=()
             if part.__name__ in ("checkpoints", "memory_that_runs_out")
-            else pytest.mark.long,
+            else pytest.mark.full,
         )
         for number, part in gpu_parts.PARTS.items()
     ],

@@ -14,7 +14,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5}
 
 
-@pytest.mark.parametrize("library", ["click", "absl", "tyro", "hydra"])
+# How arguments are written for each is held by tests/trainables/programs/test_arguments.py.
+@pytest.mark.parametrize(
+    "library",
+    ["absl", "hydra", *(pytest.param(name, marks=pytest.mark.full) for name in ("click", "tyro"))],
+)
 def test_a_script_of_another_library_is_tuned(complete, library):
     status = complete(f"script_{library}.yaml", {**SMALL, "engine": "local"})
     assert status["best"]["value"] > 0.5

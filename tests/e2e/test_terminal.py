@@ -145,11 +145,12 @@ def test_the_first_commands_of_the_readme_leave_one_panel(folder, environment, c
     [
         ("script", 80, "local"),
         ("function", 100, "local"),
-        *(
-            pytest.param(kind, columns, engine, marks=[pytest.mark.long, *marks])
-            for engine, marks in (("local", []), ("ray", [pytest.mark.ray]))
-            for kind, columns in zip(KINDS, (120, 80, 100), strict=True)
-        ),
+        pytest.param("Task", 100, "local", marks=pytest.mark.long),
+        pytest.param("script", 120, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
+        pytest.param("function", 80, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
+        pytest.param("script", 120, "local", marks=pytest.mark.full),
+        pytest.param("function", 80, "local", marks=pytest.mark.full),
+        pytest.param("Task", 100, "ray", marks=[pytest.mark.full, pytest.mark.ray]),
     ],
 )
 def test_nothing_stands_in_a_panel_and_logs_have_what_was_printed(

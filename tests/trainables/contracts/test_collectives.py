@@ -1,7 +1,8 @@
-"""What ranks of 8 and 64 call, as one of them at a time: kinds, bytes and order of collectives.
+"""What ranks of 64 call, as one of them at a time: kinds, bytes and order of collectives.
 
-Ranks that call other collectives than their neighbours wait forever on a real cluster, and bytes
-above the theory cost time on each update. W is the size of the weights in 32 bits.
+At night also of 8. Ranks that call other collectives than their neighbours wait forever on a real
+cluster, and bytes above the theory cost time on each update. W is the size of the weights in 32
+bits.
 """
 
 from collections import Counter
@@ -119,12 +120,15 @@ def is_small(call: Collective) -> bool:
     return call.kind == "all_reduce" and call.bytes <= SMALL
 
 
+SIZES = pytest.mark.parametrize("ranks", [64, pytest.param(8, marks=pytest.mark.full)])
+
+
 def parties(ranks: int) -> tuple[int, ...]:
     """Return the ranks that are compared: the first two and the last one."""
     return (0, 1, ranks - 1)
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@SIZES
 @pytest.mark.parametrize("name", THEORY)
 def test_an_update_sends_what_theory_says_and_the_same_on_each_rank(name, ranks):
     theory = THEORY[name]
@@ -141,7 +145,7 @@ def test_an_update_sends_what_theory_says_and_the_same_on_each_rank(name, ranks)
     assert sum(map(is_small, first)) == theory.small
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@SIZES
 def test_tensor_ranks_add_up_what_enters_and_leaves_each_pair_of_layers(ranks):
     """Two sums over ranks for each pair, of a rank's activations; Shoeybi et al., section 3."""
     activations = BATCH * WIDTH * 4
@@ -150,7 +154,7 @@ def test_tensor_ranks_add_up_what_enters_and_leaves_each_pair_of_layers(ranks):
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@SIZES
 def test_ranks_of_two_dimensions_add_up_activations_with_neighbours_and_shard_with_the_others(
     ranks,
 ):
@@ -209,7 +213,7 @@ def of_an_order(
         return [*called]
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@SIZES
 @pytest.mark.parametrize("name", ORDERS)
 def test_all_ranks_call_the_same_from_the_first_update_to_the_last_checkpoint(
     name, ranks, tmp_path
