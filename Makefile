@@ -49,9 +49,10 @@ tests: $(VENV)/.developing
 	$(PYTEST) tests$(if $(LANE),/$(LANE))
 
 # Kills, and what the pages and the examples show: half an hour more. Only the files of such tests
-# are read: to collect all others would take a minute.
+# are read: to collect all others would take a minute. Two at a time, since many run a cluster of
+# several nodes: of three on two cores, one gave up its start.
 test-long: $(VENV)/.developing
-	$(PYTEST) -m 'long and not full' $$(grep -rl --include='test_*.py' 'mark\.long' tests | sort)
+	$(PYTEST) -n 2 -m 'long and not full' $$(grep -rl --include='test_*.py' 'mark\.long' tests | sort)
 
 # The same at length, for hours, on a machine that does nothing else.
 test-full: $(VENV)/.developing

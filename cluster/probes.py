@@ -8,7 +8,7 @@ It returns problems as the fields of `node_health.Issue`: text, remedy, and whet
 from typing import Any
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
-TORCH_S = 45.0  # for torch to load and to test the GPUs
+TORCH_S = 90.0  # for torch to load and to test the GPUs; on a busy node, 45 were too few
 SENSORS_S = 10.0  # for nvidia-smi
 GIB = 2**30
 LEAST_DISK = 5 * GIB

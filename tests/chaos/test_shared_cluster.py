@@ -1,4 +1,8 @@
-"""Sweeps of several users share a real cluster of three nodes by their weights, whatever dies."""
+"""Sweeps of several users share a real cluster of three nodes by their weights, whatever dies.
+
+Weights and gangs take minutes of a machine of their own: they are tried at night, and by day on a
+simulated cluster, by tests/hposvc/queue/test_simulated.py and tests/hposvc/driver/test_sharing.py.
+"""
 
 import json
 import sys
@@ -101,6 +105,7 @@ def kill_driver(terminal: Terminal, sweep: str) -> None:
     psutil.Process(pid).kill()
 
 
+@pytest.mark.full
 def test_users_share_three_nodes_by_weight_whatever_is_killed(terminal: Terminal):
     """Ray calls several jobs on one cluster "not recommended in production"."""
     up = terminal.ask("cluster", "up", "--local", "3", "--cpus", "1")
@@ -175,6 +180,7 @@ def test_a_higher_priority_gets_a_slot_at_once_and_nothing_is_trained_twice(term
     low.kill()
 
 
+@pytest.mark.full
 def test_a_gang_whose_ranks_import_for_three_turns_works_beside_a_small_sweep(terminal: Terminal):
     """Its slot was given back before its first order, again and again, and charged to it."""
     up = terminal.ask("cluster", "up", "--local", "2", "--cpus", "2")
