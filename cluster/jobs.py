@@ -11,12 +11,13 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
-import httpx
-
 from cluster.retries import retry
+
+if TYPE_CHECKING:
+    import httpx
 
 ANSWER_S = 30.0
 PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
@@ -175,6 +176,8 @@ class Jobs:
         self, method: str, path: str, body: bytes | None = None, timeout_s: float = ANSWER_S
     ) -> Any:
         """Send a request and return the JSON of the response; None: it is empty."""
+        import httpx  # takes a quarter of a second, for which no other verb waits
+
         headers = {"Content-Type": "application/json" if method == "POST" else "text/plain"}
         if self.token:  # which no redirect takes elsewhere: httpx follows none
             headers["Authorization"] = f"Bearer {self.token}"
@@ -193,7 +196,7 @@ class Jobs:
         except ValueError as error:
             raise self._not_a_dashboard_error() from error
 
-    def _refusal(self, answer: httpx.Response) -> JobsError:
+    def _refusal(self, answer: "httpx.Response") -> JobsError:
         if answer.status_code == 401:
             return JobsError(
                 f"{self.url} wants a token; set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to its file"

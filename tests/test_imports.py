@@ -173,6 +173,14 @@ def test_a_verbs_file_loads_no_framework():
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
+def test_a_place_loads_no_model_and_no_client():
+    """Each verb opens one; `hposvc ls` took a second more when it loaded the searcher."""
+    heavy = ("scipy.optimize", "scipy.special", "scipy.stats", "sklearn", "httpx")
+    code = f"import sys, hposvc.verbs.place; print([n for n in {heavy} if n in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
 def test_a_server_loads_no_framework():
     """Its memory is that of the sweeps that are looked at, not of torch (256 MiB)."""
     heavy = ("ray", "torch", "mlflow", "optuna", "pandas", "matplotlib")

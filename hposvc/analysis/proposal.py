@@ -26,7 +26,6 @@ from searchers import (
     suggest_fixed,
     warm_started,
 )
-from searchers.gp.searcher import GaussianProcess
 
 if TYPE_CHECKING:
     from searchers.explain.explanation import Prediction
@@ -121,6 +120,8 @@ def complete(state: SweepState, given: Params) -> dict[str, Value]:
     whole = spec.space.complete(given, rng)
     if all(name in given for name in whole if name in spec.space.searched):
         return whole
+    from searchers.gp.searcher import GaussianProcess  # loads SciPy
+
     gp = spec.searcher() if trait(SEARCHERS, spec.search, "completes") else GaussianProcess()
     searcher: Searcher = warm_started(gp, state.earlier or ())
     proposals = suggest_fixed(searcher, spec.space, history, given, 1, rng)
