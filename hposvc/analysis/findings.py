@@ -125,14 +125,21 @@ def _best(judged: Judgement) -> Finding:
     config = f" with {words}" if words else ""
     sentence = f"The best is {best.id}{config}: {best.metric.name} {number(best.value)}."
     result = of_best(state)
+    lowest = min(state.trials.values(), key=lambda trial: trial.loss)
+    beaten = lowest.loss < best.loss and lowest.value is not None
     if result is not None and result.changed:
         sentence += f" It was chosen by {count(len(result.values), 'training')}"
         sentence += f"{result.of_what}: {best.metric.name} {number(result.mean)} on average."
-    elif result is not None:
-        lowest = min(state.trials.values(), key=lambda trial: trial.loss)
-        if lowest.loss < best.loss and lowest.value is not None:
-            sentence += f" The means of finalists decide ({number(result.mean)} on average), not "
-            sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
+    elif result is not None and beaten:
+        sentence += f" The means of finalists decide ({number(result.mean)} on average), not "
+        sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
+    elif not best.at_end:
+        sentence += " No trial has come to its end."
+    elif beaten and not lowest.at_end:
+        sentence += (
+            f" {lowest.id} had {number(lowest.value)} at {state.spec.unit} {lowest.step:,}, "
+        )
+        sentence += "but has not come to its end."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 

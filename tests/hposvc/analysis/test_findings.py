@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from simulated_sweeps import at_desk, fold, make_spec
-from sweep_stories import trial, trial_name, whole
+from sweep_stories import begin, report, trial, trial_name, whole
 
 from hposvc import spec as specs
 from hposvc.analysis.findings import _noise_or_not, sureness, why, worth
 from hposvc.analysis.judgement import Gain, Noise
-from hposvc.events import Failed, Finished, from_json
+from hposvc.events import Attached, Decided, Failed, Finished, from_json
 from hposvc.state.finalists import SEEDLESS
 
 RECORDED = Path(__file__).parents[1] / "contracts" / "recorded"
@@ -88,6 +88,16 @@ def test_every_recorded_sweep_has_findings(recorded):
 )
 def test_odd_sweeps_have_honest_words(curves, says):
     assert says in check(played(make_spec(), curves))["best"].sentence
+
+
+def test_the_best_says_why_a_lower_value_does_not_count():
+    stopped = trial(2, [0.2], 2.0, end=Decided(2.1, trial_name(2), 2, 1, "stop", "rung"))
+    early = [*begin(3, 3.0), report(3, 3.1, 1, 0.1)]
+    here = Attached(0.0, "here:1")
+    best = check(fold(make_spec(), [here, *trial(1, [1.0] * 9), *stopped]))["best"]
+    assert best.sentence.endswith("t0002 had 0.2 at step 1, but has not come to its end.")
+    only = check(fold(make_spec(), [here, *early]))["best"]
+    assert only.sentence.endswith("No trial has come to its end.")
 
 
 def rate(number):
