@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, softmax
 
-from trainables import Training, Worker
+from trainables import Training, Worker, strategies
 from trainables.checkpoints.exporting import weights
 from trainables.checkpoints.storing import read
 from trainables.data import Batch, Data, Tensors
@@ -255,6 +255,8 @@ STRATEGIES = {
     "deepspeed": Training("deepspeed"),
     "deepspeed, ZeRO-3": Training("deepspeed", zero_stage=3),
 }
+SEVERAL = {name for name, kind in strategies.STRATEGIES.items() if kind.several_ranks}
+assert {training.strategy for training in STRATEGIES.values()} == SEVERAL, "add the new one"
 TENSOR = ("tensor", "tensor, activation_checkpointing", "fsdp + tensor")
 
 
