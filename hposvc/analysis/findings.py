@@ -208,7 +208,7 @@ def _choice_of_models(
     """
     state = judged.state
     answer = next((each for each in answers if each.learnt), None)
-    decided = _is_exact(judged) or state.replicates.champion is not None
+    decided = _is_exact(judged) or state.replicates.best_finalist is not None
     if answer is None or decided or state.spec.limits:
         return "", {}
     first, predicted = judged.first(best.id), answer.predicted

@@ -65,18 +65,13 @@ class FinalistResult:
 
 def finalist_results(state: SweepState) -> list[FinalistResult]:
     """Return the finalists that have values, best mean first, those with one value last."""
-    metric = state.spec.objectives[0]
-    with_values = []
-    for name, replicates in state.replicates.finalists.items():
-        values = state.replicates.values(name)
-        missing = (_missing(trial) for trial in replicates if trial.state != "COMPLETED")
-        if values:
-            changed = state.replicates.changed
-            with_values.append(FinalistResult(name, tuple(values), tuple(missing), changed))
-    return sorted(
-        with_values,
-        key=lambda result: (len(result.values) == 1, metric.loss(result.mean)),
-    )
+    results = []
+    for name in state.replicates.ranked():
+        replicates, changed = state.replicates.finalists[name], state.replicates.changed
+        missing = tuple(_missing(trial) for trial in replicates if trial.state != "COMPLETED")
+        values = tuple(state.replicates.values(name))
+        results.append(FinalistResult(name, values, missing, changed))
+    return results
 
 
 def _missing(replicate: TrialState) -> str:
@@ -89,8 +84,7 @@ def _missing(replicate: TrialState) -> str:
 
 def of_best(state: SweepState) -> FinalistResult | None:
     """Return the best finalist's result once the replicates are over; None: there are none."""
-    champion = state.replicates.champion
-    return next((result for result in finalist_results(state) if result.trial == champion), None)
+    return next(iter(finalist_results(state)), None) if state.replicates.over else None
 
 
 def chance(one: FinalistResult, other: FinalistResult) -> float | None:

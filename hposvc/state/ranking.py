@@ -1,5 +1,7 @@
 """The best trials of a sweep so far: the one rule of which trial stands above which.
 
+Once finalists were trained again their means decide in place of it (`SweepState.front`).
+
 Values of unlike steps are never compared. A loss may rise with the step in every trial (a running
 mean over harder files, over-fitting), and a trial that was stopped at its first rung then has the
 lowest loss of all. So, for one metric:

@@ -56,19 +56,17 @@ class Replicates:
         """The number of planned replicates; 0 before the finalists are chosen."""
         return sum(map(len, self.finalists.values()))
 
-    @property
-    def champion(self) -> str | None:
-        """The finalist with the best mean once all are over; None: there is no result.
+    def ranked(self) -> list[str]:
+        """Return the finalists that have values, the best mean first, those with one value last."""
+        metric = self.trials.spec.objectives[0]
+        valued = {name: values for name in self.finalists if (values := self.values(name))}
+        order = {name: (len(runs) == 1, metric.loss(mean(runs))) for name, runs in valued.items()}
+        return sorted(order, key=order.__getitem__)
 
-        Finalists with a single result count only if none has two.
-        """
-        if not self.over:
-            return None
-        scored = [(name, values) for name in self.finalists if (values := self.values(name))]
-        if not scored:
-            return None
-        metric = self.finalists[scored[0][0]][0].metric
-        return min(scored, key=lambda pair: (len(pair[1]) < 2, metric.loss(mean(pair[1]))))[0]
+    @property
+    def best_finalist(self) -> str | None:
+        """The finalist with the best mean once all are over; None: there is no result."""
+        return next(iter(self.ranked()), None) if self.over else None
 
     def values(self, finalist: str) -> list[float]:
         """Return the results of a finalist's completed replicates, as reported."""

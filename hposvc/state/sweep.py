@@ -134,11 +134,11 @@ class SweepState:
     def front(self) -> list[str]:
         """The best trials, in the order proposed: one for one metric, a front for several.
 
-        Empty while no trial has a value within the limits. After replicates it is the finalist
-        with the best mean.
+        Empty while no trial has a value within the limits. See hposvc/state/ranking.py; after
+        replicates it is the finalist with the best mean.
         """
-        champion = self.replicates.champion
-        return self.trials.best() if champion is None else [champion]
+        finalist = self.replicates.best_finalist
+        return self.trials.best() if finalist is None else [finalist]
 
     @property
     def best(self) -> str | None:

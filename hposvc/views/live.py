@@ -242,7 +242,7 @@ class PlainLines:
         if best is before or (before is not None and best.state == "RUNNING"):
             return  # which of running trials is the best changes too often
         why = ""
-        if state.replicates.champion is not None:
+        if state.replicates.best_finalist is not None:
             why = " (the best finalist)"
         elif before is not None and before.loss == math.inf:
             why = f" ({before.id} has no value any more)"

@@ -1,4 +1,7 @@
-"""Strategies: how ranks share the work of one model. Their starter makes the process group.
+"""The base classes of strategies: how ranks share the work of one model.
+
+Each strategy is declared in trainables/strategies.py:STRATEGIES. Its starter makes the process
+group.
 
 Whatever the strategy, after the backward passes of an update each parameter's gradient is the mean
 over all data-parallel ranks of their sums. A data-parallel rank is one rank, or several ranks that

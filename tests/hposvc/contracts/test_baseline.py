@@ -74,7 +74,7 @@ def test_a_finalist_that_was_the_baseline_shares_its_replicates(lab):
     spec = baseline_spec(trials={"max": 1, "parallel": 2}, finalists={"top": 1, "seeds": 3})
     lab.run(spec, backend=Seeded)
     state = check_replicates(spec, lab.events())
-    assert state.replicates.champion == "t0001"
+    assert state.replicates.best_finalist == "t0001"
     assert state.replicates.values("t0001") == state.replicates.baseline_values
     assert len(state.replicates.trials) == 3
 

@@ -48,7 +48,7 @@ class Theory:
         return 2 * self.all_reduce + self.broadcast + self.all_gather + self.reduce_scatter
 
 
-# Source: the table of strategies in docs/how-to/training.md, and the sources that it names.
+# Source: the strategies in docs/reference/training-reference.md, and the sources that it names.
 # fsdp's small messages: the end of the forward pass, of the backward pass, which weights were used,
 # and the losses' sum; each further micro-batch has an end of its forward pass.
 FSDP: Mapping[str, Any] = {"strategy": "fsdp"}
