@@ -4,96 +4,47 @@ Every name is imported on first use, so `import hposvc` itself loads next to not
 `hposvc.sklearn` and the other libraries' names too.
 """
 
-from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trainables.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from hposvc import catboost, hf, keras, lightgbm, lightning, optuna, sklearn, xgboost
-    from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
-    from hposvc.integrations.tune_search import TuneSearch
-    from hposvc.python.handle import Handle, load
-    from hposvc.python.server import Server, connect
-    from hposvc.python.sweep import Sweep
-    from hposvc.reporting.result import NoSingleBest, NoValue, Result
-    from hposvc.spec import SweepSpec
-    from hposvc.spec.metrics import Metric
-    from hposvc.state.answers import Best
-    from trainables import get_checkpoint, report
+    # Modules for users of other libraries; each names what hposvc/integrations/ has for it.
+    from hposvc import catboost as catboost
+    from hposvc import hf as hf
+    from hposvc import keras as keras
+    from hposvc import lightgbm as lightgbm
+    from hposvc import lightning as lightning
+    from hposvc import optuna as optuna
+    from hposvc import sklearn as sklearn
+    from hposvc import xgboost as xgboost
+    from hposvc.errors import Denied as Denied
+    from hposvc.errors import Interrupted as Interrupted
+    from hposvc.errors import NotFound as NotFound
+    from hposvc.errors import OutOfReach as OutOfReach
+    from hposvc.errors import SpecError as SpecError
+    from hposvc.integrations.tune_search import TuneSearch as TuneSearch
+    from hposvc.python.handle import Handle as Handle
+    from hposvc.python.handle import load as load
+    from hposvc.python.server import Server as Server
+    from hposvc.python.server import connect as connect
+    from hposvc.python.sweep import Sweep as Sweep
+    from hposvc.reporting.result import NoSingleBest as NoSingleBest
+    from hposvc.reporting.result import NoValue as NoValue
+    from hposvc.reporting.result import Result as Result
+    from hposvc.spec import SweepSpec as SweepSpec
+    from hposvc.spec.metrics import Metric as Metric
+    from hposvc.state.answers import Best as Best
+    from trainables import get_checkpoint as get_checkpoint
+    from trainables import report as report
 
-_HOMES = {
-    "Best": "hposvc.state.answers",
-    "Denied": "hposvc.errors",
-    "Handle": "hposvc.python.handle",
-    "Interrupted": "hposvc.errors",
-    "Metric": "hposvc.spec.metrics",
-    "NoSingleBest": "hposvc.reporting.result",
-    "NoValue": "hposvc.reporting.result",
-    "NotFound": "hposvc.errors",
-    "OutOfReach": "hposvc.errors",
-    "Result": "hposvc.reporting.result",
-    "Server": "hposvc.python.server",
-    "SpecError": "hposvc.errors",
-    "Sweep": "hposvc.python.sweep",
-    "SweepSpec": "hposvc.spec",
-    "TuneSearch": "hposvc.integrations.tune_search",
-    "connect": "hposvc.python.server",
-    "get_checkpoint": "trainables",
-    "load": "hposvc.python.handle",
-    "report": "trainables",
-}
-# Modules for users of other libraries; each names what hposvc/integrations/ has for it.
-_INTEGRATIONS = (
-    "catboost",
-    "hf",
-    "keras",
-    "lightgbm",
-    "lightning",
-    "optuna",
-    "sklearn",
-    "xgboost",
-)
-__all__ = [
-    "Best",
-    "Denied",
-    "Handle",
-    "Interrupted",
-    "Metric",
-    "NoSingleBest",
-    "NoValue",
-    "NotFound",
-    "OutOfReach",
-    "Result",
-    "Server",
-    "SpecError",
-    "Sweep",
-    "SweepSpec",
-    "TuneSearch",
-    "__version__",
-    "catboost",
-    "connect",
-    "get_checkpoint",
-    "hf",
-    "keras",
-    "lightgbm",
-    "lightning",
-    "load",
-    "optuna",
-    "report",
-    "sklearn",
-    "xgboost",
-]
+    __version__: str
+else:
+    _load, _names = lazy_imports(__name__, __file__)
 
+    def __getattr__(name):
+        return version("hposvc") if name == "__version__" else _load(name)
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return version("hposvc")
-    if name in _INTEGRATIONS:
-        return import_module(f"hposvc.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hposvc' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__():
+        return sorted([*_names(), "__version__"])

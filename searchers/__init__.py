@@ -4,8 +4,9 @@ This is the door of the package: hposvc takes names from elsewhere in it only wh
 says so. Names are loaded on first use, so that `import searchers` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from searchers.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from searchers.bounds import AT_ONCE as AT_ONCE
@@ -84,42 +85,5 @@ if TYPE_CHECKING:
     from searchers.values import refusal as refusal
     from searchers.warm_start import warm_startable_methods as warm_startable_methods
     from searchers.warm_start import warm_started as warm_started
-
-_NAMES = {
-    "searchers.bounds": "AT_ONCE COUNT STEPS AtMost annotations_of bounds_in",
-    "searchers.branches": "Leaf",
-    "searchers.distributions": "SIGMAS Normal draw ends_of",
-    "searchers.domains": "Choice Constant Domain Tied has_lists",
-    "searchers.explain.explanation": "Explanation",
-    "searchers.fidelity": "NO_FAULT",
-    "searchers.grid": "Grid",
-    "searchers.methods": "METHODS load_method takes_several",
-    "searchers.names": "closest is_name nearest our_name",
-    "searchers.novelty": "SeenConfigs",
-    "searchers.objectives": "Objectives are_finite",
-    "searchers.optimizer": "Best Exhausted Optimizer create",
-    "searchers.options": "build_searcher check_searcher",
-    "searchers.pace": "LEARNING WITHOUT_RESULTS Pace",
-    "searchers.pareto": "dominates hypervolume spread_order spreading",
-    "searchers.ranges": "MIN_MOVE Float Int",
-    "searchers.searcher": "REPEAT_OF TRIED Finite Observation Proposal Searcher"
-    " call_rng suggest_fixed",
-    "searchers.space": "Space",
-    "searchers.syntax": "check_count parameters_of read_declared read_domain",
-    "searchers.ties": "are_tied",
-    "searchers.translation": "constant_names names_by_role translate_params",
-    "searchers.values": "Params SpaceError Value as_cell as_text copied identity refusal"
-    " is_number is_scalar is_structured is_value",
-    "searchers.warm_start": "warm_startable_methods warm_started",
-}
-MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module 'searchers' has no attribute {name!r}")
-    return getattr(import_module(MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(MODULES)
+else:
+    __getattr__, __dir__ = lazy_imports(__name__, __file__)

@@ -6,10 +6,13 @@ both keep. What the code of a trial uses is in `trainables`. Names are loaded on
 importing this loads no torch, and a command only what it needs.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from trainables.lazy_imports import lazy_imports
+
 if TYPE_CHECKING:
+    from trainables.combinations import nan_refusals as nan_refusals
+    from trainables.combinations import refusals as refusals
     from trainables.dataset import LONGEST_SOURCE as LONGEST_SOURCE
     from trainables.dataset import DataSet as DataSet
     from trainables.errors import DISK_FULL_ERRNOS as DISK_FULL_ERRNOS
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from trainables.errors import text_of as text_of
     from trainables.length import COUNTED as COUNTED
     from trainables.length import Length as Length
+    from trainables.length import parts_of_epoch as parts_of_epoch
     from trainables.link import CheckpointSaved as CheckpointSaved
     from trainables.link import DataDeclared as DataDeclared
     from trainables.link import Report as Report
@@ -39,12 +43,16 @@ if TYPE_CHECKING:
     from trainables.metrics import number_of as number_of
     from trainables.order import Order as Order
     from trainables.order import Params as Params
+    from trainables.programs.arguments import quote_for_hydra as quote_for_hydra
     from trainables.programs.command import PYTHONS as PYTHONS
     from trainables.programs.command import Command as Command
     from trainables.programs.command import remark_on_python as remark_on_python
+    from trainables.programs.command import search_paths as search_paths
+    from trainables.programs.rendezvous import LOOPBACK as LOOPBACK
     from trainables.runtime.assignment import Assignment as Assignment
     from trainables.runtime.assignment import Inherited as Inherited
     from trainables.runtime.assignment import Outcome as Outcome
+    from trainables.runtime.assignment import OutcomeKind as OutcomeKind
     from trainables.runtime.assignment import SlotConfig as SlotConfig
     from trainables.runtime.assignment import carry_out as carry_out
     from trainables.runtime.assignment import log_file as log_file
@@ -79,40 +87,5 @@ if TYPE_CHECKING:
     from trainables.training import Training as Training
     from trainables.worker import Nan as Nan
     from trainables.worker import Worker as Worker
-
-_NAMES = {
-    "trainables.dataset": "LONGEST_SOURCE DataSet",
-    "trainables.errors": "DISK_FULL_ERRNOS DISK_FULL_TEXT SUMMARY encodable is_disk_full"
-    " last_raised raised_line shortened text_of",
-    "trainables.length": "COUNTED Length",
-    "trainables.link": "CheckpointSaved DataDeclared Report Suggestion Unanswered",
-    "trainables.load": "PICKLE TRAINING CodeChanged",
-    "trainables.metrics": "MOST_METRICS CheckedMetrics NoNumber checked describe_left_out"
-    " number_of",
-    "trainables.order": "Order Params",
-    "trainables.programs.command": "PYTHONS Command remark_on_python",
-    "trainables.runtime.assignment": "Assignment Inherited Outcome SlotConfig carry_out log_file"
-    " outcome_kind trial_seed",
-    "trainables.runtime.output": "appending bounded filter_output shorten under_a_panel",
-    "trainables.runtime.redaction": "redact",
-    "trainables.runtime.variants": "CodeVariants",
-    "trainables.runtime.wire": "Beat Call Message OrderMessage OrderPlaced PreemptionStarted Ready",
-    "trainables.stop_signals": "SIGTERM_TEXT How",
-    "trainables.storage.checkpoint": "FOREIGN CheckpointDamaged Every Period Saved",
-    "trainables.storage.file_lock": "locked",
-    "trainables.storage.stores": "StoreFailed is_url",
-    "trainables.strategies": "STRATEGIES default_strategy",
-    "trainables.training": "Training",
-    "trainables.worker": "Nan Worker",
-}
-MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    if name not in MODULES:
-        raise AttributeError(f"module trainables.contract has no attribute {name!r}")
-    return getattr(import_module(MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(MODULES)
+else:
+    __getattr__, __dir__ = lazy_imports(__name__, __file__)

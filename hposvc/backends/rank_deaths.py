@@ -4,8 +4,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainables.contract import Order, Outcome, log_file
-from trainables.runtime.assignment import OutcomeKind
+from trainables.contract import Order, Outcome, OutcomeKind, log_file
 from trainables.runtime.last_words import SIGNALS, Death, read_death
 
 

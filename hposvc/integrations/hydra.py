@@ -33,7 +33,7 @@ from hposvc.reporting.result import NoValue, Result
 from hposvc.spec.sinks import HYDRA_FOLDER, Tracking
 from hposvc.tracking.hydra_results import MULTIRUN
 from searchers import nearest
-from trainables.programs.arguments import quote_for_hydra
+from trainables.contract import quote_for_hydra
 
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
 # Overrides of the sweep, which are not those of its jobs.

@@ -33,8 +33,15 @@ from searchers import (
     parameters_of,
     takes_several,
 )
-from trainables.combinations import nan_refusals, refusals
-from trainables.contract import TRAINING, Nan, Period, Training, default_strategy
+from trainables.contract import (
+    TRAINING,
+    Nan,
+    Period,
+    Training,
+    default_strategy,
+    nan_refusals,
+    refusals,
+)
 from trainables.load import ITS_OWN, training_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from hposvc.errors import Problem, SpecError, fail, require_extra, shown
 from hposvc.spec import registry
 from hposvc.spec.cross_checks import same_kind
 from searchers import Space, nearest
-from trainables import length, load, nesting
-from trainables.contract import PYTHONS
+from trainables import load, nesting
+from trainables.contract import PYTHONS, parts_of_epoch, search_paths
 from trainables.programs.arguments import names
-from trainables.programs.command import search_paths
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
@@ -84,7 +83,7 @@ def _check_length(spec: "SweepSpec") -> None:
         what = f"{spec.trainable} is a Task, and trains for as long as it is told"
         raise fail(f"is missing; {what}: give fidelity: {{max: N}}", "fidelity", at_key=True)
     try:
-        parts = length.parts_of_epoch(fidelity.unit)
+        parts = parts_of_epoch(fidelity.unit)
     except ValueError as error:
         raise fail(error, "fidelity", "unit") from error
     if parts is None and fidelity.min == 1 < fidelity.max:

@@ -32,8 +32,7 @@ from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
 from hposvc.queue.gangs import Nodes
 from hposvc.spec.sections import Resources
-from trainables.contract import Inherited, SlotConfig
-from trainables.programs.rendezvous import LOOPBACK
+from trainables.contract import LOOPBACK, Inherited, SlotConfig
 from trainables.runtime.coordinator import Switchboard
 
 log = logging.getLogger("hposvc")

@@ -11,8 +11,7 @@ from hposvc.remote.agent.agent import Agent
 from hposvc.remote.agent.exchange import AgentExchange
 from hposvc.remote.agent.sweep_files import RecordedSweep, Say
 from hposvc.remote.http import Http
-
-ENGINE = "agents"
+from hposvc.spec.engines import ENGINES, names_of
 
 
 def take_trials(
@@ -26,16 +25,18 @@ def take_trials(
         grace_s: seconds from SIGTERM until the ranks are killed.
 
     Raises:
-        SpecError: the sweep's engine is not `agents`; or a secret or the code is missing here.
+        SpecError: the sweep's engine has no agents; or a secret or the code is missing here.
         OutOfReach: the server does not answer, or the sweep's trials can't be trained here.
         Interrupted: by Ctrl-C.
     """
     recorded = RecordedSweep.fetch(http, sweep)
     engine = recorded.spec.get("engine")
     chosen = engine.get("type") if isinstance(engine, Mapping) else engine
-    if chosen != ENGINE:
+    engine_type = ENGINES.get(str(chosen))
+    if engine_type is None or not engine_type.foreign:
+        able = names_of(lambda engine: engine.foreign)
         message = f"is {chosen}: {recorded.id} trains its trials itself; submit it with engine: "
-        raise fail(f"{message}{ENGINE}", "engine")
+        raise fail(f"{message}{able}", "engine")
     host = socket.gethostname()
     client = name or _name(os.environ, host)
     say(f"agent {client} takes trials of {recorded.id}")
