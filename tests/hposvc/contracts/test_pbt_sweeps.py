@@ -4,16 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
 from pbt_tables import beside_both
-from simulated_sweeps import CALLS, Flaky, make_controller, make_spec
+from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
 
-from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
-from searchers.random_search import Random as RandomSearch
 
 
 @settings(max_examples=40, deadline=None)
@@ -30,7 +23,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_their_lineage_is_sound(
     tmp_path_factory, seed, interval, last, slots, members, every, backend
 ):
     CALLS.clear()
-    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
     spec = make_spec(
         seed=seed,
         fidelity={"max": last},
@@ -42,16 +35,8 @@ def test_whole_sweeps_decide_as_a_rescan_and_their_lineage_is_sound(
     )
     controller = make_controller(spec)
     controller.scheduler = beside_both(controller.policy, spec.plan)
-    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
-    Runner(
-        "s",
-        controller,
-        backend(Setting("s", spec, folder, folder)),
-        SyncProposer(spec, RandomSearch()),
-        journal,
-        Lease(journal.store, "s"),
-    ).run("here:1")
-    events = [event for _, event in journal.read("s")]
+    lab.run(spec, backend=backend, controller=controller)
+    events = lab.events()
     state = check(spec, events)
     for event in events:
         if event.kind == "ordered" and event.order.parent is not None:
@@ -59,4 +44,4 @@ def test_whole_sweeps_decide_as_a_rescan_and_their_lineage_is_sound(
             assert event.order.start.path.startswith(f"{donor.id}/")
             assert donor.steps[event.order.start.step] is not None
             spec.space.validate(event.order.params)
-    journal.store.close()
+    lab.journal.store.close()

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.events import Ordered
@@ -89,20 +90,16 @@ SCHEDULERS = {
 def check(tmp_path, home, code, scheduler, name="one", **sections):
     """Run a sweep of six trials, and check that each trained as many epochs as its step says."""
     (tmp_path / "train.py").write_text(code)
-    spec = {
-        "trainable": f"{tmp_path / 'train.py'}:train",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"x": {"min": 0.0, "max": 1.0}},
-        "fidelity": {"max": 9},
-        "search": "random",
-        "scheduler": scheduler,
-        "trials": {"max": 6},
-        "engine": "local",
-        "tracking": {"send_to": []},
-        **sections,
-    }
+    spec = make_spec(
+        trainable=f"{tmp_path / 'train.py'}:train",
+        parameters={"x": {"min": 0.0, "max": 1.0}},
+        trials={"max": 6},
+        scheduler=scheduler,
+        tracking={"send_to": []},
+        **{"engine": "local", **sections},
+    )
     sweeps = api.Sweeps(home, home.journal())
-    record = api.drive(sweeps, api.create(sweeps, api.validate(spec, {}), name))
+    record = api.drive(sweeps, api.create(sweeps, spec, name))
     trials = record.trials()
     assert record.state.state == "COMPLETED", record.failures()
     orders = [event for _, event in sweeps.journal.read(name) if isinstance(event, Ordered)]

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from simulated_sweeps import make_spec
 from small_disk import read_only
 from sqlalchemy import make_url, select
 from waiting import until
@@ -150,18 +151,16 @@ class OlderCopy:
 def test_a_sweep_goes_on_from_an_older_copy_of_its_journal(tmp_path, home, caplog):
     """As after a failover: nothing is written behind a hole, and MLflow agrees in the end."""
     (tmp_path / "train.py").write_text(GOES_ON)
-    sections = {
-        "trainable": f"{tmp_path / 'train.py'}:train",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"x": {"min": 0.5, "max": 1.0}},
-        "fidelity": {"max": 4},
-        "trials": {"max": 4},
-        "search": "random",
-        "engine": "local",
-        "tracking": {"send_to": ["mlflow", "json_lines"]},
-    }
+    spec = make_spec(
+        engine="local",
+        trainable=f"{tmp_path / 'train.py'}:train",
+        parameters={"x": {"min": 0.5, "max": 1.0}},
+        fidelity={"max": 4},
+        trials={"max": 4},
+        tracking={"send_to": ["mlflow", "json_lines"]},
+    )
     sweeps = api.Sweeps(home, home.journal())
-    row = api.create(sweeps, api.validate(sections, {}), "one")
+    row = api.create(sweeps, spec, "one")
     copying = OlderCopy(home.path / "hposvc.db")
     record = api.drive(sweeps, row, [copying])
     assert copying.replaced >= 9
@@ -270,17 +269,9 @@ def test_a_journal_that_was_set_back_is_noticed_and_the_sweep_goes_on_from_there
 ):
     home, copy, restore = copied
     (tmp_path / "draws.py").write_text(RANDOM)
-    spec = api.validate(
-        {
-            "trainable": f"{tmp_path / 'draws.py'}:train",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"x": {"min": 0.0, "max": 1.0}},
-            "fidelity": {"max": 3},
-            "trials": {"max": 6},
-            "engine": "local",
-        },
-        {},
-    )
+    trainable, x = f"{tmp_path / 'draws.py'}:train", {"x": {"min": 0.0, "max": 1.0}}
+    local = {"engine": "local", "trainable": trainable, "parameters": x, "fidelity": {"max": 3}}
+    spec = make_spec(**local, trials={"max": 6})
     sweeps = api.Sweeps(home, home.journal())
     row, watcher = api.create(sweeps, spec, "one"), PutsBack(sweeps.journal, copy, restore)
     record = api.drive(sweeps, row, watchers=[watcher])
@@ -327,18 +318,9 @@ class CannotWrite:
 
 def test_storage_that_can_t_be_written_for_a_while_costs_no_trial(home, tmp_path):
     (tmp_path / "saves.py").write_text(SAVES)
-    spec = api.validate(
-        {
-            "trainable": f"{tmp_path / 'saves.py'}:train",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"x": {"min": 0.0, "max": 1.0}},
-            "fidelity": {"max": 3},
-            "trials": {"max": 2},
-            "engine": "local",
-            "tracking": {"send_to": []},
-        },
-        {},
-    )
+    trainable, x = f"{tmp_path / 'saves.py'}:train", {"x": {"min": 0.0, "max": 1.0}}
+    local = {"engine": "local", "trainable": trainable, "parameters": x, "fidelity": {"max": 3}}
+    spec = make_spec(**local, trials={"max": 2}, tracking={"send_to": []})
     sweeps = api.Sweeps(home, home.journal())
     watcher = CannotWrite(home.folder("one", None) / "checkpoints")
     with watcher.stack:
