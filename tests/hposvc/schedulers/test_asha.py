@@ -9,10 +9,8 @@ import pytest
 from asha_reference import Cluster, both
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invariants import check
-from simulated_sweeps import Flaky, Lab, make_controller, make_spec
+from simulated_sweeps import make_spec
 
-from hposvc.backends.simulate import Simulation
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -55,38 +53,6 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
         pytest.fail("the sweep does not end")
     assert not cluster.running
     assert cluster.trials <= most
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    mode=st.sampled_from(["stop", "promote"]),
-    eta=st.integers(2, 4),
-    last=st.integers(1, 30),
-    slots=st.integers(1, 64),
-    most=st.integers(1, 25),
-    every=st.integers(1, 3),
-    backend=st.sampled_from([Simulation, Flaky]),
-)
-def test_whole_sweeps_decide_as_a_rescan_and_end(
-    tmp_path_factory, seed, mode, eta, last, slots, most, every, backend
-):
-    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
-    spec = make_spec(
-        seed=seed,
-        fidelity={"max": last},
-        scheduler={"type": "asha", "eta": eta, "mode": mode},
-        trials={"max": most, "parallel": slots},
-        checkpoints={"every": every},
-        failure={"user_retries": 1, "infra_retries": 2},
-        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
-    )
-    controller = make_controller(spec)
-    controller.scheduler = both(mode, eta, 1, last)
-    lab.run(spec, backend=backend, controller=controller)
-    state = check(spec, lab.events())
-    assert len(state.trials) == most
-    lab.journal.store.close()
 
 
 def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():

@@ -1,11 +1,10 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
-import time
-
 import psutil
 import pytest
 import ray
 from engines import await_none, in_slots
+from waiting import until
 
 from cluster import inspection, launch, own_ray
 from hposvc import api
@@ -167,11 +166,13 @@ def test_a_sweep_waits_while_no_node_lives_and_says_so_once(sweeps, home, monkey
 def open_pool(home):
     """Return a pool with a rank that is up."""
     pool = RayPool(Setting("twice", spec("steady"), home, home))
-    deadline = time.monotonic() + 60
-    while not any(slot.present for slot in pool._slots):
-        assert time.monotonic() < deadline
+
+    def is_up():
         pool.capacity()
         pool.events(0.1)
+        return any(slot.present for slot in pool._slots)
+
+    until(is_up)
     return pool
 
 
