@@ -11,7 +11,7 @@ from hposvc import spec as specs
 from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.verbs.foreground import compared
-from hposvc.verbs.resume import verdict
+from hposvc.verbs.resume import how_it_agrees
 
 GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}, "tracking": {"send_to": []}}
 
@@ -40,9 +40,11 @@ def test_a_repro_that_was_interrupted_gives_its_verdict_when_it_is_resumed(hposv
     data = json.loads(out)
     assert (data["verdict"], data["sweep"], data["again"]) == ("equal", "five", before.again)
     row, original = (sweeps.journal.find(name) for name in (before.again, "five"))
-    assert verdict(sweeps, api.load(sweeps, original.id)) is None
+    assert how_it_agrees(sweeps, api.load(sweeps, original.id)) is None
     sweeps.journal.remove("five")
-    assert verdict(sweeps, api.load(sweeps, row.id)) is None, "there is nothing to compare it with"
+    assert how_it_agrees(sweeps, api.load(sweeps, row.id)) is None, (
+        "there is nothing to compare it with"
+    )
 
 
 def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):
