@@ -129,7 +129,8 @@ def started(folder, *arguments, **options):
     )
 
 
-# Sweeps of other code have these widths in the next test.
+# Sweeps of other code have these widths in the next test, also by day.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "columns", [80, *(pytest.param(columns, marks=pytest.mark.full) for columns in (100, 120))]
 )

@@ -76,7 +76,8 @@ def test_proposals_begin_once_in_their_order_and_within_their_share(
 
 
 @pytest.mark.parametrize(
-    "scheduler", [pytest.param("fifo", marks=pytest.mark.full), "stop", "hyperband"]
+    "scheduler",
+    ["stop", *(pytest.param(name, marks=pytest.mark.full) for name in ("fifo", "hyperband"))],
 )
 def test_a_crash_after_every_event_loses_no_proposal_and_begins_none_twice(lab, scheduler):
     """What was asked for stands among the requests until the driver has journaled it."""

@@ -96,7 +96,7 @@ def test_resources_stay_near_one_in_eta_of_each_rung(mode, lab):
     assert sum(steps) < 400 * 4 * 1.2
 
 
-@pytest.mark.parametrize("mode", ["stop", "promote"])
+@pytest.mark.parametrize("mode", [pytest.param("stop", marks=pytest.mark.full), "promote"])
 def test_a_late_event_costs_as_much_as_an_early_one(mode, lab):
     """Count the Python calls per event of the whole loop, in two windows of a sweep."""
     most, calls = 2_000, 0

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from outboxes import mlflow_outbox, send_all
 from printed import text_of
 from rich.console import Group
-from simulated_sweeps import at_desk
+from simulated_sweeps import at_desk, spec_of
 from sweep_stories import begin
 
 from hposvc import api
@@ -39,15 +39,8 @@ class Made:
     """A sweep of one trial that ended with this value, recorded in MLflow."""
 
     def __init__(self, home: Home, name: str, value: float, goal: str = "minimize") -> None:
-        self.spec = specs.load(
-            {
-                "project": "models",
-                "trainable": "trainables.zoo.digits:DigitsCNN",
-                "metric": {"name": "score", "goal": goal},
-                "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-                "trials": {"max": 1},
-            }
-        )
+        metric = {"name": "score", "goal": goal}
+        self.spec = spec_of("trainables.zoo.digits:DigitsCNN", project="models", metric=metric)
         self.row = SweepRow(name, name, "models", NOW, specs.dump(self.spec), {})
         self.journal, self.tracker = home.journal(), tracker_of(home, name, self.spec)
         assert self.journal.create(self.row)

@@ -4,6 +4,7 @@ import psutil
 import pytest
 import ray
 from engines import await_none, in_slots
+from simulated_sweeps import spec_of
 from waiting import until
 
 from cluster import inspection, launch, own_ray
@@ -20,19 +21,9 @@ pytestmark = pytest.mark.ray
 
 def spec(function: str, **sections):
     """Return a spec of one trial with three steps on one rank, changed by `sections`."""
-    return specs.load(
-        {
-            "trainable": f"toys:{function}",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
-            "search": "random",
-            "trials": {"max": 1, "parallel": 1},
-            "resources": {"workers": 1, "cpus_per_worker": 0.5},
-            "tracking": {"send_to": []},
-            **sections,
-        }
-    )
+    small = {"fidelity": {"max": 3}, "trials": {"max": 1, "parallel": 1}}
+    resources = {"workers": 1, "cpus_per_worker": 0.5}
+    return spec_of(f"toys:{function}", **{**small, "resources": resources, **sections})
 
 
 def run(sweeps, given):
