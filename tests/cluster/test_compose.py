@@ -480,7 +480,7 @@ def train(params, worker):
 """
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_sweep_runs_through_the_commands_of_compose(services, postgres, folder, tmp_path):
     stack = Stack(services, folder, create_databases(services, postgres))
