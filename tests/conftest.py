@@ -1,5 +1,6 @@
 """For all tests: small matrices on few cores want one BLAS thread; set before numpy is imported."""
 
+import gc
 import os
 import shutil
 import sys
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
     from browser import Opener
     from playwright.sync_api import Browser
     from remote_cluster import Remote
+
+
+def pytest_collection() -> None:
+    """Let the garbage collector pass by what is imported for all tests, which lasts to the end."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

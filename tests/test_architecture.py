@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from sources import ROOT, modules
+from sources import ROOT
 
 from hposvc import Sweep
 from hposvc.api import Sweeps
@@ -87,16 +87,3 @@ def test_the_program_reads_a_sweep(tmp_path, monkeypatch, capsys):
     assert len(events) == journal.last(journal.sweeps()[0].id)
     assert end == f"COMPLETED 3 {result.best.trial}"
     assert first.startswith("COMPLETED [(1, ")
-
-
-def test_a_class_of_hposvc_has_one_name():
-    """The facts that schedulers are told are named like the events that tell of them."""
-    places: dict[str, list[str]] = {}
-    for path, tree in modules():
-        # Of the API's schema, or public as hposvc.keras.Report.
-        if path.parts[:3] != ("hposvc", "server", "models.py") and "integrations" not in path.parts:
-            for node in tree.body:
-                if isinstance(node, ast.ClassDef) and path.parts[0] == "hposvc":
-                    places.setdefault(node.name, []).append(f"{path}")
-    shared = {name: found for name, found in places.items() if len(found) > 1}
-    assert shared.keys() == {"Closed", "Ordered", "Plan"}, shared

@@ -1,10 +1,13 @@
-"""The links between the pages of the repository lead somewhere."""
+"""The links between the pages of the repository lead somewhere, and the verbs they name exist."""
 
 import re
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
+
+from hposvc.cli.main import commands
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("benchmarks", "cluster", "docs", "examples", "searchers", "trainables")
@@ -32,3 +35,16 @@ def test_links_of_a_page_lead_somewhere(page):
         target = page.parent / path if path else page
         assert target.exists(), path
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_verbs_and_options_that_a_page_names_are_there(page):
+    """Those of its sentences and tables; its blocks of commands are run by tests of the pages."""
+    for words in re.findall(r"`hposvc ([a-z][^`]*)`", prose(page)):
+        named, command = words.split(), commands
+        options = {"--help"}
+        while isinstance(command, click.Group) and named and named[0].isalpha():
+            command = command.get_command(click.Context(command), verb := named.pop(0))
+            assert command is not None, f"{verb} of {words}"
+            options.update(option for each in command.params for option in each.opts)
+        assert {word.partition("=")[0] for word in named if word[:2] == "--"} <= options, words

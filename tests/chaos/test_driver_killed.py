@@ -9,7 +9,7 @@ from terminal import GONE_S, LONG, ROUNDS, Terminal, until
 
 from hposvc import api
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(1800)]
 
 TRIALS = 8 if LONG else 4
 SWEEP = "digits"

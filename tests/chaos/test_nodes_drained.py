@@ -19,7 +19,7 @@ from hposvc.queue.claim import Claim
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]

@@ -148,6 +148,7 @@ def test_a_killed_rank_costs_a_retry_and_a_frozen_one_can_be_killed(terminal, dr
     until(lambda: not terminal.processes(), "nothing is left", GONE_S)
 
 
+@pytest.mark.full
 def test_of_two_drivers_that_resume_at_once_one_wins(terminal, driver, gate):
     driver.kill()
     until(lambda: not terminal.processes(), "a killed driver leaves nothing running", GONE_S)

@@ -4,18 +4,8 @@ import json
 
 from aftermath import Ledger
 from injections import INJECTIONS
-from promise import (
-    FULL_JOURNAL,
-    JOURNAL_AWAY,
-    Attempt,
-    Verdict,
-    diaries,
-    redone,
-    same,
-    unheard,
-    words,
-)
-from rounds import SPECS, Outcome, Plan, joins, plan, summary
+from promise import FULL_JOURNAL, JOURNAL_AWAY, Attempt, diaries, redone, unheard, words
+from rounds import joins, plan
 from scene import End
 from wandering import MOOD
 
@@ -95,26 +85,6 @@ def test_a_driver_that_rests_without_a_word_and_one_that_breaks_are_found():
     assert len([*words("round-1", [End(2, "bad spec", 3), End(1, MOOD, 3)], events)]) == 2
 
 
-def test_no_number_is_only_no_number():
-    nan = float("nan")
-    assert same(nan, nan)
-    assert same(0.5, 0.5)
-    assert not same(nan, 0.5)
-
-
-def test_a_seed_is_a_round_and_seeds_reach_every_scheduler_and_injection():
-    plans = [plan(seed) for seed in range(300)]
-    assert plans == [plan(seed) for seed in range(300)]
-    assert {one.scheduler for one in plans} == set(SPECS)
-    drawn = {name for one in plans for name in one.injections}
-    assert drawn == {name for name, each in INJECTIONS.items() if each.possible()}
-    for one in plans:
-        assert all(
-            not each.schedulers or one.scheduler in each.schedulers
-            for each in map(INJECTIONS.get, one.injections)
-        )
-
-
 def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
     assert not joins("journal-disk", "postgres", "asha")
     assert not joins("postgres", "journal-disk", "asha")
@@ -126,16 +96,3 @@ def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
         places = [place for name in names if (place := INJECTIONS[name].place)]
         assert len(names) == len({*names}), names
         assert len(places) == len({*places}), names
-
-
-def test_the_summary_counts_only_rounds_that_kept_all():
-    kept = Outcome(Plan(1, "asha", ("driver",)), 1.0, ("driver",), kills=2)
-    kept.verdict.redone_s = 3.0
-    broken = Outcome(Plan(2, "pbt", ("rank",)), 1.0, kills=1)
-    broken.verdict = Verdict(["lost: t0001 step 2"], lost=1, twice=2, redone_s=4.0)
-    rows = summary([kept, broken], broke_off=2).splitlines()[2:]
-    assert [row.split(" | ")[1].strip(" |") for row in rows] == (
-        ["1 of 4", "1 of 2", "1", "2", "3", "2.75", "4.00", "1 of 1", "0 of 1"]
-    )
-    assert "missed: rank" in str(broken)
-    assert "BROKEN" in str(broken)

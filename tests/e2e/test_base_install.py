@@ -126,6 +126,7 @@ def test_each_extra_brings_what_tells_that_it_is_installed():
     assert Requirement(everything).extras == {*EXTRAS, "export"}
 
 
+@pytest.mark.long
 def test_a_first_sweep_needs_no_extra(folder):
     begun = commands(
         folder,
@@ -151,6 +152,7 @@ def test_a_first_sweep_needs_no_extra(folder):
     assert report
 
 
+@pytest.mark.long
 def test_what_needs_an_extra_names_it(folder):
     (begun, *_), (ran, _, tune), (drawn, _, plot) = commands(
         folder,

@@ -3,11 +3,9 @@
 import re
 from pathlib import Path
 
-import click
 import pages
 import pytest
 
-from hposvc.cli.main import commands
 from trainables.memory_estimation.gpus import MEMORY_MIB
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]
@@ -32,14 +30,3 @@ def test_it_names_every_gpu():
         for name in re.findall(r"`([^`]+)`", line)
     }
     assert names == MEMORY_MIB.keys()
-
-
-def test_its_options_are_there():
-    options = set(re.findall(r"--[a-z][a-z-]+", PAGE))
-    known = {
-        option
-        for verb in ("plan", "memory", "scaling", "laws", "run")
-        for parameter in commands.get_command(click.Context(commands), verb).params
-        for option in parameter.opts
-    }
-    assert options <= known

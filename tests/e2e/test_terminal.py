@@ -129,7 +129,8 @@ def started(folder, *arguments, **options):
     )
 
 
-# Sweeps of other code have these widths in the next test.
+# Sweeps of other code have these widths in the next test, also by day.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "columns", [80, *(pytest.param(columns, marks=pytest.mark.full) for columns in (100, 120))]
 )
@@ -157,7 +158,7 @@ def test_the_first_commands_of_the_readme_leave_one_panel(folder, home, logged, 
         ("script", 80, "local"),
         ("function", 100, "local"),
         pytest.param("Task", 100, "local", marks=pytest.mark.long),
-        pytest.param("script", 120, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
+        pytest.param("script", 120, "ray", marks=[pytest.mark.full, pytest.mark.ray]),
         pytest.param("function", 80, "ray", marks=[pytest.mark.long, pytest.mark.ray]),
         pytest.param("script", 120, "local", marks=pytest.mark.full),
         pytest.param("function", 80, "local", marks=pytest.mark.full),

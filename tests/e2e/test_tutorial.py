@@ -3,7 +3,7 @@
 import pages
 import pytest
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 
 def test_the_tutorial_leads_to_a_model_that_reads(python, tmp_path):

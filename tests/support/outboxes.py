@@ -1,5 +1,6 @@
 """Sweeps written by hand, and outboxes that send recorded sweeps in the test's process."""
 
+import math
 import os
 import shutil
 import time
@@ -8,24 +9,57 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sweep_stories import begin
+
 from hposvc import spec as specs
-from hposvc.events import Attached, Closed, Event, Finished, Ordered, Proposed, Reported
+from hposvc.events import (
+    Attached,
+    Closed,
+    Decided,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Proposed,
+    Reported,
+)
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox, follow
-from hposvc.tracking.sink import SinkSetting
-from trainables.order import Order
+from hposvc.tracking.sink import Sink, SinkSetting
 
 
 def mlflow_outbox(
     home: Home, row: SweepRow, journal: Journal, tracker: Tracker | None = None
 ) -> Outbox:
     """Return an outbox to MLflow; to the home's own, unless a tracker is given."""
+    sink = MLflowSink(SinkSetting(home, journal, row, specs.restore(row.spec)), tracker)
+    return outbox_to(lambda setting: sink, home, row, journal)
+
+
+def outbox_to(
+    sink_type: Callable[[SinkSetting], Sink], home: Home, row: SweepRow, journal: Journal
+) -> Outbox:
+    """Return an outbox to a sink."""
     spec = specs.restore(row.spec)
-    sink = MLflowSink(SinkSetting(home, journal, row, spec), tracker)
-    return Outbox(row, spec, journal, lambda: sink)
+    return Outbox(row, spec, journal, lambda: sink_type(SinkSetting(home, journal, row, spec)))
+
+
+def reports_of(row: SweepRow, journal: Journal) -> dict[str, list[Reported]]:
+    """Return a sweep's reports by trial."""
+    reports: dict[str, list[Reported]] = {}
+    for _, event in journal.read(row.id):
+        if isinstance(event, Reported):
+            reports.setdefault(event.trial, []).append(event)
+    return reports
+
+
+def params_of(row: SweepRow, journal: Journal) -> dict[str, dict[str, Any]]:
+    """Return the parameters of a sweep's trials."""
+    events = [event for _, event in journal.read(row.id)]
+    return {event.trial: dict(event.params) for event in events if isinstance(event, Proposed)}
 
 
 def send_all(outbox: Outbox) -> None:
@@ -80,9 +114,7 @@ def begun(
     assert journal.create(row)
     add(journal, row, Attached(now, "here:1"))
     for number in range(1, count + 1):
-        trial, params = f"t{number:04d}", {"lr": number / 1000, **seeds}
-        order = Order(number, trial, params, None, 1, 3)
-        add(journal, row, Proposed(now, trial, params, {}, 3), Ordered(now, order))
+        add(journal, row, *begin(number, now, {"lr": number / 1000, **seeds}, 3))
     return row, journal
 
 
@@ -92,6 +124,24 @@ def add(journal: Journal, row: SweepRow, *events: Event) -> None:
 
 def report(row: SweepRow, trial: int, step: int, **metrics: float) -> Reported:
     return Reported(row.created + step, trial, f"t{trial:04d}", step, metrics)
+
+
+def fail_and_stop(row: SweepRow, journal: Journal, **others: float) -> None:
+    """Let the first trial fail without a report, and the second be stopped after two."""
+    add(
+        journal,
+        row,
+        report(row, 2, 1, loss=math.inf),
+        report(row, 2, 2, loss=0.5, **others),
+        Failed(row.created + 3, 1, "t0001", "user", "Traceback\nValueError: lr"),
+        Decided(row.created + 4, "t0002", 2, 2, "stop", "rung"),
+        Ended(row.created + 5, 2, "t0002"),
+    )
+
+
+def complete(row: SweepRow, journal: Journal) -> None:
+    now = row.created + 6
+    add(journal, row, Closed(now, "trials"), Finished(now + 1, "COMPLETED", "trials"))
 
 
 def end(row: SweepRow, journal: Journal) -> None:

@@ -125,6 +125,12 @@ def make_spec(**sections: Any) -> specs.SweepSpec:
     )
 
 
+def spec_of(trainable: str, **sections: Any) -> specs.SweepSpec:
+    """Return the spec of `make_spec` for a trainable, on this machine's Ray and in no tracker."""
+    real = {"engine": None, "tracking": {"send_to": []}}
+    return make_spec(trainable=trainable, **{**real, **sections})
+
+
 def chain(switches: int) -> dict[str, Any]:
     """Return parameters of which each exists if the one before is on: `switches` + 1 in all."""
     chained: dict[str, Any] = {"s0": {"values": ["on", "off"]}}

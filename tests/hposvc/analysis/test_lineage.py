@@ -1,7 +1,7 @@
 """The lineage of weights, and the fixed schedule that trains them again."""
 
 import pytest
-from simulated_sweeps import Lab, at_desk
+from simulated_sweeps import Lab, at_desk, spec_of
 
 from hposvc import spec as specs
 from hposvc.analysis.lineage import (
@@ -84,26 +84,20 @@ def train(spec, folder):
 
 def test_a_replay_trains_the_same_weights_bit_by_bit(tmp_path):
     """Digits, with dropout, a learning-rate schedule, and values that change between segments."""
-    spec = specs.load(
-        {
-            "trainable": "trainables.zoo.digits:DigitsCNN",
-            "engine": "local",
-            "metric": {"name": "val/loss", "goal": "minimize"},
-            "fidelity": {"max": 4},
-            "parameters": {
-                "lr": {"min": 1e-4, "max": 1e-1, "log": True},
-                "dropout": {"min": 0.0, "max": 0.5},
-                **{"width": 8, "batch": 256},
-            },
-            "initial": [{"lr": 0.01}, {"lr": 0.02}, {"lr": 1e-4}],
-            "search": "random",
-            "scheduler": {
-                **PBT,
-                "interval": 1,
-                "mutate": {"lr": {"min": 1e-3}, "dropout": [0.1, 0.2, 0.3]},
-            },
-            "trials": {"max": 3},
-        }
+    mutate = {"lr": {"min": 1e-3}, "dropout": [0.1, 0.2, 0.3]}
+    spec = spec_of(
+        "trainables.zoo.digits:DigitsCNN",
+        engine="local",
+        metric={"name": "val/loss", "goal": "minimize"},
+        fidelity={"max": 4},
+        parameters={
+            "lr": {"min": 1e-4, "max": 1e-1, "log": True},
+            "dropout": {"min": 0.0, "max": 0.5},
+            **{"width": 8, "batch": 256},
+        },
+        initial=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 1e-4}],
+        scheduler={**PBT, "interval": 1, "mutate": mutate},
+        trials={"max": 3},
     )
     state = train(spec, tmp_path / "population")
     lines = [ancestry(state, trial, step) for trial in state.trials for step in (2, 3, 4)]

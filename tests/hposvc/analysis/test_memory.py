@@ -4,6 +4,7 @@ import code_repository
 import pytest
 import torch
 from measured_tasks import Adapted, Layers, Packed, Words
+from simulated_sweeps import spec_of
 
 from hposvc import spec as specs
 from hposvc.analysis.memory import Case, measured, own_memory
@@ -23,16 +24,14 @@ class Broken(TinyTask):
 
 def measure(task, ranks=1, gpus=0, training=None, **params):
     """Return what is measured for a task of measured_tasks, or of a file."""
-    spec = specs.load(
-        {
-            "trainable": task if ":" in task else f"measured_tasks:{task}",
-            "metric": {"name": "val/loss", "goal": "minimize"},
-            "parameters": params or {"batch": 64},
-            "fidelity": {"unit": "epoch", "max": 1},
-            "trials": {"max": 1},
-            "resources": {"workers": ranks, "gpus_per_worker": gpus},
-            "training": training or {},
-        }
+    spec = spec_of(
+        task if ":" in task else f"measured_tasks:{task}",
+        metric={"name": "val/loss", "goal": "minimize"},
+        parameters=params or {"batch": 64},
+        fidelity={"unit": "epoch", "max": 1},
+        trials={"max": 1},
+        resources={"workers": ranks, "gpus_per_worker": gpus},
+        training=training or {},
     )
     return measured(spec, Case.of(spec))
 

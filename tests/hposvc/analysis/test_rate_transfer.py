@@ -39,7 +39,7 @@ def judged(sizes: list[SizeTrials]) -> RateTransfer:
 
 
 @pytest.mark.parametrize(
-    "shift", [0.0, -1.0, *(pytest.param(shift, marks=pytest.mark.full) for shift in (-0.5, 0.5))]
+    "shift", [-1.0, *(pytest.param(shift, marks=pytest.mark.full) for shift in (-0.5, 0.0, 0.5))]
 )
 def test_a_known_shift_is_recovered_and_its_interval_is_neither_narrow_nor_wide(shift):
     """Of 14 intervals at 90 %, 10 or more hold in 99.1 % of cases."""

@@ -156,15 +156,8 @@ def test_changed_code_must_be_accepted(sweeps, tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
     text = "def train(params, worker):\n    for step in worker.steps():\n"
     file.write_text(f"{text}        worker.report(step, {{'loss': 1.0}})\n")
-    data = {
-        "trainable": "mine.py:train",
-        "engine": "local",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "fidelity": {"max": 2},
-        "parameters": {"lr": {"min": 0.1, "max": 1.0}},
-        "trials": {"max": 1},
-    }
-    run(sweeps, specs.load(data))
+    local = {"engine": "local", "trainable": "mine.py:train", "fidelity": {"max": 2}}
+    run(sweeps, make_spec(**local, trials={"max": 1}))
     file.write_text(f"{text}        worker.report(step, {{'loss': 2.0}})\n")
     with pytest.raises(SpecError, match=r"mine\.py:train changed since s began"):
         reproduction.original(sweeps, "s", "t0001", accept_code=False)

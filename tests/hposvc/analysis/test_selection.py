@@ -5,19 +5,15 @@ import io
 from dataclasses import replace
 
 import pytest
+from simulated_sweeps import make_spec
 from trial_rows import row
 
-from hposvc import spec as specs
 from hposvc.analysis.selection import choose, to_csv
 from hposvc.errors import SpecError
 
-SPEC = specs.load(
-    {
-        "engine": {"type": "simulate", "curve": "a:b"},
-        "metric": {"name": "acc", "goal": "maximize"},
-        "parameters": {"lr": {"min": 0.0, "max": 1.0}, "opt": {"values": ["sgd", "adamw"]}},
-        "trials": {"max": 4},
-    }
+SPEC = make_spec(
+    metric={"name": "acc", "goal": "maximize"},
+    parameters={"lr": {"min": 0.0, "max": 1.0}, "opt": {"values": ["sgd", "adamw"]}},
 )
 
 

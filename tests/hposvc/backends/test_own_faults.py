@@ -3,9 +3,9 @@ user error, or as a failure of the machine that is retried."""
 
 import pytest
 from engines import await_none, in_slots
+from simulated_sweeps import spec_of
 
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.events import Checkpointed, Failed, Ordered
 
 pytestmark = pytest.mark.ray
@@ -17,18 +17,10 @@ def run(sweeps, name, workers=1, **sections):
     Returns:
         The sweep's status, its trials and its events.
     """
-    document = {
-        "trainable": f"fragile_toys:{name}",
-        "metric": {"name": "loss", "goal": "maximize"},
-        "fidelity": {"max": 3},
-        "parameters": {"lr": 0.1},
-        "search": "random",
-        "trials": {"max": 1, "parallel": 1},
-        "resources": {"workers": workers, "cpus_per_worker": 0.5},
-        "tracking": {"send_to": []},
-        **sections,
-    }
-    row = api.create(sweeps, specs.load(document))
+    small = {"fidelity": {"max": 3}, "parameters": {"lr": 0.1}, "trials": {"max": 1}}
+    small["resources"] = {"workers": workers, "cpus_per_worker": 0.5}
+    small["metric"] = {"name": "loss", "goal": "maximize"}
+    row = api.create(sweeps, spec_of(f"fragile_toys:{name}", **{**small, **sections}))
     api.drive(sweeps, row)
     events = [event for _, event in sweeps.journal.read(row.id)]
     await_none(lambda: in_slots(sweeps.home.path))

@@ -6,13 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 import simulated_sweeps
-from simulated_sweeps import Lab, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Checkpointed, Reported
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 from trainables.order import Order
 
 
@@ -31,11 +29,6 @@ def cluster(tmp_path, monkeypatch):
         return Simulation(Setting("s", spec, tmp_path, tmp_path, clock=clock))
 
     return make
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def order(number, lr=1.0, until=9, first=1, milestones=()):

@@ -56,11 +56,16 @@ def test_local_trials_run_the_code_of_their_variant_also_after_the_repository_ha
         trial.value == pytest.approx(ALL[short(trial)] + trial.params["x"] - 0.5)
         for trial in trials
     )
-    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=4").code == 0
-    forked = api.load(api.Sweeps.open(), "f").state.trials.values()
-    assert {int(trial.value) for trial in forked} <= {10, 20, 30}
     shown = run(capfd, "trials", "s").out
     assert all(f"code={trial.params['code']}" in shown for trial in trials)
+    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=1").code == 0
+    folder = api.Sweeps.open().home.folder("s", None)
+    assert len([*(folder / "variants").iterdir()]) == 3
+    assert run(capfd, "rm", "s", "--yes").code == 0
+    assert not folder.exists()
+    assert run(capfd, "extend", "f", "--trials", 4).code == 0, "a fork has code of its own"
+    values = [trial.value for trial in api.load(api.Sweeps.open(), "f").state.trials.values()]
+    assert {int(value) for value in values} <= {10, 20, 30}
 
 
 def test_programs_run_in_the_tree_of_their_variant(repository):
@@ -98,7 +103,7 @@ def test_a_sweep_that_was_killed_goes_on_with_the_frozen_code(repository, tmp_pa
     assert reported("s") == ALL
 
 
-@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("parallel", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_ray_trials_run_the_code_of_their_variant(
     repository, home_with_ray: Path, monkeypatch, parallel
 ):
@@ -133,19 +138,6 @@ def test_the_same_command_goes_on_although_branches_have_moved_on(repository, ca
     refused = run(capfd, *command)
     assert refused.code == 2
     assert "s has another spec: parameters.code" in refused.err
-
-
-def test_the_code_of_a_sweep_goes_with_it_and_a_fork_has_its_own(repository, capfd):
-    drive(code_repository.spec(repository, engine="local"))
-    code_repository.move_on(repository)
-    assert run(capfd, "fork", "s", "--id", "f", "--set", "trials.max=1").code == 0
-    folder = api.Sweeps.open().home.folder("s", None)
-    assert len([*(folder / "variants").iterdir()]) == 3
-    assert run(capfd, "rm", "s", "--yes").code == 0
-    assert not folder.exists()
-    assert run(capfd, "extend", "f", "--trials", 4).code == 0
-    values = [trial.value for trial in api.load(api.Sweeps.open(), "f").state.trials.values()]
-    assert {int(value) for value in values} <= {10, 20, 30}
 
 
 def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, capfd):

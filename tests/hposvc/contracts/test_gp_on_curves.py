@@ -1,10 +1,7 @@
 """`gp` searches where the good configurations are, whichever way values go with the step."""
 
 import pytest
-from simulated_sweeps import Lab, make_spec
-
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
+from simulated_sweeps import make_spec
 
 CURVES = """
 import math
@@ -35,11 +32,6 @@ NETWORK = {
     "dropout": {"min": 0.0, "max": 0.6},
     "width": {"min": 8, "max": 256, "log": True, "type": "int"},
 }
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'journal.db'}")), tmp_path)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pages
 import pytest
@@ -12,7 +11,6 @@ from simulated_sweeps import make_spec
 from hposvc import api
 from searchers.gp.searcher import GaussianProcess
 
-DOCS = Path(__file__).parents[3] / "docs"
 PAGE = pages.read("explanation/gp.md")
 BLOCKS = pages.blocks("explanation/gp.md", "yaml")
 SPECS = [YAML(typ="safe", pure=True).load(block) for block in BLOCKS]

@@ -1,7 +1,7 @@
 """Trials of a sweep without fidelity run until their trainable returns."""
 
 import pytest
-from simulated_sweeps import Desk, make_controller
+from simulated_sweeps import Desk, make_controller, make_spec
 
 from hposvc import Sweep, api
 from hposvc import spec as specs
@@ -70,16 +70,8 @@ def sections(tmp_path, monkeypatch):
 
 
 def open_spec(**changes):
-    return specs.load(
-        {
-            "trainable": "anywhere:train",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"lr": {"min": 1e-5, "max": 1e-1}},
-            "search": "random",
-            "trials": {"max": 3, "parallel": 2},
-            **changes,
-        }
-    )
+    sections = {"engine": None, "trials": {"max": 3, "parallel": 2}, **changes}
+    return make_spec(trainable="anywhere:train", fidelity=None, **sections)
 
 
 def desk(**changes):

@@ -10,15 +10,7 @@ from simulated_sweeps import CALLS, Flaky, Lab, at_desk, fold, make_controller, 
 
 from hposvc.backends.simulate import Simulation
 from hposvc.driver.driver import apply_renewals
-from hposvc.events import (
-    Closed,
-    Decided,
-    Finished,
-    Ordered,
-    Reported,
-    Requested,
-    Suspended,
-)
+from hposvc.events import Closed, Decided, Finished, Ordered, Reported, Requested, Suspended
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import NewTrial
@@ -39,13 +31,6 @@ LONGER = [name for name in SCHEDULERS if name != "hyperband"]
 def _look_at_every_turn(monkeypatch):
     CALLS.clear()
     monkeypatch.setattr("hposvc.driver.loop.POLL_S", 0.0)
-
-
-@pytest.fixture
-def lab(tmp_path):
-    store = Store(f"sqlite:///{tmp_path / 'x.db'}")
-    yield Lab(Journal(store), tmp_path)
-    store.close()
 
 
 def asks(lab, verb, turn, **details):

@@ -65,12 +65,6 @@ NAMES = [name if name in TELLING else pytest.param(name, marks=pytest.mark.full)
 REASONS = ("target", "budget", "space")
 
 
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_crash_after_every_event_loses_nothing(lab, name):
     spec = make_spec(**{"engine": TROUBLED, **SWEEPS[name]})

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.events import Ordered
@@ -80,7 +81,9 @@ FORMS = [
     (OF_CLASS, "hposvc", "counted"),
 ]
 SOME = FORMS[::3]
+WARNED = "from the checkpoint of step 1, but did not ask for it"
 SCHEDULERS = {
+    "hyperband": {"type": "hyperband"},
     "promote": {"type": "asha", "mode": "promote"},
     "pbt": {"type": "pbt", "interval": 3, "quantile": 0.5, "mutate": {"x": {}}},
 }
@@ -89,20 +92,16 @@ SCHEDULERS = {
 def check(tmp_path, home, code, scheduler, name="one", **sections):
     """Run a sweep of six trials, and check that each trained as many epochs as its step says."""
     (tmp_path / "train.py").write_text(code)
-    spec = {
-        "trainable": f"{tmp_path / 'train.py'}:train",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"x": {"min": 0.0, "max": 1.0}},
-        "fidelity": {"max": 9},
-        "search": "random",
-        "scheduler": scheduler,
-        "trials": {"max": 6},
-        "engine": "local",
-        "tracking": {"send_to": []},
-        **sections,
-    }
+    spec = make_spec(
+        trainable=f"{tmp_path / 'train.py'}:train",
+        parameters={"x": {"min": 0.0, "max": 1.0}},
+        trials={"max": 6},
+        scheduler=scheduler,
+        tracking={"send_to": []},
+        **{"engine": "local", **sections},
+    )
     sweeps = api.Sweeps(home, home.journal())
-    record = api.drive(sweeps, api.create(sweeps, api.validate(spec, {}), name))
+    record = api.drive(sweeps, api.create(sweeps, spec, name))
     trials = record.trials()
     assert record.state.state == "COMPLETED", record.failures()
     orders = [event for _, event in sweeps.journal.read(name) if isinstance(event, Ordered)]
@@ -118,18 +117,16 @@ def check(tmp_path, home, code, scheduler, name="one", **sections):
     [
         *((*form, "promote") for form in FORMS),
         *((*form, "pbt") for form in SOME),
+        *((*form, "hyperband") for form in SOME[:2]),
         *(pytest.param(*f, "pbt", marks=pytest.mark.full) for f in FORMS if f not in SOME),
     ],
 )
-def test_a_trial_goes_on_from_its_checkpoint(tmp_path, home, form, restore, report, scheduler):
+def test_a_trial_goes_on_from_its_checkpoint(
+    tmp_path, home, caplog, form, restore, report, scheduler
+):
     body = form.format(restore=RESTORES[restore], report=REPORTS[report])
     check(tmp_path, home, HEAD + body, SCHEDULERS[scheduler])
-
-
-@pytest.mark.parametrize(("form", "restore", "report"), SOME)
-def test_so_it_does_in_hyperband(tmp_path, home, form, restore, report):
-    body = form.format(restore=RESTORES[restore], report=REPORTS[report])
-    check(tmp_path, home, HEAD + body, {"type": "hyperband"})
+    assert WARNED not in caplog.text
 
 
 @pytest.mark.parametrize(("form", "restore", "report"), SOME)
@@ -142,9 +139,6 @@ def test_a_trial_that_failed_goes_on_from_its_checkpoint(tmp_path, home, form, r
     check(tmp_path, home, HEAD + body, {"type": "fifo"}, failure={"user_retries": 1})
 
 
-WARNED = "from the checkpoint of step 1, but did not ask for it"
-
-
 @pytest.mark.parametrize("form", [WITH_WORKER, OF_CLASS])
 def test_a_trial_that_asks_for_no_checkpoint_is_warned_of(tmp_path, home, form, caplog):
     body = form.format(restore="folder = None", report=REPORTS["worker"])
@@ -152,12 +146,6 @@ def test_a_trial_that_asks_for_no_checkpoint_is_warned_of(tmp_path, home, form, 
         check(tmp_path, home, HEAD + body, SCHEDULERS["promote"])
     assert WARNED in caplog.text
     assert "worker.restore()" in caplog.text
-
-
-def test_one_that_asks_is_not(tmp_path, home, caplog):
-    body = WITH_WORKER.format(restore=RESTORES["worker"], report=REPORTS["worker"])
-    check(tmp_path, home, HEAD + body, SCHEDULERS["promote"])
-    assert "checkpoint" not in caplog.text
 
 
 @pytest.mark.parametrize("engine", ["ray", "tune"])

@@ -9,18 +9,11 @@ from hypothesis import strategies as st
 from invariants import check
 from simulated_sweeps import Flaky, Lab, make_controller, make_several
 
-from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import Advance, Closed, Left, Ordered, Paused, Plan, Report
 from searchers.pareto import dominates
-from searchers.random_search import Random
 
 
 @dataclass
@@ -59,17 +52,10 @@ def run(folder, backend=Simulation, **sections):
     spec = make_several(**sections)
     controller = make_controller(spec)
     controller.scheduler = witness = Witness(controller.scheduler)
-    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
-    state = Runner(
-        "s",
-        controller,
-        backend(Setting("s", spec, folder, folder)),
-        SyncProposer(spec, Random()),
-        journal,
-        Lease(journal.store, "s"),
-    ).run("here:1")
-    check(spec, [event for _, event in journal.read("s")])
-    journal.store.close()
+    lab = Lab.at(folder)
+    state = lab.run(spec, backend=backend, controller=controller)
+    check(spec, lab.events())
+    lab.journal.store.close()
     return state, witness
 
 

@@ -9,12 +9,9 @@ import numpy as np
 import pages
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
-
 import hposvc
 
+os.environ.setdefault("KERAS_BACKEND", "torch")
 BLOCK = pages.block("how-to/frameworks.md", "import keras")
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X.sum(1)
@@ -23,6 +20,8 @@ sweep = partial(framework_sweeps.sweep, metric="val_loss", rates=(1e-3, 0.03))
 
 
 def build(rate):
+    import keras  # it takes seconds
+
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(rate, momentum=0.9), "mse")
@@ -30,6 +29,8 @@ def build(rate):
 
 
 def fit(rate, count=lambda epoch: None, epochs=EPOCHS, **options):
+    import keras
+
     build(rate).fit(
         X,
         Y,

@@ -89,6 +89,7 @@ def test_a_sweep_is_paused_and_resumed_and_stopped(home, tmp_path):
     anyio.run(campaign)
 
 
+@pytest.mark.long
 def test_a_task_is_got_and_cancelled_after_the_server_was_killed_before_it_answered(home, tmp_path):
     spec = write_spec(tmp_path / "files", **BUDGET)
     sweeps = api.Sweeps.open(home)

@@ -70,7 +70,9 @@ def longest_s(sweep: Sweep) -> float:
     return pace * (1 if sweep.saves_each_step else 18)
 
 
-@pytest.fixture(scope="module", params=[0, 1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.fixture(
+    scope="module", params=[0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))]
+)
 def mixed(request):
     sweeps = drawn(request.param)
     return sweeps, *run(sweeps, 8)
@@ -123,7 +125,8 @@ def test_shares_come_to_the_weights():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "nodes"), [(8, 1), pytest.param(8, 2, marks=pytest.mark.full), (16, 2), (12, 2)]
+    ("ranks", "nodes"),
+    [(8, 1), (16, 2), *(pytest.param(ranks, 2, marks=pytest.mark.full) for ranks in (8, 12))],
 )
 def test_gangs_that_are_larger_than_their_share_get_it_too(ranks, nodes):
     """Backfill put off a gang for ever, and each look cleared another node for it."""

@@ -230,6 +230,7 @@ def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     assert f"storage: storage {hidden}" in err
 
 
+@pytest.mark.full
 @marked
 def test_a_home_that_the_head_does_not_see_is_no_obstacle(apart: Side):
     """The sweep is then in the home of the head, and goes on when server and driver die."""

@@ -3,18 +3,12 @@
 import os
 from pathlib import Path
 
-from hposvc import spec as specs
+from simulated_sweeps import make_spec
+
 from hposvc.journal.home import Home
 from hposvc.remote.job_payload import DriverPayload, ServerPayload, SharedFolderProbe, locate
 
-SPEC = specs.load(
-    {
-        "trainable": "somewhere:train",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"lr": {"min": 0.1, "max": 1.0}},
-        "trials": {"max": 2},
-    }
-)
+SPEC = make_spec(engine=None, trainable="somewhere:train")
 PASSWORD = "hunter22"
 SERVERS = {
     "HPOSVC_DB": f"postgresql+psycopg://me:{PASSWORD}@db/x",

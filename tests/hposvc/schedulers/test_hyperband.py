@@ -4,25 +4,12 @@ import sys
 from random import Random
 
 import pytest
-from hyperband_reference import Brackets, Cluster, Renewed, Rescan, fates, layout, theory
+from hyperband_reference import Cluster, Renewed, both, fates, theory
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from invariants import check
-from simulated_sweeps import Flaky, Lab, make_controller, make_spec
 
-from hposvc.backends.simulate import Simulation
 from hposvc.schedulers.hyperband import Hyperband
 from hposvc.schedulers.scheduler import Plan
-
-
-def both(eta, first, last, brackets=None):
-    reference = Rescan(eta, layout(eta, first, last)[:brackets])
-    return Brackets(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
-
-
-def stopped(scheduler):
-    """Return the names of the paused trials that are to be stopped now."""
-    return [stop.trial for stop in scheduler.trials_to_stop()]
 
 
 @settings(max_examples=80, deadline=None)
@@ -46,39 +33,6 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     assert not cluster.paused
     if brackets is None:
         assert sum(cluster.steps.values()) <= theory(eta, first, last, len(cluster.steps))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    eta=st.integers(2, 4),
-    first=st.integers(1, 3),
-    last=st.integers(12, 30),  # no less than the largest first * eta
-    slots=st.integers(1, 64),
-    most=st.integers(1, 25),
-    every=st.integers(1, 3),
-    backend=st.sampled_from([Simulation, Flaky]),
-)
-def test_whole_sweeps_decide_as_a_rescan_and_end(
-    tmp_path_factory, seed, eta, first, last, slots, most, every, backend
-):
-    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
-    spec = make_spec(
-        seed=seed,
-        fidelity={"min": first, "max": last},
-        scheduler={"type": "hyperband", "eta": eta},
-        trials={"max": most, "parallel": slots},
-        checkpoints={"every": every},
-        failure={"user_retries": 1, "infra_retries": 2},
-        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
-    )
-    controller = make_controller(spec)
-    controller.scheduler = both(eta, first, last)
-    lab.run(spec, backend=backend, controller=controller)
-    state = check(spec, lab.events())
-    lab.journal.store.close()
-    assert len(state.trials) == most
-    assert sum(trial.step for trial in state.trials.values()) <= theory(eta, first, last, most)
 
 
 @pytest.mark.parametrize(

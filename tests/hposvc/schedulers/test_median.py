@@ -7,11 +7,9 @@ import pytest
 from asha_reference import Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invariants import check
 from median_reference import both
-from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
+from simulated_sweeps import make_spec
 
-from hposvc.backends.simulate import Simulation
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import Left, NewTrial, Ordered, Plan, Report, SearchDone
 
@@ -114,37 +112,6 @@ def renewed(scheduler, facts):
     return scheduler
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 1000),
-    min_trials=st.integers(1, 5),
-    interval=st.integers(1, 4),
-    last=st.integers(1, 30),
-    slots=st.integers(1, 64),
-    most=st.integers(1, 25),
-    backend=st.sampled_from([Simulation, Flaky]),
-)
-def test_whole_sweeps_decide_as_a_rescan_and_end(
-    tmp_path_factory, seed, min_trials, interval, last, slots, most, backend
-):
-    CALLS.clear()
-    lab = Lab.at(tmp_path_factory.mktemp("sweep"))
-    spec = make_spec(
-        seed=seed,
-        fidelity={"max": last},
-        scheduler={"type": "median", "min_trials": min_trials, "interval": interval},
-        trials={"max": most, "parallel": slots},
-        failure={"user_retries": 1, "infra_retries": 2},
-        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
-    )
-    controller = make_controller(spec)
-    controller.scheduler = both(min_trials, interval, 1, last)
-    lab.run(spec, backend=backend, controller=controller)
-    state = check(spec, lab.events())
-    assert len(state.trials) == most
-    lab.journal.store.close()
-
-
 def after(curves, last=4, **options):
     """Return a scheduler of trials of so many steps, after these trials have ended."""
     scheduler = Median(**options).scheduler(Plan(1, last))
@@ -191,8 +158,7 @@ def test_long_trials_are_judged_a_hundred_times_unless_told_otherwise():
     assert Median(interval=10).scheduler(Plan(5, 36)).next() == NewTrial(36, (5, 15, 25, 35))
 
 
-def test_on_curves_that_keep_their_order_about_half_is_stopped_and_not_the_best(tmp_path):
-    lab = Lab.at(tmp_path)
+def test_on_curves_that_keep_their_order_about_half_is_stopped_and_not_the_best(lab):
     spec = make_spec(
         fidelity={"max": 27}, scheduler={"type": "median"}, trials={"max": 300, "parallel": 8}
     )

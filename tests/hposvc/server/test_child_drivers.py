@@ -19,7 +19,6 @@ from hposvc.server.child_drivers import ChildDrivers, clean
 from hposvc.server.service import Service
 from hposvc.server.supervisor import Supervisor
 
-DEADLINE_S = 180.0  # on a busy machine
 CODE = """
 import math
 import os

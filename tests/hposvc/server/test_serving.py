@@ -29,8 +29,6 @@ from hposvc.server import serving
 from hposvc.server.service import Listening
 from hposvc.server.serving import check
 
-DEADLINE_S = 120.0
-
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.5"])
 def test_an_address_of_this_machine_alone_needs_no_tls(host):

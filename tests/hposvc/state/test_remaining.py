@@ -3,18 +3,17 @@ import random
 from dataclasses import replace
 
 import pytest
+import sweep_stories
 from simulated_sweeps import Lab, make_spec
+from sweep_stories import report
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Ordered, Proposed, Reported
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
+from hposvc.events import Attached
 from hposvc.spec.sections import Price
 from hposvc.spec.stopping import Budget
 from hposvc.state.remaining import remaining
 from hposvc.state.sweep import SweepState
 from hposvc.views.dashboard import time_left
-from trainables.order import Order
 
 
 def uneven(params, step):
@@ -33,8 +32,7 @@ def looks(folder, shares=(0.25, 0.5, 0.75, 0.9), **sections):
         engine={"type": "simulate", "curve": "test_remaining:uneven"},
         **sections,
     )
-    journal = Journal(Store(f"sqlite:///{folder}/journal.db"))
-    lab = Lab(journal, folder)
+    lab = Lab.at(folder)
     end_s = lab.run(spec).worked_s
     state, left = SweepState(spec), list(shares)
     for event in lab.events():
@@ -42,7 +40,7 @@ def looks(folder, shares=(0.25, 0.5, 0.75, 0.9), **sections):
         if left and state.worked_s >= left[0] * end_s:
             left.pop(0)
             yield remaining(state), end_s - state.worked_s
-    journal.store.close()
+    lab.journal.store.close()
 
 
 @pytest.mark.parametrize("scheduler", ["fifo", "asha", {"type": "asha", "mode": "promote"}])
@@ -71,12 +69,10 @@ def test_nothing_is_made_up_where_nothing_is_known(tmp_path):
 
 def begin(state, time=0.0, step=3):
     """Begin a trial, and let it report a step each second."""
-    state.apply(Attached(time, "here:1"))
-    last = state.spec.last_step
-    state.apply(Proposed(time, "t0001", {"lr": 0.1}, {}, last))
-    state.apply(Ordered(time, Order(1, "t0001", {"lr": 0.1}, None, 1, last)))
-    for each in range(1, step + 1):
-        state.apply(Reported(time + each, 1, "t0001", each, {"loss": 1.0}))
+    reports = [report(1, time + each, each, 1.0) for each in range(1, step + 1)]
+    begun = sweep_stories.begin(1, time, until=state.spec.last_step)
+    for event in [Attached(time, "here:1"), *begun, *reports]:
+        state.apply(event)
 
 
 def test_one_trial_of_known_length_takes_its_own_time():

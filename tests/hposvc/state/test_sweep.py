@@ -5,18 +5,11 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import CALLS, Flaky, at_desk, fold, make_controller, make_spec
+from simulated_sweeps import Flaky, at_desk, fold, make_controller, make_spec
 
-from hposvc.backends.backend import Setting
 from hposvc.controller.controller import Controller
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
 from hposvc.events import Attached, Finished
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
 from hposvc.state.ranking import Ranking
-from searchers.random_search import Random
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 
@@ -57,8 +50,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, name):
-    CALLS.clear()
+def test_a_replay_gives_the_driver_s_state_after_every_event(lab, name):
     scheduler = SCHEDULERS[name]
     spec = make_spec(
         engine=TROUBLED,
@@ -66,13 +58,10 @@ def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, name):
         failure={"infra_retries": 50, "user_retries": 1},
         trials={"max": 16, "parallel": 4},
     )
-    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
     live = Remembering(spec, make_controller(spec).policy)
-    setting = Setting("s", spec, tmp_path, tmp_path)
-    proposer = SyncProposer(spec, Random())
-    Runner("s", live, Flaky(setting), proposer, journal, Lease(journal.store, "s")).run("here:1")
+    lab.run(spec, backend=Flaky, controller=live)
     replayed = make_controller(spec)
-    events = [event for _, event in journal.read("s")]
+    events = lab.events()
     assert len(events) == len(live.seen) > 100
     for event, seen in zip(events, live.seen, strict=True):
         replayed.apply(event)

@@ -192,12 +192,6 @@ def test_each_transition_has_a_story(monkeypatch, before: TrialPhase, after: Tri
     assert desk.state.trials["t0001"].state == after
 
 
-def test_the_guard_of_these_tests_refuses_what_is_not_in_the_table():
-    desk = running_completed()
-    with pytest.raises(AssertionError):
-        desk.state.trials._enter(desk.state.trials["t0001"], "PAUSED")
-
-
 def test_a_table_needs_no_sweep_around_it():
     spec = make_spec()
     table = TrialTable(spec, CheckpointManager(spec.checkpoints))

@@ -9,27 +9,24 @@ from typing import Any
 import pages
 import pandas as pd
 import pytest
-from outboxes import send_all
+from outboxes import mlflow_outbox, outbox_to, params_of, send_all
 from waiting import until
 
 from hposvc import spec as specs
-from hposvc.events import Proposed, Reported
+from hposvc.events import Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.json_lines import JsonLines
 from hposvc.tracking.mlflow_client import Tracker
-from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.recorder_process import Recorder
-from hposvc.tracking.sink import SinkSetting
 
 BOTH = {"tracking": {"send_to": ["mlflow", "json_lines"]}}
 ALONE = {"tracking": {"send_to": ["json_lines"]}}
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
-    spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: JsonLines(SinkSetting(home, journal, row, spec)))
+    return outbox_to(JsonLines, home, row, journal)
 
 
 def file_of(home: Home, row: SweepRow) -> Path:
@@ -75,13 +72,8 @@ def test_every_report_of_every_trial_is_a_line_under_the_name_that_it_was_given(
 
 def test_every_trial_begins_with_its_params_as_they_are_and_ends(written, home):
     row, journal, _ = written
-    proposed = {
-        event.trial: event.params
-        for _, event in journal.read(row.id)
-        if isinstance(event, Proposed)
-    }
     begun = {line["trial"]: line["params"] for line in lines_of(file_of(home, row), "begin")}
-    assert begun == {None: {}, **proposed}
+    assert begun == {None: {}, **params_of(row, journal)}
     states = states_of(home, row)
     assert {trial: last["status"] for trial, last in states.items()} == dict.fromkeys(
         begun, "FINISHED"
@@ -127,10 +119,8 @@ def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked)
     reading, writing = os.pipe()
     os.close(writing)
     assert not follow(outbox(home, row, journal), reading, give_up_s=0.0)
-    spec = specs.restore(row.spec)
     tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-    sink = MLflowSink(SinkSetting(home, journal, row, spec), tracker)
-    assert follow(Outbox(row, spec, journal, lambda: sink), reading)
+    assert follow(mlflow_outbox(home, row, journal, tracker), reading)
     os.close(reading)
     assert journal.cursor(row.id, "json_lines") == 0
     assert journal.cursor(row.id, "mlflow") == journal.last(row.id)

@@ -4,29 +4,22 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import command_line
 import mlflow
 import pytest
 from mlflow import MlflowClient
 from outboxes import mlflow_outbox, send_all
 from printed import text_of
 from rich.console import Group
-from simulated_sweeps import at_desk
+from simulated_sweeps import at_desk, spec_of
+from sweep_stories import begin
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.cli.main import main
-from hposvc.events import (
-    Attached,
-    Checkpointed,
-    Closed,
-    Ended,
-    Finished,
-    Ordered,
-    Proposed,
-    Reported,
-)
+from hposvc.events import Attached, Checkpointed, Closed, Ended, Finished, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.spec.sections import Register
@@ -37,7 +30,6 @@ from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.promotion import Unfit, candidate, promote
 from hposvc.verbs.rm import remove
 from hposvc.views.result import summary
-from trainables.order import Order
 from trainables.storage.checkpoint import Saved, store
 
 NOW = 1e9
@@ -47,15 +39,8 @@ class Made:
     """A sweep of one trial that ended with this value, recorded in MLflow."""
 
     def __init__(self, home: Home, name: str, value: float, goal: str = "minimize") -> None:
-        self.spec = specs.load(
-            {
-                "project": "models",
-                "trainable": "trainables.zoo.digits:DigitsCNN",
-                "metric": {"name": "score", "goal": goal},
-                "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-                "trials": {"max": 1},
-            }
-        )
+        metric = {"name": "score", "goal": goal}
+        self.spec = spec_of("trainables.zoo.digits:DigitsCNN", project="models", metric=metric)
         self.row = SweepRow(name, name, "models", NOW, specs.dump(self.spec), {})
         self.journal, self.tracker = home.journal(), tracker_of(home, name, self.spec)
         assert self.journal.create(self.row)
@@ -64,10 +49,9 @@ class Made:
         written.mkdir()
         (written / "model.txt").write_text(f"weights of {name}")
         saved = store(written, self.folder, 1)
-        order = Order(1, "t0001", {"lr": 0.1}, None, 1, 1)
         events = [
-            *(Attached(NOW, "here:1"), Proposed(NOW, "t0001", order.params, {}, 1)),
-            *(Ordered(NOW, order), Checkpointed(NOW, 1, "t0001", saved)),
+            *(Attached(NOW, "here:1"), *begin(1, NOW, {"lr": 0.1}, 1)),
+            Checkpointed(NOW, 1, "t0001", saved),
             *(Reported(NOW, 1, "t0001", 1, {"score": value}), Ended(NOW, 1, "t0001")),
             *(Closed(NOW, "trials"), Finished(NOW, "COMPLETED", "trials")),
         ]
@@ -280,17 +264,11 @@ def test_promote_does_it_by_hand(home, client, capfd, monkeypatch):
     Made(home, "first", 0.5)
     Made(home, "second", 0.495)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main(["--home", str(home.path), "promote", *arguments])
-        captured = capfd.readouterr()
-        return exited.value.code or 0, captured.out, captured.err
-
+    run = partial(command_line.run, capfd, "--home", home.path, "promote")
     code, out, _ = run("first", "--model", "digits")
     assert (code, out) == (0, "digits version 1 (first t0001) is champion now: no version had it\n")
     code, out, _ = run("second", "--model", "digits", "--gate", "0.01", "-o", "json")
     assert (code, json.loads(out)["verdict"], champion(client)) == (0, "stays", "1")
-    assert run("second", "--model", "a/b")[0] == 2
-    assert run("second", "--model", "digits", "--gate", "-1")[0] == 2
-    assert run("third", "--model", "digits")[0] == 4
+    assert run("second", "--model", "a/b").code == 2
+    assert run("second", "--model", "digits", "--gate", "-1").code == 2
+    assert run("third", "--model", "digits").code == 4

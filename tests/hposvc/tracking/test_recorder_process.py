@@ -18,6 +18,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 from outboxes import add, begun, end, report
+from simulated_sweeps import make_spec
 from waiting import until
 
 from hposvc import api
@@ -144,18 +145,9 @@ def test_one_that_is_killed_in_mid_sweep_is_replaced_while_the_sweep_runs(
     home: Home, tracked, tmp_path: Path
 ):
     (tmp_path / "train.py").write_text(TRAIN)
-    spec = specs.load(
-        {
-            "trainable": f"{tmp_path / 'train.py'}:train",
-            "folder": f"{tmp_path}",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-            "trials": {"max": 1},
-            "search": "random",
-            "engine": "local",
-        }
-    )
+    trainable = f"{tmp_path / 'train.py'}:train"
+    local = {"engine": "local", "trainable": trainable, "folder": f"{tmp_path}"}
+    spec = make_spec(**local, fidelity={"max": 3}, trials={"max": 1})
     sweeps = api.Sweeps(home, home.journal())
     row = api.create(sweeps, spec, "killed-1")
     killer = Killer(home, sweeps.journal, row, tmp_path)

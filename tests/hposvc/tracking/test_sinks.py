@@ -135,7 +135,7 @@ SHARES = st.lists(st.none() | st.just(1.0) | st.floats(0, 1), min_size=1, max_si
 # Drawn as a whole: an example that breaks off while it draws would leave its damage to the next.
 @given(losses=st.lists(st.tuples(SHARES, st.floats(0, 1)), min_size=2, max_size=2))
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

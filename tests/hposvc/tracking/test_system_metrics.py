@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from simulated_sweeps import spec_of
 from sweep_stories import begin
 
 from hposvc import spec as specs
@@ -14,18 +15,12 @@ from hposvc.tracking.projection import Projection
 from hposvc.tracking.system_metrics import ANYWHERE, CPU, GPU
 from trainables.monitoring import memory, nvml
 
-SPEC = {
-    "trainable": "trainables.zoo.digits:DigitsCNN",
-    "metric": {"name": "loss", "goal": "minimize"},
-    "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
-    "trials": {"max": 1},
-}
 REPORT = {"loss": 0.5, "gpu/utilization": 0.75, "gpu/power_w": 300.0, "perf/memory_gb": 2.0}
 
 
 def points(wanted: bool, gpus: int) -> dict[str, float]:
     """Return the points that a report adds to a run."""
-    spec = specs.load({**SPEC, "resources": {"gpus_per_worker": gpus}})
+    spec = spec_of("trainables.zoo.digits:DigitsCNN", resources={"gpus_per_worker": gpus})
     object.__setattr__(spec.tracking, "system_metrics", wanted)
     projection = Projection(SweepRow("s-1", "s", "p", 0.0, specs.dump(spec), {}), spec)
     for event in [*begin(1, until=1), Reported(1.0, 1, "t0001", 1, REPORT)]:

@@ -4,24 +4,20 @@ import math
 from pathlib import Path
 
 import pytest
-from outboxes import send_all
+from outboxes import outbox_to, params_of, reports_of, send_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from hposvc import spec as specs
-from hposvc.events import Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.sink import SinkSetting
 from hposvc.tracking.tensorboard import FILE, TensorBoard
 
 ALONE = {"tracking": {"send_to": ["tensorboard"]}}
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
-    spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: TensorBoard(SinkSetting(home, journal, row, spec)))
+    return outbox_to(TensorBoard, home, row, journal)
 
 
 def folder_of(home: Home, row: SweepRow) -> Path:
@@ -48,12 +44,10 @@ def written(simulated, home: Home) -> tuple[SweepRow, Journal, dict[str, bytes]]
 
 def test_tensorboard_reads_every_report_of_every_trial(written, home):
     row, journal, files = written
-    reports = [event for _, event in journal.read(row.id) if isinstance(event, Reported)]
-    trials = {event.trial for event in reports}
-    assert set(files) == {*trials, "sweep"}
-    for trial in trials:
+    reports = reports_of(row, journal)
+    assert set(files) == {*reports, "sweep"}
+    for trial, expected in reports.items():
         points = read(home, row, trial).Scalars("loss")
-        expected = [event for event in reports if event.trial == trial]
         assert [point.step for point in points] == [event.step for event in expected]
         for point, event in zip(points, expected, strict=True):
             loss = event.metrics["loss"]
@@ -63,14 +57,12 @@ def test_tensorboard_reads_every_report_of_every_trial(written, home):
 
 def test_the_tab_of_hyperparameters_has_those_of_every_trial(written, home):
     row, journal, _ = written
-    for _, event in journal.read(row.id):
-        if not isinstance(event, Proposed):
-            continue
-        plugin = read(home, row, event.trial).PluginTagToContent("hparams")
+    for trial, params in params_of(row, journal).items():
+        plugin = read(home, row, trial).PluginTagToContent("hparams")
         begun = plugin_data_pb2.HParamsPluginData.FromString(
             plugin["_hparams_/session_start_info"]
         ).session_start_info
         values = {name: value for name, value in begun.hparams.items()}
-        assert values.keys() == event.params.keys()
-        assert values["lr"].number_value == event.params["lr"]
+        assert values.keys() == params.keys()
+        assert values["lr"].number_value == params["lr"]
         assert "_hparams_/session_end_info" in plugin

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outboxes import add, begun, report, send_all
+from outboxes import (
+    add,
+    begun,
+    complete,
+    fail_and_stop,
+    outbox_to,
+    params_of,
+    report,
+    reports_of,
+    send_all,
+)
 
 from hposvc import spec as specs
-from hposvc.events import (
-    Attached,
-    Closed,
-    Decided,
-    Ended,
-    Failed,
-    Finished,
-    Proposed,
-    Reported,
-)
+from hposvc.events import Attached, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec.sinks import SINKS, SinkType
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.recorder_process import Recorder
-from hposvc.tracking.sink import SinkSetting
 
 trackio = pytest.importorskip("trackio")
 from trackio.sqlite_storage import SQLiteStorage  # noqa: E402
@@ -45,8 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
-    spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: Trackio(SinkSetting(home, journal, row, spec)))
+    return outbox_to(Trackio, home, row, journal)
 
 
 def runs_of(sweep: str) -> dict[str, Any]:
@@ -84,13 +83,11 @@ def stored(simulated, home: Home) -> tuple[SweepRow, Journal, str]:
 
 def test_trackio_reads_every_report_of_every_trial(stored):
     row, journal, _ = stored
-    reports = [event for _, event in journal.read(row.id) if isinstance(event, Reported)]
-    trials = {event.trial for event in reports}
+    reports = reports_of(row, journal)
     runs = runs_of(row.id)
-    assert set(runs) == {*trials, "sweep"}
+    assert set(runs) == {*reports, "sweep"}
     diverged = 0
-    for trial in trials:
-        expected = [event for event in reports if event.trial == trial]
+    for trial, expected in reports.items():
         rows = [log for log in logs_of(runs[trial]) if "loss" in log]
         assert [log["step"] for log in rows] == [event.step for event in expected]
         for log, event in zip(rows, expected, strict=True):
@@ -103,11 +100,10 @@ def test_trackio_reads_every_report_of_every_trial(stored):
 def test_the_configuration_of_a_run_has_its_parameters_and_its_outcome(stored):
     row, journal, _ = stored
     runs = runs_of(row.id)
-    for _, event in journal.read(row.id):
-        if isinstance(event, Proposed):
-            config = runs[event.trial].config
-            assert {name: config[name] for name in event.params} == event.params
-            assert config["hposvc.state"] in ("COMPLETED", "STOPPED"), config
+    for trial, params in params_of(row, journal).items():
+        config = runs[trial].config
+        assert {name: config[name] for name in params} == params
+        assert config["hposvc.state"] in ("COMPLETED", "STOPPED"), config
     best = [name for name, run in runs.items() if run.config.get("hposvc.best") == "true"]
     assert len(best) == 1
     assert runs["sweep"].config["hposvc.state"] == "COMPLETED"
@@ -118,18 +114,8 @@ def test_the_configuration_of_a_run_has_its_parameters_and_its_outcome(stored):
 
 def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home):
     row, journal = begun(home, seed=2**70, **ALONE)
-    now = row.created
-    add(
-        journal,
-        row,
-        report(row, 2, 1, loss=math.inf),
-        report(row, 2, 2, loss=0.5),
-        Failed(now + 3, 1, "t0001", "user", "Traceback\nValueError: lr"),
-        Decided(now + 4, "t0002", 2, 2, "stop", "rung"),
-        Ended(now + 5, 2, "t0002"),
-        Closed(now + 6, "trials"),
-        Finished(now + 7, "COMPLETED", "trials"),
-    )
+    fail_and_stop(row, journal)
+    complete(row, journal)
     send_all(outbox(home, row, journal))
     runs = runs_of(row.id)
     states = {name: run.config["hposvc.state"] for name, run in runs.items()}
@@ -176,14 +162,11 @@ def test_rows_come_while_the_sweep_runs_also_to_a_run_that_was_renamed(home: Hom
 def test_a_sweep_with_the_id_of_a_removed_one_has_runs_of_its_own(stored, home: Home):
     row, journal, _ = stored
     again = Home.of(home.path / "other", {})
-    spec = specs.restore(row.spec)
     later = replace(row, created=row.created + 60)
     journal = again.journal()
     assert journal.create(later)
     add(journal, later, Attached(later.created, "here:1"))
-    send_all(
-        Outbox(later, spec, journal, lambda: Trackio(SinkSetting(again, journal, later, spec)))
-    )
+    send_all(outbox(again, later, journal))
     names = [run.name for run in trackio.Api().runs(row.id)]
     assert names.count("sweep") == 2
 

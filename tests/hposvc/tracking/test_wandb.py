@@ -10,19 +10,10 @@ from pathlib import Path
 import outboxes
 import psutil
 import pytest
-from outboxes import add, begun, end, report, send_all
+from outboxes import begun, complete, end, fail_and_stop, outbox_to, params_of, reports_of, send_all
 from waiting import until
 
 from hposvc import spec as specs
-from hposvc.events import (
-    Closed,
-    Decided,
-    Ended,
-    Failed,
-    Finished,
-    Proposed,
-    Reported,
-)
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox
@@ -38,8 +29,7 @@ TAGGED = {"seed": 2**70, "tags": {"team": "ä", "long": "x" * 70}, **ALONE}
 
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
-    spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, lambda: WandB(SinkSetting(home, journal, row, spec)))
+    return outbox_to(WandB, home, row, journal)
 
 
 def files(home: Home, row: SweepRow) -> list[Path]:
@@ -69,13 +59,11 @@ def stored(simulated, home: Home) -> tuple[SweepRow, Journal, dict[str, bytes]]:
 
 def test_wandb_reads_every_report_of_every_trial(stored, home: Home):
     row, journal, _ = stored
-    reports = [event for _, event in journal.read(row.id) if isinstance(event, Reported)]
-    trials = {event.trial for event in reports}
+    reports = reports_of(row, journal)
     runs = runs_of(home, row)
-    assert set(runs) == {*trials, row.id}
+    assert set(runs) == {*reports, row.id}
     diverged = 0
-    for trial in trials:
-        expected = [event for event in reports if event.trial == trial]
+    for trial, expected in reports.items():
         rows = [each for each in runs[trial].rows if "loss" in each]
         assert [each["_step"] for each in rows] == [event.step for event in expected]
         for each, event in zip(rows, expected, strict=True):
@@ -90,13 +78,12 @@ def test_wandb_reads_every_report_of_every_trial(stored, home: Home):
 def test_a_run_has_its_sweep_its_parameters_and_its_outcome(stored, home: Home):
     row, journal, _ = stored
     runs = runs_of(home, row)
-    for _, event in journal.read(row.id):
-        if isinstance(event, Proposed):
-            run = runs[event.trial]
-            assert run.config == event.params
-            assert (run.run.run_group, run.run.job_type) == (row.id, "trial")
-            assert run.summary["hposvc.state"] in ("COMPLETED", "STOPPED")
-            assert run.exits == [0]
+    for trial, params in params_of(row, journal).items():
+        run = runs[trial]
+        assert run.config == params
+        assert (run.run.run_group, run.run.job_type) == (row.id, "trial")
+        assert run.summary["hposvc.state"] in ("COMPLETED", "STOPPED")
+        assert run.exits == [0]
     assert len({run.run.run_id for run in runs.values()}) == len(runs)
     best = [run for run in runs.values() if run.summary.get("hposvc.best") == "true"]
     assert len(best) == 1
@@ -183,19 +170,10 @@ def test_nothing_is_printed_nor_written_or_read_elsewhere(
 
 def test_trials_that_failed_stopped_or_never_reported_are_told_apart(home: Home):
     row, journal = begun(home, **TAGGED)
-    now = row.created
-    add(
-        journal,
-        row,
-        report(row, 2, 1, loss=math.inf),
-        report(row, 2, 2, loss=0.5, _step=9.0),
-        Failed(now + 3, 1, "t0001", "user", "Traceback\nValueError: lr"),
-        Decided(now + 4, "t0002", 2, 2, "stop", "rung"),
-        Ended(now + 5, 2, "t0002"),
-    )
+    fail_and_stop(row, journal, _step=9.0)
     send_all(outbox(home, row, journal))
     assert files(home, row) == []  # trials may change until the end
-    add(journal, row, Closed(now + 6, "trials"), Finished(now + 7, "COMPLETED", "trials"))
+    complete(row, journal)
     send_all(outbox(home, row, journal))
     runs = runs_of(home, row)
     failed, stopped, sweep = runs["t0001"], runs["t0002"], runs[row.id]

@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from printed import text_of
 from rich.console import Group
+from waiting import until
 
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError
@@ -101,15 +101,6 @@ class Terminal:
         return json.loads(out)
 
 
-def eventually(ask):
-    """Wait for the first answer that is not empty, and return it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, ask
-        time.sleep(0.2)
-    return answer
-
-
 @pytest.fixture(scope="module")
 def hposvc(tmp_path_factory):
     terminal = Terminal(tmp_path_factory.mktemp("home"))
@@ -188,9 +179,9 @@ def test_a_sweep_has_metrics_on_the_endpoint(cluster, sweep):
         ("slots_busy", None): 1.0,
         ("orders_total", None): 2.0,
     }
-    eventually(lambda: expected.items() <= (values := metrics(seen, "gate-1")).items() and values)
+    until(lambda: expected.items() <= (values := metrics(seen, "gate-1")).items() and values)
     before = metrics(seen, "gate-1")[("rank_seconds_total", None)]
-    eventually(lambda: metrics(seen, "gate-1")[("rank_seconds_total", None)] > before)
+    until(lambda: metrics(seen, "gate-1")[("rank_seconds_total", None)] > before)
 
 
 @pytest.fixture(scope="module")

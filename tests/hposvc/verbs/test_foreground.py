@@ -144,10 +144,8 @@ def test_drivers_that_crash_before_any_report_are_replaced_no_more_than_twice(hp
     assert err.splitlines()[-1] == last
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_for_a_postgres_that_is_away_can_be_interrupted(hposvc, spec, gate, sent):
     pytest.importorskip("psycopg")
     import postgres_server

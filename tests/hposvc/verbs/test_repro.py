@@ -7,7 +7,6 @@ from printed import text_of
 from simulated_sweeps import Lab, make_spec
 
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.verbs.foreground import compared
@@ -59,14 +58,7 @@ def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):
 
 
 def test_a_verdict_shows_all_digits_and_the_share_of_the_spread():
-    spec = specs.load(
-        {
-            "engine": {"type": "simulate", "curve": "a_module:curve"},
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"lr": {"min": 0.1, "max": 1.0}},
-            "trials": {"max": 1},
-        }
-    )
+    spec = make_spec()
     comparison = ReproductionResult(
         *("s", "t0003", "s-repro-t0003", "loss", "different"),
         "it differs by more than 0.001 of itself",

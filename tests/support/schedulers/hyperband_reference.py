@@ -9,6 +9,7 @@ from typing import Any
 
 from both import Both
 
+from hposvc.schedulers.hyperband import Hyperband
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
@@ -152,6 +153,11 @@ class Brackets(Both):
 
     def judge(self, report):
         return self.real.judge(report)
+
+
+def both(eta, first, last, brackets=None):
+    reference = Rescan(eta, layout(eta, first, last)[:brackets])
+    return Brackets(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def compiled(rank: int) -> list[tuple[list[dict[str, float]], int]]:
     return results
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_compiled_blocks_share_their_code_and_learn_what_one_rank_learns(on_two_ranks):
     alone = losses(learned(Tall(), Training(precision="64-true")))
     for training, (reports, graphs) in zip(TRAININGS, on_two_ranks(compiled)[0], strict=True):

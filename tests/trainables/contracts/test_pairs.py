@@ -88,20 +88,14 @@ def learned(model: str, chosen: Choice, rank: int = 0, ranks: int = 1) -> list[d
     return curve(worker)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(6, id="first", marks=pytest.mark.long),  # which hold most of the pairs
-        pytest.param(None, id="all", marks=pytest.mark.full),
-    ],
-)
 def test_every_pair_of_options_that_is_let_pass_learns_what_one_rank_learns(
-    number, on_two_ranks, monkeypatch
+    on_two_ranks, monkeypatch
 ):
     runs = [("", chosen) for chosen in covering(every(2))]
     assert len(runs) > 30
-    check(runs[:number], on_two_ranks, monkeypatch)
+    check(runs, on_two_ranks, monkeypatch)
 
 
 MIXED = (("strategy", "fsdp"), ("precision", "bf16-mixed"))

@@ -93,7 +93,7 @@ def test_an_order_that_continues_changes_no_bit(monkeypatch, tmp_path, name):
     check_equal_bits(interrupted(0, 1, [(task, Training(**options))], tmp_path))
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_an_order_of_two_ranks_that_continues_changes_no_bit(on_two_ranks, tmp_path):
     names = [("ddp", name) for name in RUNS]
     names += [("zero1", name) for name in ("chained", "gan", "gan in float16", "muon")]

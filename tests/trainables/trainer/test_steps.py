@@ -53,7 +53,7 @@ def of_learning(reports: list[Report]) -> dict[int, dict[str, float]]:
 
 
 @pytest.mark.parametrize("unit", TOTALS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_orders_learn_together_what_one_order_learns(tmp_path_factory, unit, data):
     total = TOTALS[unit]

@@ -1,17 +1,9 @@
 """Audits of whole sweeps: each line states a fact of the journal."""
 
-import pytest
 from audits import of_sweep
-from simulated_sweeps import Lab, at_desk, make_spec
+from simulated_sweeps import at_desk, make_spec
 
 from hposvc.events import Ended, Finished, Suggested
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def whats(lines):

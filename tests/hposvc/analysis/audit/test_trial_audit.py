@@ -10,16 +10,9 @@ from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
 
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Attached, Failed, Ordered, Proposed, Requested
-from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
 
 PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
-
-
-@pytest.fixture
-def lab(tmp_path):
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
 
 
 def audit(desk, trial):
@@ -197,8 +190,7 @@ def test_any_beginning_of_a_journal_can_be_audited(
 ):
     """Each trial's lines are in order of time, end with the trial's state, and are plain data."""
     CALLS.clear()
-    folder = tmp_path_factory.mktemp("lab")
-    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab = Lab.at(tmp_path_factory.mktemp("lab"))
     trials = {"max": 6, "parallel": 3}
     if several and scheduler != PBT:
         spec = make_several(scheduler=scheduler, seed=seed, trials=trials)

@@ -3,9 +3,9 @@
 import pytest
 import ray
 from engines import await_none
+from simulated_sweeps import spec_of
 
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.errors import OutOfReach
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -19,18 +19,7 @@ def own_ray():
 
 
 def make_spec(**sections):
-    return specs.load(
-        {
-            "trainable": "toys:steady",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 2},
-            "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
-            "search": "random",
-            "trials": {"max": 2},
-            "tracking": {"send_to": []},
-            **sections,
-        }
-    )
+    return spec_of("toys:steady", **{"fidelity": {"max": 2}, "trials": {"max": 2}, **sections})
 
 
 class Said:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import ray
 from engines import await_none, in_slots
+from simulated_sweeps import spec_of
 
 from cluster import launch
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.backends.ray.elasticity import PATIENCE_S, ElasticWorkers
 from hposvc.events import Decided, Ordered
 from hposvc.spec.sections import Resources, Span
@@ -28,18 +28,14 @@ def hurry(monkeypatch):
 def run(sweeps, steps):
     with joined(sweeps):
         cores = ray.cluster_resources()["CPU"]
-    spec = specs.load(
-        {
-            "trainable": "growing_toys:patient",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": steps},
-            "parameters": {"role": {"values": ["fails", "goes on"]}},
-            "initial": [{"role": "fails"}, {"role": "goes on"}],
-            "search": "random",
-            "trials": {"max": 2, "parallel": 2},
-            "resources": {"workers": {"min": 1, "max": 2}, "cpus_per_worker": cores / 2},
-            "tracking": {"send_to": []},
-        }
+    roles = ("fails", "goes on")
+    spec = spec_of(
+        "growing_toys:patient",
+        fidelity={"max": steps},
+        parameters={"role": {"values": [*roles]}},
+        initial=[{"role": role} for role in roles],
+        trials={"max": 2, "parallel": 2},
+        resources={"workers": {"min": 1, "max": 2}, "cpus_per_worker": cores / 2},
     )
     row = api.create(sweeps, spec)
     api.drive(sweeps, row)

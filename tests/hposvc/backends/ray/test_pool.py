@@ -1,11 +1,11 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
-import time
-
 import psutil
 import pytest
 import ray
 from engines import await_none, in_slots
+from simulated_sweeps import spec_of
+from waiting import until
 
 from cluster import inspection, launch, own_ray
 from hposvc import api
@@ -21,19 +21,9 @@ pytestmark = pytest.mark.ray
 
 def spec(function: str, **sections):
     """Return a spec of one trial with three steps on one rank, changed by `sections`."""
-    return specs.load(
-        {
-            "trainable": f"toys:{function}",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 3},
-            "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
-            "search": "random",
-            "trials": {"max": 1, "parallel": 1},
-            "resources": {"workers": 1, "cpus_per_worker": 0.5},
-            "tracking": {"send_to": []},
-            **sections,
-        }
-    )
+    small = {"fidelity": {"max": 3}, "trials": {"max": 1, "parallel": 1}}
+    resources = {"workers": 1, "cpus_per_worker": 0.5}
+    return spec_of(f"toys:{function}", **{**small, "resources": resources, **sections})
 
 
 def run(sweeps, given):
@@ -167,11 +157,13 @@ def test_a_sweep_waits_while_no_node_lives_and_says_so_once(sweeps, home, monkey
 def open_pool(home):
     """Return a pool with a rank that is up."""
     pool = RayPool(Setting("twice", spec("steady"), home, home))
-    deadline = time.monotonic() + 60
-    while not any(slot.present for slot in pool._slots):
-        assert time.monotonic() < deadline
+
+    def is_up():
         pool.capacity()
         pool.events(0.1)
+        return any(slot.present for slot in pool._slots)
+
+    until(is_up)
     return pool
 
 

@@ -7,10 +7,10 @@ import threading
 
 import psutil
 import pytest
+from simulated_sweeps import spec_of
 
 from cluster import launch
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.backends.ray import waiting_line
 from hposvc.backends.ray.waiting_line import Ticket, WaitingLine
 
@@ -90,21 +90,14 @@ def test_sweeps_are_served_in_the_order_of_their_arrival(home, sweeps, tmp_path)
     cores = psutil.cpu_count()
 
     def create(gate):
-        return api.create(
-            sweeps,
-            specs.load(
-                {
-                    "trainable": "toys:waits_at_a_gate",
-                    "metric": {"name": "loss", "goal": "minimize"},
-                    "fidelity": {"max": 1},
-                    "parameters": {"gate": f"{gate}", "lr": {"min": 0.1, "max": 0.2}},
-                    "search": "random",
-                    "trials": {"max": 2},
-                    "resources": {"cpus_per_worker": cores / 2},
-                    "tracking": {"send_to": []},
-                }
-            ),
+        spec = spec_of(
+            "toys:waits_at_a_gate",
+            fidelity={"max": 1},
+            parameters={"gate": f"{gate}", "lr": {"min": 0.1, "max": 0.2}},
+            trials={"max": 2},
+            resources={"cpus_per_worker": cores / 2},
         )
+        return api.create(sweeps, spec)
 
     open_gate = tmp_path / "open"
     open_gate.touch()

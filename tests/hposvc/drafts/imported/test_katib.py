@@ -1,7 +1,6 @@
 """Katib Experiments become specs of ours."""
 
 import pytest
-from kubeflow_katib_api.models import V1beta1Experiment
 
 from hposvc import spec as specs
 from hposvc.drafts.imported import reading
@@ -62,6 +61,8 @@ def test_an_experiment_of_katib(tmp_path):
 
 def test_katib_takes_the_experiment():
     """Katib's own model of an Experiment leaves out keys that it does not know."""
+    from kubeflow_katib_api.models import V1beta1Experiment  # it takes seconds
+
     given = read_text(EXPERIMENT, "theirs").data
     assert V1beta1Experiment.from_dict(given).to_dict() == given
 

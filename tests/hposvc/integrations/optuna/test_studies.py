@@ -19,7 +19,6 @@ import hposvc
 from hposvc.errors import OutOfReach
 
 PROCESSES, EACH = 4, 10
-ADDRESS = "http://127.0.0.1:8900"
 SCRIPT = """
 import multiprocessing
 import sys

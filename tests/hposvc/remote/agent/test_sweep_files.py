@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from simulated_sweeps import spec_of
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import OutOfReach
 from hposvc.journal.home import sign
@@ -40,17 +40,7 @@ class Archive:
 def recorded_in(folder):
     folder.mkdir()
     (folder / "code.py").write_text(CODE)
-    spec = api.validate(
-        {
-            "trainable": f"{folder}/code.py:train",
-            "folder": f"{folder}",
-            "metric": {"name": "loss", "goal": "minimize"},
-            "parameters": {"lr": {"min": 0.1, "max": 1.0}},
-            "fidelity": {"max": 1},
-            "trials": {"max": 1},
-        },
-        {},
-    )
+    spec = spec_of(f"{folder}/code.py:train", folder=f"{folder}")
     return RecordedSweep("s", specs.dump(spec), fingerprint.describe(spec))
 
 

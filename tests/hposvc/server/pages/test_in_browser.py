@@ -78,7 +78,7 @@ def test_the_table_is_sorted_and_filtered_in_place(address, open_tab):
     assert not tab.errors
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.full)])
 def test_axe_has_no_serious_finding_and_a_phone_scrolls_in_one_direction(address, open_tab, theme):
     for path in ADDRESSES:
         tab = open_tab(f"{address}{path}", theme=theme, size=PHONE)
