@@ -406,7 +406,7 @@ class ServedSweeps:
             state = follow.look(keep)
             going = going or any(begins(event) for event in events if begins is not None)
             for watcher in watchers:
-                watcher.turn(state, events)
+                watcher.on_events(state, events)
             self._say_waiting(sweep, state, watchers)
             if operation and (not going or state.state in ("QUEUED", "FAILED")):
                 self.check_operation(operation)

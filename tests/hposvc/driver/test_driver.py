@@ -130,7 +130,7 @@ class OlderCopy:
     def __init__(self, file: Path) -> None:
         self.file, self.copied, self.replaced = file, 0, 0
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         reports = sum(trial.step or 0 for trial in state.trials.values())
         copy = self.file.with_name("copy.db")
         if not self.copied and reports >= 4:
@@ -223,7 +223,7 @@ class PutsBack:
         self.journal, self.left = journal, [(20, copy), (38, restore)]
         self.lost = {}
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if self.left and self.journal.last("one") >= self.left[0][0]:
             # So that MLflow has what will be lost.
             until(lambda: self.journal.cursor("one", "mlflow") >= self.left[0][0])
@@ -315,7 +315,7 @@ class CannotWrite:
         self.checkpoints, self.stack = checkpoints, ExitStack()
         self.begun, self.failed = False, []
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         begun = any(isinstance(event, Reported) for event in events)
         if begun and not self.begun:
             self.begun = True
@@ -355,7 +355,7 @@ class DeletesFolder:
     def __init__(self, folder):
         self.folder = folder
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if any(isinstance(event, Reported) for event in events):
             shutil.rmtree(self.folder)
 
