@@ -71,7 +71,7 @@ class Watcher(Protocol):
     """
 
     def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
-        """Observe new events, perhaps none; called after the events are durable and were acted on."""
+        """Observe new events, perhaps none, once they are durable and were acted on."""
 
 
 @runtime_checkable
