@@ -54,7 +54,7 @@ class Watch:
     at: list[float] = field(default_factory=list)
     events: int = 0
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         self.events += len(events)
         now = time.process_time()
         self.at += [now] * sum(isinstance(event, Proposed) for event in events)

@@ -1,15 +1,15 @@
 """An operation on the sweeps of a place, written once, as a function of a home's sweeps.
 
-From the function's arguments and its answer come the server's route (hposvc/server/routes/verbs.py)
-and the request that a client sends for it; who calls it does not know where the sweeps are. The
-answer is a dataclass, which the operation's JSON, its description in OpenAPI and the client's
-reader are made from.
+From the function's arguments and its answer come the server's route
+(hposvc/server/routes/verbs.py), the request that a client sends for it, and the tool of agents
+(hposvc/mcp/server.py); who calls it does not know where the sweeps are. The answer is a dataclass,
+which the operation's JSON, its description in OpenAPI and the client's reader are made from.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import Parameter, signature
+from inspect import Parameter, getdoc, signature
 from string import Formatter
 from typing import (
     Any,
@@ -52,6 +52,7 @@ class ServedFunction(Generic[P, R]):
     at_once: bool  # the request is answered with the result; else with an operation to wait for
     secret: str | None  # the key of an answer that is kept nowhere
     work_s: float  # for how long a server may work on an answer at once
+    for_agents: bool  # agents have it as a tool
 
     def __call__(self, place: Carrier, *args: P.args, **kwargs: P.kwargs) -> R:
         """Carry the operation out for the sweeps of a home, or have their server do so."""
@@ -63,6 +64,11 @@ class ServedFunction(Generic[P, R]):
     def name(self) -> str:
         """The function's name."""
         return self.function.__name__
+
+    @property
+    def description(self) -> str:
+        """What the operation does, from the function's docstring."""
+        return (getdoc(self.function) or "").partition("\n\nRaises:")[0]
 
     @cached_property
     def arguments(self) -> tuple[Parameter, ...]:
@@ -99,6 +105,7 @@ def operation(
     at_once: bool = False,
     secret: str | None = None,
     work_s: float = 0.0,
+    for_agents: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], R]], ServedFunction[P, R]]:
     """Make a function of a home's sweeps an operation, whose arguments are read as JSON has them.
 
@@ -112,12 +119,15 @@ def operation(
             an operation, which the client waits for.
         secret: the key of the answer that a server must not record.
         work_s: for how long a server may work on an answer at once.
+        for_agents: have `hposvc mcp` offer it as a tool, with the docstring as its description.
     """
 
     def make(function: Callable[Concatenate[S, P], R]) -> ServedFunction[P, R]:
         now = at_once or method == "GET"
         again = repeatable or method == "GET"
         name = verb or function.__module__.rpartition(".")[2]
-        return ServedFunction(function, name, method, path, scope, again, now, secret, work_s)
+        return ServedFunction(
+            function, name, method, path, scope, again, now, secret, work_s, for_agents
+        )
 
     return make

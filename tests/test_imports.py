@@ -47,7 +47,7 @@ DOORS = {
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/estimate", "hposvc/state/finalists"),
     "resvg_py": ("hposvc/reporting/markdown",),
     "textual": ("hposvc/views/watch/screen",),
-    "matplotlib": ("hposvc/verbs/scaling", "hposvc/verbs/laws", "hposvc/verbs/transfer"),
+    "matplotlib": ("hposvc/reporting/charts/pictures",),
     "fastapi": ("hposvc/server/",),
     "jinja2": ("hposvc/server/pages/", "hposvc/reporting/"),
     "uvicorn": ("hposvc/server/",),

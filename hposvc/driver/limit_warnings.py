@@ -39,7 +39,7 @@ class MissingLimitMetrics:
         self._warned: set[str] = set()  # trials warned of
         self._unseen = {metric.name for metric in spec.objectives}  # not reported or warned of yet
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Check new reports and ends of trials; called after the events are durable."""
         for event in events:
             if isinstance(event, Reported):

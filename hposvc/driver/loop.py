@@ -70,8 +70,8 @@ class Watcher(Protocol):
     watcher is logged once per type of error, and the sweep goes on.
     """
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
-        """Observe the events of a turn; called after the events are durable and were acted on."""
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Observe new events, perhaps none, once they are durable and were acted on."""
 
 
 @runtime_checkable
@@ -397,7 +397,7 @@ class Runner:
             return
         for number, watcher in enumerate(self.watchers):
             try:
-                watcher.turn(self.controller.state, written)
+                watcher.on_events(self.controller.state, written)
             except Exception as error:  # an observer must not end the sweep
                 kind = (number, type(error))
                 if kind not in self._logged_errors:

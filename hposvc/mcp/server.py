@@ -1,10 +1,15 @@
-"""The tools of `hposvc mcp`: a method each, whose docstring is what agents read about it."""
+"""The tools of `hposvc mcp`: operations for agents (hposvc/operation.py), and methods here.
+
+A method is a tool that shortens its answer for agents, that waits, or that stands for several
+verbs; its docstring is what agents read about it.
+"""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial, wraps
+from functools import partial
 from importlib.metadata import version
+from inspect import Signature, signature
 from typing import Annotated, Any, Literal
 
 from anyio import from_thread, to_thread
@@ -22,12 +27,14 @@ from hposvc.events import NOTHING
 from hposvc.mcp.spec_tools import Answer, Settings, SpecTools, apart
 from hposvc.mcp.tasks import SweepTasks, brief
 from hposvc.open_sweep import OpenSweep, Record
+from hposvc.operation import ServedFunction
 from hposvc.reporting import comparison
 from hposvc.reporting.comparison_checks import Cost
 from hposvc.spec.extension import more_trials
 from hposvc.state.trial import OVER
 from hposvc.text import finite
 from hposvc.verbs import events as journal
+from hposvc.verbs.operations import operations
 from hposvc.verbs.place import Place
 
 INSTRUCTIONS = (
@@ -40,7 +47,6 @@ READS = types.ToolAnnotations(read_only_hint=True)
 changes = partial(types.ToolAnnotations, read_only_hint=False)
 CHANGING = {  # with the scope that a token needs
     "submit": ("submit", changes(destructive_hint=False, idempotent_hint=True)),
-    "propose": ("steer", changes(destructive_hint=False)),
     "steer": ("steer", changes(destructive_hint=True, idempotent_hint=False)),
 }
 COLUMNS = ("trial", "state", "step", "value", "params", "reason", "detail", "duration_s")
@@ -90,12 +96,6 @@ class SweepTools:
         said = comparison.compare([OpenSweep(self.place, sweep) for sweep in sweeps], by, cost)
         rows = [dict(zip(said.head, row, strict=True)) for row in said.rows]
         return {"rows": rows, "sentences": said.sentences, "warnings": said.warnings}
-
-    def propose(self, sweep: str, set: Settings, run: bool = False) -> Answer:
-        """What the model thinks of a configuration: mean, deviation, probability to be better than
-        the best, nearest trial. set: values of some parameters; the model chooses the others. run:
-        queue it, too; proposals beyond a share of the trials wait."""
-        return self.place.propose(sweep, set, run)
 
     def steer(
         self,
@@ -189,22 +189,39 @@ def build(place: Place) -> MCPServer[Any]:
     for name in (*READING, *CHANGING):
         scope, hints = CHANGING.get(name, ("read", READS))
         if {"read", scope} <= granted:
-            server.add_tool(_tool(place, name), annotations=hints, structured_output=False)
+            of_spec = getattr(SpecTools(place), name, None)
+            method = of_spec or getattr(SweepTools(place), name)
+            call = partial(apart, place, name) if of_spec else method
+            made = _tool(call, name, method.__doc__, signature(method, eval_str=True))
+            server.add_tool(made, annotations=hints, structured_output=False)
+    for operation in operations():
+        if operation.for_agents and {"read", operation.scope} <= granted:
+            call, takes = partial(operation, place), Signature(operation.arguments)
+            made = _tool(call, operation.name, operation.description, takes)
+            server.add_tool(made, annotations=_hints(operation), structured_output=False)
     return server
 
 
-def _tool(place: Place, name: str) -> Callable[..., Awaitable[str]]:
-    """Return a tool as agents call it: it answers JSON, and refuses as the command line does."""
-    of_spec = getattr(SpecTools(place), name, None)
-    method = of_spec or getattr(SweepTools(place), name)
-    call = partial(apart, place, name) if of_spec else method
+def _hints(operation: ServedFunction[Any, Any]) -> types.ToolAnnotations:
+    """Return what an agent's program may know of an operation before it is called."""
+    if operation.method == "GET":
+        return READS
+    return changes(
+        destructive_hint=operation.method == "DELETE", idempotent_hint=operation.repeatable
+    )
 
-    @wraps(method)
+
+def _tool(
+    call: Callable[..., object], name: str, text: str, takes: Signature
+) -> Callable[..., Awaitable[str]]:
+    """Return a tool as agents call it: it answers JSON, and refuses as the command line does."""
+
     async def tool(**arguments: object) -> str:
         try:
             return brief(await to_thread.run_sync(partial(call, **arguments)))
         except (FixableError, SpecError) as error:
             raise ToolError(f"{error}") from error
 
-    tool.__doc__ = " ".join(method.__doc__.split())
+    tool.__name__, tool.__doc__ = name, " ".join(text.split())
+    tool.__signature__ = takes  # type: ignore[attr-defined] # which `inspect` reads
     return tool

@@ -21,6 +21,7 @@ from hposvc.state.answers import Best
 from hposvc.state.summary import failures
 from hposvc.verbs import resume
 from hposvc.verbs.place import HomeSweeps, Place
+from hposvc.verbs.propose import propose
 from hposvc.views import result
 from hposvc.views.console import console, lasting_stderr
 from hposvc.views.live import LiveView
@@ -173,7 +174,7 @@ class Handle:
         Raises:
             SpecError: no configuration of the sweep has these values.
         """
-        return self.sweeps.propose(self.id, params, run)
+        return propose(self.sweeps, self.id, dict(params), run)
 
     @without_our_frames
     def resume(self, progress: bool = True, accept_code: bool = False) -> Result:

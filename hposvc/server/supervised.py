@@ -119,7 +119,7 @@ class _Begun:
     def __init__(self, sweeps: api.Sweeps, sweep: str) -> None:
         self._sweeps, self._sweep, self._waits = sweeps, sweep, True
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """End them on the first turn, when the sweep is in the journal and has a backend."""
         if self._waits:
             self._waits = False

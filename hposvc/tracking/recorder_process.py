@@ -124,7 +124,7 @@ class Recorder:
         for news in self._news.values():
             news.close()
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Start recorders, and again those that died; called in each turn of the driver's loop."""
         self._begin()
         for process in self._processes.values():

@@ -103,7 +103,7 @@ class _GotOn:
 
     _told = False
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Look for the first event by which one did."""
         if not self._told and any(isinstance(event, Reported | Ended) for event in events):
             self._told = True

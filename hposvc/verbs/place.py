@@ -24,7 +24,6 @@ from hposvc.spec.variants import with_versions
 from hposvc.verbs import background, steering
 from hposvc.verbs import events as reading
 from hposvc.verbs import ls as listing
-from hposvc.verbs import propose as proposing
 from hposvc.verbs.deletion import delete_if_refused
 
 FOLLOW_S = 0.5  # seconds between two looks at a sweep that another process drives
@@ -39,7 +38,6 @@ class HomeSweeps(api.Sweeps):
     scopes: ClassVar[Sequence[str]] = ("read", "submit", "steer")  # what an agent may do
     ls = listing.ls
     events = reading.events
-    propose = proposing.propose
     steer = steering.steer
     renew = steering.renew
 

@@ -60,7 +60,9 @@ def scaling_command(
         lambda speed: note(describe(speed)),
     )
     if plot is not None:
-        draw(speeds, plot)
+        from hposvc.reporting.charts.pictures import draw_scaling
+
+        draw_scaling(speeds, plot)
     if not shared.json([speed.plain() for speed in speeds]):
         show(table(speeds), *(describe(speed) for speed in speeds if speed.failure))
     return NO_VALUE if all(speed.failure for speed in speeds) else 0
@@ -106,33 +108,3 @@ def describe(speed: "ScalingSpeed") -> str:
 def _share(value: float | None) -> str:
     """Return a share as a percentage."""
     return NONE if value is None else f"{value:.1%}"
-
-
-def draw(speeds: Sequence["ScalingSpeed"], file: Path) -> None:
-    """Draw samples per second by number of workers, beside the ideal line.
-
-    The file's ending chooses the format.
-    """
-    from matplotlib.figure import Figure
-
-    succeeded = [run for run in speeds if run.samples_per_s is not None]
-    workers = [run.workers for run in succeeded]
-    rates = [run.samples_per_s or 0.0 for run in succeeded]
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    if succeeded:
-        axes.plot(
-            [0, workers[-1]],
-            [0, rates[0] / workers[0] * workers[-1]],
-            color="#b9bdc4",
-            label="ideal",
-        )
-    axes.plot(workers, rates, color="#2f7fb5", marker="o", label="measured")
-    for speed, rate in zip(succeeded, rates, strict=True):
-        if speed.efficiency is not None:
-            point = (speed.workers, rate)
-            axes.annotate(f"{speed.efficiency:.0%}", point, (-34, -4), textcoords="offset points")
-    axes.set(xlabel="workers", ylabel="samples per second", xticks=workers)
-    axes.set(xlim=(0, None), ylim=(0, None))
-    axes.legend(frameon=False)
-    figure.savefig(file)

@@ -44,7 +44,7 @@ def steer(
     if not due:
         return answer
     row = record.row
-    number = sweeps.journal.request(row.id, verb, trial, changes, asker())
+    number = sweeps.journal.request(row.id, verb, trial, changes, sweeps.by or asker())
     driver = _await_driver(sweeps, row.id, number)
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))

@@ -33,7 +33,9 @@ def transfer_command(
     check_picture(plot)
     judged = rate_transfer.transfer_of([shared.open_sweep(sweep) for sweep in sweeps], of, over)
     if plot is not None:
-        draw(judged, plot)
+        from hposvc.reporting.charts.pictures import draw_transfer
+
+        draw_transfer(judged, plot)
     if not shared.json(judged.data()):
         show(*describe(judged))
 
@@ -49,26 +51,3 @@ def describe(judged: "RateTransfer") -> list[RenderableType]:
     cost = f"The best {judged.of} of {judged.over} {small} costs {judged.cost.text(number)} of "
     cost += f"{judged.metric} at {judged.over} {large}."
     return [table, f"{judged.answer.capitalize()}: {judged.reason}.", cost]
-
-
-def draw(judged: "RateTransfer", file: Path) -> None:
-    """Draw the losses by rate, a colour for each size, with each size's best rate."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for rank, (size, best) in enumerate(zip(judged.sizes, judged.optima, strict=True)):
-        colour = (0.2 + 0.6 * rank / max(len(judged.sizes) - 1, 1), 0.45, 0.7)
-        order = np.argsort(size.rates)
-        rates, losses = np.array(size.rates)[order], np.array(size.losses)[order]
-        axes.plot(rates, losses, "o-", ms=3, color=colour, label=f"{judged.over} {best.size:g}")
-        axes.axvspan(best.rate.low, best.rate.high, color=colour, alpha=0.15)
-        axes.axvline(best.rate.value, color=colour)
-    losses = np.concatenate([size.losses for size in judged.sizes])
-    finite = losses[np.isfinite(losses)]
-    low, high = finite.min(), np.quantile(finite, 0.8)
-    axes.set(xscale="log", xlabel=judged.of, ylabel=f"loss by {judged.metric}")
-    axes.set(ylim=(low - 0.05 * (high - low), high), title=judged.answer)
-    axes.legend(frameon=False)
-    figure.savefig(file)

@@ -57,12 +57,12 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._shown.close()
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Show the events' effect; never raise."""
         if self._broken:
             return
         try:
-            self._shown.turn(state, events)
+            self._shown.on_events(state, events)
         except Exception as error:  # noqa: BLE001 - a view must not end the sweep
             self._broken = True
             self._shown.close()
@@ -105,7 +105,7 @@ class LivePanel:
         """Give the terminal back, with the last picture left on it."""
         self._exits.close()
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Redraw the panel, at most REDRAWS times per second."""
         now = time.monotonic()
         if now - self._drawn < 1 / REDRAWS and not state.finished:
@@ -201,7 +201,7 @@ class PlainLines:
     def close(self) -> None:
         """Do nothing: there is no terminal to give back."""
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Print lines for ended trials, a new best, and the sweep's end."""
         self._clock.now(state)  # sees the last event
         touched = dict.fromkeys(event.trial for event in events if hasattr(event, "trial"))

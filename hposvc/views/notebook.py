@@ -45,7 +45,7 @@ class NotebookTable:
     def close(self) -> None:
         """Do nothing: the last table stays."""
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Update the table, at most once in UPDATE_S seconds until the sweep has ended."""
         now = time.monotonic()
         if now - self._updated < UPDATE_S and not state.finished:

@@ -32,15 +32,15 @@ def break_an_observer(place: Path) -> None:
     """Let one of the sweep's watchers raise whenever it is called, once that is armed."""
     from hposvc.driver.limit_warnings import MissingLimitMetrics
 
-    turn = MissingLimitMetrics.turn
+    real = MissingLimitMetrics.on_events
 
     def breaking(self, state, events):
         if (place / "observer.armed").exists():
             (place / "observer.at").touch()
             raise OSError("nobody is to look any more")
-        turn(self, state, events)
+        real(self, state, events)
 
-    MissingLimitMetrics.turn = breaking
+    MissingLimitMetrics.on_events = breaking
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class RayMetrics:
         self._updated_at = -EVERY_S
         self._clock = DriverClock()
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Update the metrics, at most every `EVERY_S`; called after the events are durable."""
         now, at = time.monotonic(), self._clock.now(state)
         due = state.finished or now - self._updated_at >= EVERY_S

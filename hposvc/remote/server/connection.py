@@ -312,12 +312,6 @@ class ServedSweeps:
         begun = [it["operation"] for it in operations if it["verb"] in BEGINNINGS]
         return self.show(sweep, watching, *begun[:1])
 
-    def propose(self, sweep: str, given: Mapping[str, Any], run: bool = False) -> dict[str, Any]:
-        """Return the model's answer to a configuration as JSON; with `run`, have it queued."""
-        body = {"set": dict(given), "run": run}
-        answered = self.http.post(path_of(sweep, "propose"), body, repeatable=not run)
-        return dict(answered["answer"])
-
     def steer(
         self,
         sweep: str,
@@ -412,7 +406,7 @@ class ServedSweeps:
             state = follow.look(keep)
             going = going or any(begins(event) for event in events if begins is not None)
             for watcher in watchers:
-                watcher.turn(state, events)
+                watcher.on_events(state, events)
             self._say_waiting(sweep, state, watchers)
             if operation and (not going or state.state in ("QUEUED", "FAILED")):
                 self.check_operation(operation)

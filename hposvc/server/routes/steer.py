@@ -1,4 +1,8 @@
-"""Pause, stop, extend and retry sweeps, and steer trials."""
+"""Pause, stop, extend and retry sweeps, and steer trials.
+
+No `operation` makes these routes: a request, its record and the need for a driver are written in
+one transaction, secrets come with it, and the server itself never drives a sweep.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +14,12 @@ from hposvc.events import NOTHING, Verb
 from hposvc.journal.journal import SweepRow
 from hposvc.server import steering
 from hposvc.server.access import Principal, Steerer
-from hposvc.server.models import Accepted, Answer
+from hposvc.server.models import Accepted
 from hposvc.server.policy import check_extension
 from hposvc.server.routes.submit import Secret, reveal
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Service, Serving
 from hposvc.spec.extension import more_trials
-from hposvc.verbs import propose as proposals
 
 router = APIRouter(tags=["steering"])
 
@@ -57,22 +60,6 @@ class Extend(Renewal):
 
     trials: int | None = Field(default=None, description="How many trials to add.")
     set: dict[str, Any] = Field(default={}, description="New limits, by their dotted keys.")
-
-
-class Propose(Body):
-    """A configuration, in whole or in part."""
-
-    set: dict[str, Any] = Field(
-        default={}, description="Values of parameters; the model chooses the others."
-    )
-    run: bool = Field(default=False, description="Have the sweep train it; false: only ask.")
-
-
-class ProposalReply(Answer):
-    """What the model thinks of a configuration, and whether the sweep is to train it."""
-
-    operation: str | None = Field(description="That queued it; null: it was not queued.")
-    answer: dict[str, Any] = Field(description="As `hposvc -o json propose` prints it.")
 
 
 class Steered(Accepted):
@@ -116,26 +103,6 @@ def extend_sweep(
         state = folded.record().state
         check_extension(service.config.limits, state.spec, changes, len(state.trials))
     return _steer(service, caller, sweep, "extend", changes=changes, renewal=asked)
-
-
-@router.post("/sweeps/{id}/propose")
-def propose_trial(
-    caller: Steerer, service: Serving, sweep: SweepId, body: Propose | None = None
-) -> ProposalReply:
-    """Ask what the model thinks of a configuration, and have the sweep train it if `run` says so.
-
-    A configuration that was tried or is queued already is not queued again.
-    """
-    asked = body or Propose()
-    row = service.find(caller, sweep)
-    answer = proposals.propose(service.sweeps, row.id, asked.set)
-    if not asked.run or answer["refused"]:
-        return ProposalReply(operation=None, answer=answer)
-    steered = _steer(service, caller, row.id, "propose", changes=answer["params"])
-    driver = (steered.receipt or {}).get("driver", answer["driver"])
-    return ProposalReply(
-        operation=steered.operation, answer={**answer, "queued": True, "driver": driver}
-    )
 
 
 @router.post("/sweeps/{id}/retry", status_code=202)

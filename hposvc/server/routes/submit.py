@@ -1,4 +1,8 @@
-"""Submit sweeps, fork them, and train trials again."""
+"""Submit sweeps, fork them, and train trials again.
+
+No `operation` makes these routes: the same request sent again answers with its first sweep, files
+and secrets come with it, and a driver elsewhere begins the sweep.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

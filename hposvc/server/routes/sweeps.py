@@ -1,4 +1,8 @@
-"""Sweeps as data: the list, the status, trials, the best, audits and logs."""
+"""Sweeps as data: the list, the status, trials, the best, audits and logs.
+
+No `operation` makes these routes: they answer from the states that the server keeps folded, in
+pages, of which the list has also the browser's page.
+"""
 
 import time
 from collections.abc import Callable, Sequence

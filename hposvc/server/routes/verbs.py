@@ -1,34 +1,25 @@
 """Routes of the verbs' operations, made from their functions; see hposvc/operation.py."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from inspect import Parameter, Signature, getdoc
-from pkgutil import iter_modules
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, create_model
 
-from hposvc import api, verbs
+from hposvc import api
 from hposvc.operation import SWEEP, ServedFunction
 from hposvc.server.access import Principal, needs
 from hposvc.server.answers import UNCHANGED, tagged
 from hposvc.server.routes.operations import OperationBody
 from hposvc.server.routes.sweeps import SweepId
 from hposvc.server.service import Service, Serving
+from hposvc.verbs.operations import operations
 
 BODY = ConfigDict(extra="forbid", strict=True)
-
-
-def operations() -> Iterator[ServedFunction[Any, Any]]:
-    """Yield the operations of all verbs."""
-    for module in iter_modules(verbs.__path__, f"{verbs.__name__}."):
-        for item in vars(import_module(module.name)).values():
-            if isinstance(item, ServedFunction) and item.function.__module__ == module.name:
-                yield item
 
 
 def create_router() -> APIRouter:
@@ -51,8 +42,8 @@ def _add(router: APIRouter, operation: ServedFunction[Any, Any]) -> None:
             return tagged(request, sweeps.carry_out(operation, given))
         return _change(service, caller, sweeps, operation, given)
 
-    lines = (getdoc(operation.function) or "").splitlines()
-    answer.__name__, answer.__doc__ = operation.name, lines[0]
+    answer.__name__ = operation.name
+    answer.__doc__ = operation.description.partition("\n")[0]
     made = Signature([*_parameters(operation)])
     answer.__signature__ = made  # type: ignore[attr-defined] # which `inspect` reads
     router.add_api_route(

@@ -30,7 +30,7 @@ def print_lines(source: SweepSource, follow: Follow[SweepState], starts_drivers:
         driver = source.driver_of(follow.row)
         new: list[Event] = []
         state = follow.look(new.append)
-        lines.turn(state, new)
+        lines.on_events(state, new)
         if state.state == "PAUSED":
             lines.say(f"paused; go on with: hposvc resume {follow.row.id}")
             return

@@ -194,7 +194,7 @@ class TakenOver:
     def __init__(self, journal):
         self.journal, self.done = journal, False
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if not self.done:
             self.done = True
             self.journal.append("s", self.journal.last("s"), [Attached(0.0, "there:2")])
@@ -218,7 +218,7 @@ class FailsOver:
         self.server, self.folder = server, folder
         self.back = threading.Thread(target=self.go_on)
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if not self.back.ident:
             self.server.stop(self.folder)
             self.back.start()

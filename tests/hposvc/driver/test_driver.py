@@ -154,7 +154,7 @@ class PutsBack:
         self.journal, self.left = journal, [(20, copy), (38, restore)]
         self.lost = {}
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if self.left and self.journal.last("one") >= self.left[0][0]:
             # So that MLflow has what will be lost.
             until(lambda: self.journal.cursor("one", "mlflow") >= self.left[0][0])
@@ -246,7 +246,7 @@ class CannotWrite:
         self.checkpoints, self.stack = checkpoints, ExitStack()
         self.begun, self.failed = False, []
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         begun = any(isinstance(event, Reported) for event in events)
         if begun and not self.begun:
             self.begun = True
@@ -277,7 +277,7 @@ class DeletesFolder:
     def __init__(self, folder):
         self.folder = folder
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if any(isinstance(event, Reported) for event in events):
             shutil.rmtree(self.folder)
 

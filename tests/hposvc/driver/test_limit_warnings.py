@@ -20,7 +20,7 @@ def test_a_limit_on_what_is_not_reported_is_told_once_with_the_nearest_name(warn
     watcher = MissingLimitMetrics("valley", desk.state.spec)
     for step in (1, 2):
         report = Reported(1.0, 1, "t0001", step, {"loss": 1.0, "latency": 3.0})
-        watcher.turn(desk.state, [report])
+        watcher.on_events(desk.state, [report])
     [said] = warnings()
     assert said.startswith("valley: t0001 reported no latency_ms, which a limit is on")
     assert "'latency'" in said
@@ -38,6 +38,6 @@ def test_steps_told_again_with_other_values_are_told_once_a_trial(warnings):
     desk.start()
     watcher = MissingLimitMetrics("valley", desk.state.spec)
     end = Ended(2.0, 1, "t0001", "returned", warning="step 1 was reported before")
-    watcher.turn(desk.state, [end])
-    watcher.turn(desk.state, [end])
+    watcher.on_events(desk.state, [end])
+    watcher.on_events(desk.state, [end])
     assert warnings() == ["valley: t0001: step 1 was reported before"]

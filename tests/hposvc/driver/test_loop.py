@@ -59,7 +59,7 @@ def test_a_slow_searcher_does_not_stall_the_loop(lab):
             return super().suggest(space, history, n, rng)
 
     class Ears:
-        def turn(self, state, events):
+        def on_events(self, state, events):
             if thinking.is_set() and any(isinstance(event, Reported) for event in events):
                 report_seen.set()
 
@@ -107,14 +107,14 @@ def test_a_watcher_that_breaks_is_told_of_once_and_the_sweep_goes_on(lab, caplog
     class Broken:
         turns = 0
 
-        def turn(self, state, events):
+        def on_events(self, state, events):
             self.turns += 1
             raise OSError("the pipe is gone") if self.turns % 2 else ValueError("no such colour")
 
     broken, seen = Broken(), []
 
     class Sound:
-        def turn(self, state, events):
+        def on_events(self, state, events):
             seen.extend(events)
 
     spec = make_spec(trials={"max": 300, "parallel": 4})
@@ -181,7 +181,7 @@ class Blinks:
     def __init__(self, store, after):
         self.store, self.store.after = store, after
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         self.store.left = 3
 
 
@@ -208,7 +208,7 @@ def test_a_store_that_stays_away_ends_the_driver_and_the_sweep_can_be_resumed(
     monkeypatch.setattr(stores, "PATIENCE_S", 0.1)
 
     class Leaves:
-        def turn(self, state, events):
+        def on_events(self, state, events):
             blinking.journal.store.left = 10**9
 
     spec = make_spec(trials={"max": 300, "parallel": 4})
@@ -226,7 +226,7 @@ def test_the_driver_that_took_a_sweep_over_while_the_store_was_away_keeps_it(bli
     lease.acquire()
 
     class Taken:
-        def turn(self, state, events):
+        def on_events(self, state, events):
             store.left = 2
             lease.renewed -= 3600
             with Store(store.url).writing() as connection:

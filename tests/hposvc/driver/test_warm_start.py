@@ -76,7 +76,7 @@ class Impatient:
 
     pressed = False
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         if len(state.trials) > 20 and not self.pressed:
             self.pressed = True
             signal.raise_signal(signal.SIGINT)

@@ -10,6 +10,7 @@ from mcp import Client, MCPError
 from hposvc import api
 from hposvc.mcp import server
 from hposvc.mcp.server import build
+from hposvc.verbs.operations import operations
 from hposvc.verbs.place import HomeSweeps
 
 TOKENS = 2000  # of all descriptions together
@@ -42,6 +43,17 @@ def test_an_agent_reads_few_short_descriptions(ask):
     assert len(tools) <= 10
     shown = [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tools]
     assert len(json.dumps(shown)) < TOKENS * CHARACTERS
+
+
+def test_an_operation_for_agents_is_a_tool_with_its_own_words_and_arguments(ask):
+    tools = {tool.name: tool for tool in listed(ask)}
+    for operation in operations():
+        assert (operation.name in tools) == operation.for_agents
+        if operation.for_agents:
+            tool = tools[operation.name]
+            assert tool.description == " ".join(operation.description.split())
+            arguments = [argument.name for argument in operation.arguments]
+            assert list(tool.input_schema["properties"]) == arguments
 
 
 def test_what_changes_something_is_marked(ask):

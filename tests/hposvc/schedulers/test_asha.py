@@ -110,7 +110,7 @@ def test_a_late_event_costs_as_much_as_an_early_one(mode, lab):
     events = 0
 
     class Meter:
-        def turn(self, state, written):
+        def on_events(self, state, written):
             nonlocal events
             events += len(written)
             for trials, seen in windows.items():

@@ -268,7 +268,7 @@ def test_a_recorder_that_is_killed_anywhere_loses_no_moment(sweep, home, monkeyp
             room.release = threading.Event()
 
             def is_heard(number=number):
-                recorder.turn(SweepState(setting.spec), [])  # the driver goes on
+                recorder.on_events(SweepState(setting.spec), [])  # the driver goes on
                 return len(room.received) > number
 
             until(is_heard)

@@ -90,9 +90,9 @@ def test_its_log_is_bounded(simulated, home: Home, monkeypatch):
     row, journal = simulated(tracking={"send_to": ["json_lines"]})
     log = home.folder(row.id, None) / "logs" / "recorder.log"
     with recorder_of(home, row, journal) as recorder:
-        recorder.turn(None, [])
+        recorder.on_events(None, [])
         log.write_text("a sink's word\n" * 1000)
-        recorder.turn(None, [])
+        recorder.on_events(None, [])
     assert log.read_text().startswith("a sink's word\n")
     assert output.DROPPED.search(log.read_bytes())
     assert log.stat().st_size < 4000
@@ -125,7 +125,7 @@ class Killer:
     folder: Path  # where the trial looks for the word to go on
     points: int = 0  # that MLflow had right while the sweep ran
 
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+    def on_events(self, state: SweepState, events: Sequence[Event]) -> None:
         """Kill the recorder, or compare MLflow with the journal."""
         step = max((trial.step for trial in state.trials.values()), default=0)
         sent = self.journal.cursor(self.row.id, "mlflow") == self.journal.last(self.row.id)
@@ -231,7 +231,7 @@ home = Home.of(Path(sys.argv[1]), {})
 journal = home.journal()
 row = journal.find(sys.argv[2])
 with Recorder(home, row.id, specs.load(row.spec), journal) as recorder:
-    recorder.turn(None, [])
+    recorder.on_events(None, [])
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -306,7 +306,7 @@ def test_runs_and_an_experiment_that_a_user_deletes_are_named_and_the_sweep_is_r
     tracked.client.delete_experiment(experiment)
     row, journal = begin(home, "deleted-1", 3)
     with recorder_of(home, row, journal) as recorder:
-        recorder.turn(None, [])
+        recorder.on_events(None, [])
         until(lambda: "t0001" in journal.runs(row.id))
         tracked.client.delete_run(journal.runs(row.id)["t0001"])
         end(row, journal)
@@ -334,7 +334,7 @@ def test_a_server_that_goes_and_comes_back_gets_everything_and_is_named(
         until(lambda: "Connection refused" in log.read_text())
         assert journal.cursor(row.id, "mlflow") == seq
         for _ in range(3):
-            recorder.turn(None, [])
+            recorder.on_events(None, [])
         away = f"{row.id}: MLflow ({uri}) does not answer (logs/recorder.log says why);"
         assert [message[: len(away)] for message in caplog.messages] == [away]
         stack.enter_context(server(home.path, port))

@@ -198,7 +198,7 @@ def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_non
     for step in (1, 2, 3):
         with Recorder(home, row.id, spec, journal) as recorder:
             add(journal, row, report(row, 1, step, loss=1 / step), report(row, 2, step, loss=step))
-            recorder.turn(SweepState(spec), [])
+            recorder.on_events(SweepState(spec), [])
             before = journal.last(row.id) - 1
             until(lambda least=before: journal.cursor(row.id, name) >= least)
             killed = recorder._processes[name]
@@ -206,7 +206,7 @@ def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_non
             assert (process.children(), process.net_connections("tcp")) == ([], [])
             os.kill(killed.pid, signal.SIGKILL)
             until(lambda ended=killed: ended._process.poll() is not None)
-            recorder.turn(SweepState(spec), [])
+            recorder.on_events(SweepState(spec), [])
     with Recorder(home, row.id, spec, journal, reports=False) as recorder:
         end(row, journal)
     assert recorder.behind == 0

@@ -1,17 +1,15 @@
-"""`hposvc scaling`: its table, its chart, and what is refused."""
+"""`hposvc scaling`: its table, and what is refused."""
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from printed import text_of
 
 from hposvc.analysis.worker_scaling import ScalingSpeed
-from hposvc.verbs.scaling import draw, table
+from hposvc.verbs.scaling import table
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
-SVG = "{http://www.w3.org/2000/svg}svg"
 
 
 def test_scaling_leaves_the_warm_up_out_and_draws(hposvc, tmp_path):
@@ -45,15 +43,3 @@ def test_a_failed_number_of_workers_is_none_in_the_table():
     text = text_of(table(speeds))
     assert "100.0%" in text
     assert "no" not in text
-
-
-def test_speeds_are_drawn_though_a_number_of_workers_failed(tmp_path):
-    speeds = [
-        ScalingSpeed(1, 64, 64, samples_per_s=100.0, efficiency=1.0),
-        ScalingSpeed(2, 64, 32, samples_per_s=180.0, efficiency=0.9),
-        ScalingSpeed(4, 64, 16, failure="no such GPU"),
-    ]
-    draw(speeds, tmp_path / "speed.svg")
-    assert ElementTree.parse(tmp_path / "speed.svg").getroot().tag == SVG
-    draw([speeds[-1]], tmp_path / "none.png")
-    assert (tmp_path / "none.png").read_bytes().startswith(b"\x89PNG")

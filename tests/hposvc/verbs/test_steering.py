@@ -139,7 +139,7 @@ class AtTheEnd:
         self.sweeps, self.verb, self.changes = sweeps, verb, changes
         self.answer = None
 
-    def turn(self, state, written):
+    def on_events(self, state, written):
         over = any(isinstance(event, Finished | Suspended) for event in written)
         if over and self.answer is None:
             self.answer = within(steer, self.sweeps, "s", self.verb, None, self.changes)
@@ -180,7 +180,7 @@ def test_ending_a_sweep_without_a_driver_takes_no_extension(sweeps):
     class Extend:
         asked = False
 
-        def turn(self, state, written):
+        def on_events(self, state, written):
             if not self.asked:
                 self.asked = True
                 sweeps.journal.request("s", "extend", None, {"trials.max": "+1"})

@@ -24,13 +24,13 @@ def said(console):
 def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
     console = plain()
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, story.begin("t0001", 1))
+        view.on_events(story.state, story.begin("t0001", 1))
         for step, value in [(1, 0.5), (2, 0.6), (3, 0.7)]:
-            view.turn(story.state, story.report("t0001", 1, step, value))
-        view.turn(story.state, story.stop("t0001", 1, 3, "rung: rank 4 of 5"))
-        view.turn(story.state, story.begin("t0002", 2))
-        view.turn(story.state, story.fail("t0002", 2, "Traceback\nValueError: no luck"))
-        view.turn(story.state, story.finish())
+            view.on_events(story.state, story.report("t0001", 1, step, value))
+        view.on_events(story.state, story.stop("t0001", 1, 3, "rung: rank 4 of 5"))
+        view.on_events(story.state, story.begin("t0002", 2))
+        view.on_events(story.state, story.fail("t0002", 2, "Traceback\nValueError: no luck"))
+        view.on_events(story.state, story.finish())
     assert said(console) == [
         "t0001 is the best so far, val/accuracy 0.5",
         "t0001 STOPPED at 3/27 epoch, val/accuracy 0.7 (rung: rank 4 of 5)",
@@ -46,8 +46,8 @@ def test_a_trial_that_ran_out_of_memory_says_how_small_it_was_and_one_that_diver
         story.begin("t0002", 2)
         story.fail("t0001", 1, "Traceback\nTooLarge: 8 samples", "oversize")
         story.happen(Ordered(story.tick(), Order(3, "t0001", {"lr": 0.1}, None, 1, 27)))
-        view.turn(story.state, story.fail("t0001", 3, "OutOfMemoryError: CUDA", "oom"))
-        view.turn(story.state, story.fail("t0002", 2, "loss nan", "diverged"))
+        view.on_events(story.state, story.fail("t0001", 3, "OutOfMemoryError: CUDA", "oom"))
+        view.on_events(story.state, story.fail("t0002", 2, "loss nan", "diverged"))
     assert said(console) == [
         "t0001 FAILED at 0/27 epoch, micro-batches of 1/2 (oom: OutOfMemoryError: CUDA)",
         "t0002 STOPPED at 0/27 epoch (diverged: loss nan)",
@@ -59,11 +59,11 @@ def test_the_best_so_far_is_what_best_says_at_that_moment(story):
     console = plain()
     bests = []
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, [*story.begin("t0001", 1), *story.begin("t0002", 2)])
+        view.on_events(story.state, [*story.begin("t0001", 1), *story.begin("t0002", 2)])
         reports = [("t0001", 1, 1, 0.9), ("t0002", 2, 1, 0.6), ("t0001", 1, 2, 0.5)]
         reports += [("t0002", 2, 2, math.nan), ("t0001", 1, 3, 0.7)]
         for report in reports:
-            view.turn(story.state, story.report(*report))
+            view.on_events(story.state, story.report(*report))
             bests.append((story.state.best, story.state.trials[story.state.best].value))
     assert bests == [("t0001", 0.9), ("t0001", 0.9), ("t0001", 0.5), ("t0001", 0.5), ("t0001", 0.7)]
     assert said(console) == ["t0001 is the best so far, val/accuracy 0.9"]
@@ -73,12 +73,12 @@ def test_a_best_whose_value_looks_worse_says_why(story):
     """Accuracies that fall must not make a stopped trial the best."""
     console = plain()
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, [*story.begin("t0001", 1), *story.begin("t0002", 2)])
-        view.turn(story.state, story.report("t0001", 1, 2, 0.9))
-        view.turn(story.state, story.stop("t0001", 1, 2, "rung: rank 2 of 2"))
+        view.on_events(story.state, [*story.begin("t0001", 1), *story.begin("t0002", 2)])
+        view.on_events(story.state, story.report("t0001", 1, 2, 0.9))
+        view.on_events(story.state, story.stop("t0001", 1, 2, "rung: rank 2 of 2"))
         for step, value in ((2, 0.95), (27, 0.5)):
-            view.turn(story.state, story.report("t0002", 2, step, value))
-        view.turn(story.state, story.happen(Ended(story.tick(), 2, "t0002")))
+            view.on_events(story.state, story.report("t0002", 2, step, value))
+        view.on_events(story.state, story.happen(Ended(story.tick(), 2, "t0002")))
     assert said(console)[-2:] == [
         "t0002 COMPLETED at 27/27 epoch, val/accuracy 0.5",
         "t0002 is the best so far, val/accuracy 0.5 (the first that came to its end)",
@@ -88,9 +88,9 @@ def test_a_best_whose_value_looks_worse_says_why(story):
 def test_a_terminal_gets_the_table_and_its_cursor_back(story):
     console = terminal()
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, story.begin("t0001", 1))
-        view.turn(story.state, story.report("t0001", 1, 1, 0.5))
-        view.turn(story.state, story.finish())
+        view.on_events(story.state, story.begin("t0001", 1))
+        view.on_events(story.state, story.report("t0001", 1, 1, 0.5))
+        view.on_events(story.state, story.finish())
     text = console.file.getvalue()
     assert "digits-1: starting" in text
     assert "COMPLETED: its only trial is done" in text
@@ -113,8 +113,8 @@ def test_a_view_that_breaks_does_not_end_the_sweep(story):
     ending = story.stop("t0001", 1, 0, "user")
     del story.state.spec
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, ending)
-        view.turn(story.state, ending)
+        view.on_events(story.state, ending)
+        view.on_events(story.state, ending)
     assert console.file.getvalue().count("the live view broke") == 1
 
 
@@ -133,10 +133,10 @@ def test_lines_say_now_and_then_how_the_whole_sweep_stands(story, monkeypatch):
     monkeypatch.setattr("hposvc.views.live.time.monotonic", lambda: clock[0])
     console = plain()
     with LiveView("digits-1", console) as view:
-        view.turn(story.state, story.begin("t0001", 1))
+        view.on_events(story.state, story.begin("t0001", 1))
         for step in range(1, 4):
             clock[0] += 40
-            view.turn(story.state, story.report("t0001", 1, step, 0.5))
+            view.on_events(story.state, story.report("t0001", 1, step, 0.5))
     lines = said(console)
     assert len(lines) == 2
     assert lines[1].startswith("0 of 5 trials · best val/accuracy 0.5 (t0001) · slots 1 of 1 busy")

@@ -28,7 +28,7 @@ class Said:
     def __init__(self):
         self.texts = []
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         pass
 
     def say(self, text):

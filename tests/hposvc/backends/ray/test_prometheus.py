@@ -42,7 +42,7 @@ def test_trials_slots_and_orders_are_those_of_the_state(values):
     desk.start()
     metrics = RayMetrics("s", desk.state.spec)
     for _ in range(2):  # a total that did not grow adds nothing
-        metrics.turn(desk.state, [])
+        metrics.on_events(desk.state, [])
         assert (values[TRIALS, "RUNNING"], values[TRIALS, "FAILED"]) == (2, 0)
         assert (values[SLOTS, ""], values[ORDERS, ""]) == (2, 2)
 
@@ -51,15 +51,15 @@ def test_ranks_count_while_no_event_comes(values, monkeypatch):
     desk = at_desk()
     desk.start()
     metrics = RayMetrics("s", desk.state.spec)
-    metrics.turn(desk.state, [])
+    metrics.on_events(desk.state, [])
     before, passed = values.get((RANK_SECONDS, ""), 0.0), prometheus.time.monotonic() + 10
     monkeypatch.setattr(prometheus.time, "monotonic", lambda: passed)
-    metrics.turn(desk.state, [])
+    metrics.on_events(desk.state, [])
     assert values[RANK_SECONDS, ""] >= before + 10
 
 
 def test_nothing_is_exported_where_no_ray_is(values, monkeypatch):
     monkeypatch.setattr(prometheus.ray, "is_initialized", lambda: False)
     desk = at_desk()
-    RayMetrics("s", desk.state.spec).turn(desk.state, [])
+    RayMetrics("s", desk.state.spec).on_events(desk.state, [])
     assert values == {}

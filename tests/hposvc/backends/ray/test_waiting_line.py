@@ -109,7 +109,7 @@ def test_sweeps_are_served_in_the_order_of_their_arrival(home, sweeps, tmp_path)
         def __init__(self):
             self.drivers, self.thread = [], None
 
-        def turn(self, state, events):
+        def on_events(self, state, events):
             if self.thread is None and len(state.running()) == 2:
                 self.thread = threading.Thread(target=self.start)
                 self.thread.start()

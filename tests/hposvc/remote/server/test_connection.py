@@ -40,7 +40,7 @@ class Leaves:
 
     text = ""
 
-    def turn(self, state, events):
+    def on_events(self, state, events):
         pass
 
     def say(self, text):

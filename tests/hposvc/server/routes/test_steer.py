@@ -204,15 +204,15 @@ def test_a_request_that_no_driver_takes_yet_outlives_the_server(sweeps, client, 
 def test_a_proposal_is_answered_and_queued_once_with_its_caller(sweeps, client):
     create(sweeps, trials={"max": 4, "parallel": 2})
     asked = client.post(f"{API}/s/propose", json={"set": {"x": 2.0}}).json()
-    assert (asked["operation"], asked["answer"]["queued"]) == (None, False)
+    assert (asked["state"], asked["result"]["queued"]) == ("done", False)
     assert requests(sweeps) == []
     for queued in (True, False):
         answer = client.post(f"{API}/s/propose", json={"set": {"x": 2.0}, "run": True})
-        assert answer.status_code == 200
-        assert answer.json()["answer"]["queued"] == queued
-        assert (answer.json()["operation"] is not None) == queued
+        assert answer.status_code == 202
+        assert answer.json()["result"]["queued"] == queued
     (request,) = requests(sweeps)
-    assert (request.verb, request.changes, bool(request.by)) == ("propose", {"x": 2.0}, True)
+    assert (request.verb, request.changes) == ("propose", {"x": 2.0})
+    assert request.by == asked["by"]
     wrong = client.post(f"{API}/s/propose", json={"set": {"y": 2.0}})
     assert wrong.status_code == 400
     assert "y: is no parameter" in wrong.json()["errors"][0]["message"]
