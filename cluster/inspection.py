@@ -7,7 +7,9 @@ nodes that join later are compared with earlier ones. Inspections run in the bac
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,10 +79,11 @@ class Inspection:
             return {}
         ended, self._pending = self._pending, {}
         answers = {name: collect(pending) for name, pending in ended.items()}
-        found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
-        slow_parts = speed_issues({**stored_results(), **found})
+        slow_parts = speed_issues({**stored_results(), **answers})
         judged = {}
-        for name, answer in found.items():
+        for name, answer in answers.items():
+            if isinstance(answer, str):
+                continue
             node = ended[name].node
             if slow_parts[name] and not ended[name].again:
                 self._pending[name] = start_probe(node)._replace(again=True)
@@ -99,20 +102,12 @@ def examine_all(nodes: Sequence[Node], storage: str) -> list[NodeHealth]:
     """
     here = probes.digest(probes.PACKAGES)
     probed = [start_probe(node, here, storage=storage) for node in nodes]
-    waiting = {pending.answer: pending for pending in probed}
-    answers: dict[str, Probe | str] = {}
-    deadline = time.monotonic() + ANSWER_S
-    while waiting:
-        ready, late = ray.wait([*waiting], timeout=1.0)
-        # At once, since the time of an answer bounds the node's clock.
-        for answer in ready if time.monotonic() < deadline else ready + late:
-            pending = waiting.pop(answer)
-            answers[pending.node["NodeID"]] = collect(pending)
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
-    slow_parts = speed_issues(found)
-    return [
-        judge(node, answers[node["NodeID"]], slow_parts.get(node["NodeID"], ())) for node in nodes
-    ]
+    # Each answer is collected at once, since its time bounds the node's clock.
+    with ThreadPoolExecutor(len(probed)) as pool:
+        collected = pool.map(partial(collect, timeout_s=ANSWER_S), probed)
+        answers = {node["NodeID"]: answer for node, answer in zip(nodes, collected, strict=True)}
+    slow_parts = speed_issues(answers)
+    return [judge(node, answers[node["NodeID"]], slow_parts[node["NodeID"]]) for node in nodes]
 
 
 def start_probe(node: Node, here: Digests | None = None, **folders: str) -> PendingProbe:
@@ -141,13 +136,13 @@ def stored_results() -> dict[str, Probe]:
     return {name: json.loads(text) for name, text in texts.items() if text and name in alive}
 
 
-def collect(pending: PendingProbe) -> Probe | str:
+def collect(pending: PendingProbe, timeout_s: float = 0.0) -> Probe | str:
     """Return a probe's result; a text: the reason why there is none.
 
     Its `clock` is the smallest difference from ours that explains the times.
     """
     try:
-        reply = ray.get(pending.answer, timeout=0)
+        reply = ray.get(pending.answer, timeout=timeout_s)
     except ray.exceptions.GetTimeoutError:
         return f"no answer within {ANSWER_S:g} s"
     except (ray.exceptions.RayError, ImportError) as error:

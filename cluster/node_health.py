@@ -61,15 +61,18 @@ def own_issues(probe: Probe) -> Iterator[Issue]:
         yield Issue(text, "let NTP set the clocks of all nodes", offset_s > WRONG_S)
 
 
-def speed_issues(fleet: Mapping[str, Probe]) -> dict[str, list[Issue]]:
+def speed_issues(fleet: Mapping[str, Probe | str]) -> dict[str, list[Issue]]:
     """Return, for each node, its parts that are far slower than equal parts in the whole fleet.
 
     Busy nodes are left out: a core of a fully loaded machine copies memory far more slowly.
+
+    Args:
+        fleet: the nodes' probes; a text: the reason why there is none.
     """
     idle = [
         (node, speed)
         for node, probe in fleet.items()
-        if probe.get("busy", 0.0) <= BUSY
+        if not isinstance(probe, str) and probe.get("busy", 0.0) <= BUSY
         for speed in probe["speeds"]
     ]
     values: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -5,6 +5,7 @@ be installed there, and whether they are is one of the questions. So it imports 
 It returns problems as the fields of `node_health.Issue`: text, remedy, and whether it is fatal.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
@@ -267,21 +268,20 @@ def _core_speeds() -> list[dict[str, Any]]:
     ]
 
 
-def _gpu_problems() -> list[Problem]:
-    """Return what NVIDIA's driver says of each GPU; nothing for GPUs of other makers."""
+def _gpu_problems() -> Iterator[Problem]:
+    """Yield what NVIDIA's driver says of each GPU; nothing for GPUs of other makers."""
     import shutil
     from xml.etree import ElementTree
 
     if shutil.which("nvidia-smi") is None:
-        return []
+        return
     output, error = _run(["nvidia-smi", "-q", "-x"], SENSORS_S)
     try:
         gpus = [] if error else ElementTree.fromstring(output).findall("gpu")
     except ElementTree.ParseError as unreadable:
         gpus, error = [], f"{unreadable}"
-    problems: list[Problem] = []
     if error:
-        problems.append((f"nvidia-smi: {error}", "run nvidia-smi there; see `dmesg`", False))
+        yield f"nvidia-smi: {error}", "run nvidia-smi there; see `dmesg`", False
     for number, gpu in enumerate(gpus):
         # The names of the counts differ between drivers; without ECC they are N/A.
         counts = [
@@ -296,15 +296,13 @@ def _gpu_problems() -> list[Problem]:
         ]
         if any(counts):
             text = f"GPU {number}: {sum(counts)} uncorrectable ECC errors since it was reset"
-            remedy = "drain the node and reset the GPU; replace it if they come again"
-            problems.append((text, remedy, True))
+            yield text, "drain the node and reset the GPU; replace it if they come again", True
         if gpu.findtext("remapped_rows/remapped_row_failure") == "Yes":
             text = f"GPU {number}: a row of its memory could not be remapped"
-            problems.append((text, "replace the GPU", True))
+            yield text, "replace the GPU", True
         if slowed:
             text = f"GPU {number}: its clocks are held down ({', '.join(slowed)})"
-            problems.append((text, "look at its cooling and its power supply", False))
-    return problems
+            yield text, "look at its cooling and its power supply", False
 
 
 def _run(command: list[str], timeout_s: float) -> tuple[str, str]:

@@ -3,9 +3,9 @@
 Each file is put in place by a rename: no reader sees a partial file, and writers do not conflict.
 """
 
-import json
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 FOLDER = "quarantine"
@@ -36,8 +36,8 @@ def hold(home: Path, node: str, reason: str) -> None:
     """
     file = _file(home, node)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as draft:
-        json.dump({"node": node, "reason": reason}, draft)
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
+        draft.write(reason.encode())
     Path(draft.name).replace(file)
 
 
@@ -59,16 +59,13 @@ def lift(home: Path, node: str) -> None:
 def held(home: Path) -> dict[str, str]:
     """Return the nodes in quarantine, each with the reason."""
     reasons = {}
-    for file in sorted((home / FOLDER).glob("*.json")):
-        try:
-            entry = json.loads(file.read_text())
-        except FileNotFoundError:  # it was lifted just now
-            continue
-        reasons[str(entry["node"])] = str(entry["reason"])
+    for file in sorted((home / FOLDER).glob("*.txt")):
+        with suppress(FileNotFoundError):  # it was lifted just now
+            reasons[file.stem] = file.read_text("utf-8")
     return reasons
 
 
 def _file(home: Path, node: str) -> Path:
     if not NAME.fullmatch(node):
         raise BadName(f"node {node!r}: a name has letters, digits and . : _ - alone")
-    return home / FOLDER / f"{node}.json"
+    return home / FOLDER / f"{node}.txt"

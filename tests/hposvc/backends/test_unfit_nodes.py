@@ -137,7 +137,7 @@ def test_nothing_starts_on_a_node_that_is_unfit(hposvc):
 def test_one_that_is_lifted_is_not_looked_at_again_but_held_where_slots_die(hposvc):
     """Lifting a quarantine lasts until three slots die on the node while others work."""
     hposvc("cluster", "lift", "node-2")
-    path = hposvc.home / "quarantine" / "node-2.json"
+    path = hposvc.home / "quarantine" / "node-2.txt"
     sections = {"parameters": {"lr": {"min": 0.1, "max": 1.0}, "held": str(path)}}
     trials, messages = hposvc.run("second", "dies", 50, **sections, failure={"infra_retries": 9})
     assert {trial["state"] for trial in trials} == {"COMPLETED"}
