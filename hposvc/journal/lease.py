@@ -23,6 +23,7 @@ import psutil
 from sqlalchemy import Connection, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from cluster.retries import wait_until
 from hposvc.errors import Busy, StoreError
 from hposvc.events import DriverState
 from hposvc.journal.database import LEASES, Store
@@ -101,14 +102,16 @@ class Lease:
             f"watching for {WATCH_S:g} s whether the driver before, process {first.pid} on "
             f"{first.host}, still works"
         )
-        deadline = time.monotonic() + WATCH_S
-        while time.monotonic() < deadline:
-            time.sleep(LOOK_S)
+
+        def is_released() -> bool:
             row = self._read_lease()
             if row is None or row.driver != first.driver:
-                return
+                return True
             if row.renewed != first.renewed:
                 raise busy(self.sweep, f"process {row.pid} on {row.host}, whose clock differs")
+            return False
+
+        wait_until(is_released, WATCH_S, LOOK_S)
 
     def _read_lease(self) -> Any:
         with self.store.reading() as connection:
