@@ -298,11 +298,8 @@ def _gpu_problems() -> Iterator[Problem]:
             text = f"GPU {number}: {sum(counts)} uncorrectable ECC errors since it was reset"
             yield text, "drain the node and reset the GPU; replace it if they come again", True
         if gpu.findtext("remapped_rows/remapped_row_failure") == "Yes":
-            yield (
-                f"GPU {number}: a row of its memory could not be remapped",
-                "replace the GPU",
-                True,
-            )
+            text = f"GPU {number}: a row of its memory could not be remapped"
+            yield text, "replace the GPU", True
         if slowed:
             text = f"GPU {number}: its clocks are held down ({', '.join(slowed)})"
             yield text, "look at its cooling and its power supply", False

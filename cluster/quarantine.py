@@ -36,8 +36,8 @@ def hold(home: Path, node: str, reason: str) -> None:
     """
     file = _file(home, node)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as draft:
-        draft.write(reason)
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
+        draft.write(reason.encode())
     Path(draft.name).replace(file)
 
 
@@ -61,7 +61,7 @@ def held(home: Path) -> dict[str, str]:
     reasons = {}
     for file in sorted((home / FOLDER).glob("*.txt")):
         with suppress(FileNotFoundError):  # it was lifted just now
-            reasons[file.stem] = file.read_text()
+            reasons[file.stem] = file.read_text("utf-8")
     return reasons
 
 
