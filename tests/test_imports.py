@@ -149,36 +149,24 @@ def test_a_door_has_what_it_imports_for_types(door):
     assert all(getattr(door, name) is not None for name in dir(door) if name not in INTEGRATIONS)
 
 
-@pytest.mark.parametrize(
-    "module", ["hposvc", "hposvc.cli.main", "searchers", "trainables", "trainables.contract"]
-)
-def test_importing_is_light(module: str):
-    heavy = ("ray", "torch", "mlflow", "optuna", "scipy", "numpy", "pandas")
-    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+FRAMEWORKS = ("ray", "torch", "mlflow", "optuna", "pandas")
+VERBS = [f"hposvc.verbs.{path.stem}" for path in (ROOT / "hposvc" / "verbs").glob("[a-z]*.py")]
+LIGHT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("hposvc", "hposvc.cli.main", "searchers", "trainables", "trainables.contract"),
+        (*FRAMEWORKS, "scipy", "numpy"),
+    ),
+    # `hposvc memory --help` need not wait for torch.
+    ", ".join(VERBS): (*FRAMEWORKS, "matplotlib", "textual"),
+    # Each verb opens one; `hposvc ls` took a second more when it loaded the searcher.
+    "hposvc.verbs.place": ("scipy.optimize", "scipy.special", "scipy.stats", "sklearn", "httpx"),
+    # Its memory is that of the sweeps that are looked at, not of torch (256 MiB).
+    "hposvc.server.app": (*FRAMEWORKS, "matplotlib"),
+}
 
 
-def test_a_verbs_file_loads_no_framework():
-    """`hposvc memory --help` need not wait for torch."""
-    heavy = ("ray", "torch", "mlflow", "optuna", "pandas", "matplotlib", "textual")
-    names = [f"hposvc.verbs.{path.stem}" for path in (ROOT / "hposvc" / "verbs").glob("[a-z]*.py")]
-    code = f"import sys, {', '.join(names)}; print([n for n in {heavy} if n in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert found.stdout.strip() == "[]", found.stdout + found.stderr
-
-
-def test_a_place_loads_no_model_and_no_client():
-    """Each verb opens one; `hposvc ls` took a second more when it loaded the searcher."""
-    heavy = ("scipy.optimize", "scipy.special", "scipy.stats", "sklearn", "httpx")
-    code = f"import sys, hposvc.verbs.place; print([n for n in {heavy} if n in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert found.stdout.strip() == "[]", found.stdout + found.stderr
-
-
-def test_a_server_loads_no_framework():
-    """Its memory is that of the sweeps that are looked at, not of torch (256 MiB)."""
-    heavy = ("ray", "torch", "mlflow", "optuna", "pandas", "matplotlib")
-    code = f"import sys, hposvc.server.app; print([n for n in {heavy} if n in sys.modules])"
+@pytest.mark.parametrize("modules", LIGHT, ids=lambda modules: modules[:30])
+def test_importing_is_light(modules: str):
+    code = f"import sys, {modules}; print([n for n in {LIGHT[modules]} if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from code_repository import git
 
 ROOT = Path(__file__).parent.parent
 NOTES = """# Changelog
@@ -17,12 +18,6 @@ NOTES = """# Changelog
 
 ## [1.9.0] - 2026-01-01
 """
-
-
-def git(folder, *words):
-    who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
-    done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
-    return done.stdout.decode()
 
 
 @pytest.fixture

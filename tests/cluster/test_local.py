@@ -27,6 +27,7 @@ def folders(tmp_path, monkeypatch):
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_a_cluster_that_does_not_come_up_leaves_nothing(tmp_path, monkeypatch):
     def late(ask):
         raise JobsError("the dashboard is late")

@@ -129,7 +129,7 @@ def started(folder, *arguments, **options):
     )
 
 
-# Sweeps of other code have these widths in the next test, also by day.
+# Sweeps of other code have these widths in the next test.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "columns", [80, *(pytest.param(columns, marks=pytest.mark.full) for columns in (100, 120))]
@@ -156,7 +156,7 @@ def test_the_first_commands_of_the_readme_leave_one_panel(folder, home, logged, 
     ("kind", "columns", "engine"),
     [
         ("script", 80, "local"),
-        ("function", 100, "local"),
+        pytest.param("function", 100, "local", marks=pytest.mark.full),
         pytest.param("Task", 100, "local", marks=pytest.mark.long),
         pytest.param("script", 120, "ray", marks=[pytest.mark.full, pytest.mark.ray]),
         pytest.param("function", 80, "ray", marks=[pytest.mark.long, pytest.mark.ray]),

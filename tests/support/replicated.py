@@ -8,10 +8,7 @@ from simulated_sweeps import Flaky, fold
 
 from hposvc.backends.simulate import Simulation
 from hposvc.controller.replication import seed_name
-from hposvc.events import (
-    Ordered,
-    Reported,
-)
+from hposvc.events import Ordered, Reported
 
 FINALISTS = {"top": 3, "seeds": 4}
 

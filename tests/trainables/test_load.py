@@ -9,15 +9,7 @@ import cloudpickle
 import pytest
 
 from trainables import Training, Worker
-from trainables.load import (
-    CodeChanged,
-    LoadError,
-    Sources,
-    bind,
-    resolve,
-    source_hash,
-    training_of,
-)
+from trainables.load import CodeChanged, LoadError, Sources, bind, resolve, source_hash, training_of
 
 SOURCE = """
 from dataclasses import dataclass

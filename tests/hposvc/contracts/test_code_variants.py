@@ -76,6 +76,7 @@ def test_programs_run_in_the_tree_of_their_variant(repository):
     assert reported("s") == ALL
 
 
+@pytest.mark.long
 def test_a_sweep_that_was_killed_goes_on_with_the_frozen_code(repository, tmp_path):
     (repository / "train.py").write_text(
         code_repository.TRAIN + "        import time; time.sleep(0.3)\n"

@@ -148,6 +148,8 @@ def test_a_trial_that_asks_for_no_checkpoint_is_warned_of(tmp_path, home, form, 
     assert "worker.restore()" in caplog.text
 
 
+# By day an order of each engine goes on from a checkpoint: test_conformance.py.
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["ray", "tune"])
 def test_so_it_does_on_ray(tmp_path, home_with_ray, engine):
     home = Home.of(home_with_ray)

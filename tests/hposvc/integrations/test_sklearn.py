@@ -17,12 +17,7 @@ from scipy.stats import loguniform, randint, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import (
-    GridSearchCV,
-    RandomizedSearchCV,
-    ShuffleSplit,
-    cross_val_score,
-)
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, ShuffleSplit, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier

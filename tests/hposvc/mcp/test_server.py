@@ -143,6 +143,7 @@ def test_an_argument_that_is_missing_or_wrong_is_named_with_what_to_do(ask):
     assert wrong == "top: Input should be greater than or equal to 1"
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_named_by_every_tool(tmp_path):
     async def converse():
         async with connected(tmp_path, "--server", "http://127.0.0.1:1") as agent:

@@ -104,7 +104,9 @@ def test_a_driver_that_starts_slowly_is_waited_for_by_the_next_call_and_has_no_s
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("import threading; threading.Event().wait()", "Timeout"),
+        pytest.param(
+            "import threading; threading.Event().wait()", "Timeout", marks=pytest.mark.long
+        ),
         ("import ctypes; ctypes.string_at(0)", "Segmentation fault.*code.py.*, line 1 in"),
         ("import os; os._exit(7)", "os._exit"),
     ],

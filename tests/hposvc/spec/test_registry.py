@@ -3,14 +3,7 @@
 import pytest
 
 from hposvc.errors import SpecError
-from hposvc.spec.registry import (
-    SCHEDULERS,
-    SEARCHERS,
-    PlugIn,
-    build,
-    read,
-    resolve,
-)
+from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, read, resolve
 
 CODE = """
 from dataclasses import dataclass

@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hposvc.errors import SpecError
-from hposvc.spec.sections import (
-    Register,
-    WarmStart,
-    read_gate,
-    read_warm_start,
-    warm_start_mapping,
-)
+from hposvc.spec.sections import Register, WarmStart, read_gate, read_warm_start, warm_start_mapping
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,16 @@
 """The provenance of a sweep: commit and packages."""
 
-import subprocess
 from pathlib import Path
 
+from code_repository import git
+
 from hposvc.tracking import provenance
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
-    command = ["git", *identity, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def test_the_commit_of_a_repository_is_a_tag(tmp_path: Path):
     git(tmp_path, "init")
     git(tmp_path, "commit", "--allow-empty", "--message", "first")
-    commit = git(tmp_path, "rev-parse", "HEAD")
+    commit = git(tmp_path, "rev-parse", "HEAD").strip()
     assert provenance.tags(tmp_path)["mlflow.source.git.commit"] == commit
 
 

@@ -126,6 +126,7 @@ send_all(outbox(home, journal.find(sys.argv[2]), journal))
 """
 
 
+@pytest.mark.long
 def test_a_killed_writer_leaves_no_process_and_its_runs_are_written_anew(stored, home: Home):
     row, journal, _ = stored
     whole = {name: run.steady() for name, run in runs_of(home, row).items()}

@@ -8,13 +8,7 @@ from simulated_sweeps import make_spec
 from hposvc.events import Finished
 from hposvc.spec.registry import PlugIn
 from hposvc.state.sweep import SweepState
-from hposvc.views.formatting import (
-    BARS,
-    NOT_FINITE,
-    evenly_spaced,
-    sparkline,
-    why_ended,
-)
+from hposvc.views.formatting import BARS, NOT_FINITE, evenly_spaced, sparkline, why_ended
 
 LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8)
 

@@ -4,10 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers.gp.kernels import (
-    Kernel,
-    squared_distances,
-)
+from searchers.gp.kernels import Kernel, squared_distances
 
 
 def test_squared_distances_of_a_point_to_itself_never_round_below_zero():

@@ -87,6 +87,7 @@ def test_a_trial_continues_exactly_from_adapters_alone(tmp_path, precision):
         InFourBits(seed=1).train(replace(continued, order=3))
 
 
+@pytest.mark.full
 def test_ranks_of_ddp_learn_what_one_rank_learns(on_two_ranks):
     training = Training("ddp")
     (found,) = on_two_ranks(curves, InFourBits(), [training], 2)[0]

@@ -10,9 +10,7 @@ from gpt import Gpt, Sizes
 
 from trainables import Data, Task, Tensors, Training
 from trainables.lora import LoraOptions, adapt, adapters
-from trainables.memory_estimation.forecast import (
-    variants,
-)
+from trainables.memory_estimation.forecast import variants
 from trainables.memory_estimation.gpus import memory_of
 from trainables.memory_estimation.meta_model import count_weights
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from trainables.optim.norms import (
-    trust_ratios,
-)
+from trainables.optim.norms import trust_ratios
 
 
 def test_a_layer_without_weights_or_update_has_the_ratio_1():

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from trainables.optim.schedules import (
-    PATIENCE,
-    SHRINK,
-    Plateau,
-)
+from trainables.optim.schedules import PATIENCE, SHRINK, Plateau
 
 
 @given(st.lists(st.integers(1, 9), max_size=80))
