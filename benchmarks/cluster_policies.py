@@ -27,7 +27,7 @@ NEEDS = {"GPU": 1.0}
 
 @dataclass
 class Ours:
-    """Shares of claims, as `hposvc/driver/sharing.py` makes them, for all sweeps at once."""
+    """Shares of claims, as `hposvc/driver/queue_member.py` makes them, for all sweeps at once."""
 
     rules: Rules
     keeps_idle = False

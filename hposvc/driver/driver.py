@@ -24,7 +24,7 @@ from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import MessageListener, Runner, Watcher
 from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
-from hposvc.driver.sharing import Sharing
+from hposvc.driver.queue_member import QueueMember
 from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
@@ -187,7 +187,7 @@ class Driver:
                 environment=recorder.environment,
                 earlier=earlier,
                 seq=seq,
-                sharing=Sharing.of(lease, spec, setting.owner, backend),
+                queue=QueueMember.of(lease, setting.owner, backend),
                 disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,
                 # Not before: until then an earlier, unseen driver may still write.
                 attached=lambda: (

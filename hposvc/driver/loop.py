@@ -18,7 +18,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.proposals import Proposer, SearchExhausted
-from hposvc.driver.sharing import Sharing
+from hposvc.driver.queue_member import QueueMember
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
@@ -99,7 +99,7 @@ class Runner:
     # Trials of warm-start sweeps; None: there are no such sweeps.
     earlier: tuple[Observation, ...] | None = None
     seq: int = 0  # of the last event in the journal, which the controller has applied
-    sharing: Sharing | None = None  # with the other sweeps on its cluster; None: it is alone
+    queue: QueueMember | None = None  # with the other sweeps on its cluster; None: it is alone
     disk_space: DiskSpace | None = None  # None: the sweep writes nothing
     only_ends: bool = False  # there are no slots: only end or pause the sweep
     attached: Callable[[], None] = lambda: None  # called once no earlier driver can write any more
@@ -132,8 +132,8 @@ class Runner:
             ends.callback(self._deletions.close)
             ends.callback(self._finish)
             ends.callback(self.proposer.close)
-            if self.sharing is not None:
-                ends.callback(partial(self._query, self.sharing.end))
+            if self.queue is not None:
+                ends.callback(partial(self._query, self.queue.end))
             ends.callback(self.backend.close)
             self._attach(driver)
             if self.earlier is not None and state.earlier is None:
@@ -143,8 +143,8 @@ class Runner:
             self._commit()
             self._repeat_answers()
             self.attached()
-            if self.sharing is not None:
-                self._query(self.sharing.begin)
+            if self.queue is not None:
+                self._query(self.queue.begin)
             self._release_unneeded_slots()
             while not state.finished and state.state != "PAUSED":
                 self._take_turn()
@@ -258,9 +258,9 @@ class Runner:
         state = self.controller.state
         self.backend.set_parallel(state.spec.trials.parallel)
         now = self.backend.now()
-        if self.sharing is not None:
-            self.controller.lost = self.sharing.lost
-            urgent, late = self.sharing.interrupted, self.sharing.late(state, now)
+        if self.queue is not None:
+            self.controller.lost = self.queue.lost
+            urgent, late = self.queue.interrupted, self.queue.late(state, now)
             for event in self.controller.give_back(urgent, late, now):
                 self._apply(event)
         for event in [
@@ -284,8 +284,8 @@ class Runner:
         state = self.controller.state
         closed = state.closed is not None
         needed = max(1, self.controller.needed_slots if closed else self.backend.slots())
-        if self.sharing is not None:
-            look = partial(self.sharing.look, state, needed)
+        if self.queue is not None:
+            look = partial(self.queue.look, state, needed)
             needed = min(needed, self._query(look))
         self._ranks = self.backend.set_slot_limit(needed)
 

@@ -27,7 +27,6 @@ from hposvc.events import NOTHING
 from hposvc.mcp.spec_tools import Answer, Settings, SpecTools, apart
 from hposvc.mcp.tasks import SweepTasks, brief
 from hposvc.open_sweep import OpenSweep, Record
-from hposvc.operation import ServedFunction
 from hposvc.reporting import comparison
 from hposvc.reporting.comparison_checks import Cost
 from hposvc.spec.extension import more_trials
@@ -198,17 +197,13 @@ def build(place: Place) -> MCPServer[Any]:
         if operation.for_agents and {"read", operation.scope} <= granted:
             call, takes = partial(operation, place), Signature(operation.arguments)
             made = _tool(call, operation.name, operation.description, takes)
-            server.add_tool(made, annotations=_hints(operation), structured_output=False)
+            hints = types.ToolAnnotations(
+                read_only_hint=operation.method == "GET",
+                destructive_hint=operation.method == "DELETE",
+                idempotent_hint=operation.repeatable,
+            )
+            server.add_tool(made, annotations=hints, structured_output=False)
     return server
-
-
-def _hints(operation: ServedFunction[Any, Any]) -> types.ToolAnnotations:
-    """Return what an agent's program may know of an operation before it is called."""
-    if operation.method == "GET":
-        return READS
-    return changes(
-        destructive_hint=operation.method == "DELETE", idempotent_hint=operation.repeatable
-    )
 
 
 def _tool(

@@ -119,6 +119,8 @@ def aged(text: str) -> str:
         "audit mine -o json",
         "events torn -o json",
         "export mine --schedule",
+        "propose mine --set x=3 -o json",
+        "propose mine --set nothing=1",
         "stop mine",
         "kill mine t0001 -o json",
         "pause torn",

@@ -7,8 +7,8 @@ from simulated_sweeps import at_desk
 from sqlalchemy import update
 
 from hposvc.backends.backend import SlotNeeds
-from hposvc.driver import sharing as module
-from hposvc.driver.sharing import Sharing, worth
+from hposvc.driver import queue_member as module
+from hposvc.driver.queue_member import QueueMember, worth
 from hposvc.events import Reported
 from hposvc.journal import claims
 from hposvc.journal.database import CLAIMS, Store
@@ -34,6 +34,9 @@ class OneNode:
 
     def cluster(self):
         return "c"
+
+    def now(self):
+        return module.time.time()  # the clock that tests move
 
     def room(self):
         return NODES, {"n1": {"CPU": self.free}}
@@ -91,10 +94,9 @@ def begin(store, sweep, backend=None, **queue):
     lease.acquire()
     desk = at_desk(scheduler={"type": "asha"})
     desk.state.spec = replace(desk.state.spec, queue=Queue(**queue))
-    clock = module.time.time  # the one that tests move
-    sharing = Sharing(lease, desk.state.spec, "ann", backend or OneNode(), clock=clock)
-    sharing.begin()
-    return sharing, desk
+    member = QueueMember.of(lease, "ann", backend or OneNode())
+    member.begin()
+    return member, desk
 
 
 def claim_of(store, sweep):
@@ -121,29 +123,29 @@ def test_two_drivers_compute_shares_that_fit_together(store, clock):
 
 
 def test_the_journal_is_asked_twice_a_second_at_most(store, clock):
-    sharing, desk = begin(store, "a")
-    assert sharing.look(desk.state, 9) == 2
-    sharing.backend.slots = {"a/1": []}
+    member, desk = begin(store, "a")
+    assert member.look(desk.state, 9) == 2
+    member.backend.slots = {"a/1": []}
     clock.now += 0.4
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert claim_of(store, "a").held == ()
     clock.now += 0.2
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert [held.slot for held in claim_of(store, "a").held] == ["a/1"]
 
 
 def test_the_account_is_what_slots_took_and_goes_on_with_the_next_driver(store, clock):
     backend = OneNode({"a/1": [], "a/2": []}, free=0.0)
-    sharing, desk = begin(store, "a", backend)
+    member, desk = begin(store, "a", backend)
     for _ in range(11):
-        sharing.look(desk.state, 9)
+        member.look(desk.state, 9)
         clock.now += 1.0
-    sharing.end()
+    member.end()
     before = claim_of(store, "a")
     assert (before.wanted, before.held) == (0, ())
     assert before.account.used == pytest.approx(20.0, rel=1e-3)
     assert before.account.balance == pytest.approx(0.0, abs=1e-9), "nobody else wanted the slots"
-    sharing.lease.release()
+    member.journal.lease.release()
     again, desk = begin(store, "a", backend)
     again.look(desk.state, 9)
     assert claim_of(store, "a").account.used == pytest.approx(20.0, rel=1e-3)
@@ -152,12 +154,12 @@ def test_the_account_is_what_slots_took_and_goes_on_with_the_next_driver(store, 
 def test_what_is_charged_does_not_depend_on_when_it_is_looked_at(store, clock):
     """Kueue's sampling raced with the settlement of usage (kueue#12946, #15000)."""
     backend = OneNode({"a/1": []}, free=1.0)
-    sharing, desk = begin(store, "a", backend)
-    sharing.look(desk.state, 9)
+    member, desk = begin(store, "a", backend)
+    member.look(desk.state, 9)
     for passed_s, clock.error in ((0.1, 0.0), (3.9, 0.0), (1.0, -50.0), (5.0, -50.0), (1.0, 0.0)):
         clock.now += passed_s
-        sharing.look(desk.state, 9)
-    assert sharing._account.used == pytest.approx(4.0 + 5.0 + module.LONGEST_S, rel=1e-3)
+        member.look(desk.state, 9)
+    assert member.usage.account.used == pytest.approx(4.0 + 5.0 + module.LONGEST_S, rel=1e-3)
 
 
 def test_a_slot_that_starts_is_neither_charged_nor_given_back(store, clock):
@@ -173,68 +175,68 @@ def test_a_slot_that_starts_is_neither_charged_nor_given_back(store, clock):
         clock.now += 1.0
     assert claim_of(store, "gang").account.used == 0.0
     assert claim_of(store, "gang").account.due == 0.0
-    assert small._account.balance == pytest.approx(-24.0, rel=1e-3)
+    assert small.usage.account.balance == pytest.approx(-24.0, rel=1e-3)
     for second in range(10):  # it works for `max_ahead`, and then the other one makes up
         gang.backend.started = {name: (25.0, float(second)) for name in gang.backend.slots}
         gang.look(desk.state, 9)
         small.look(other.state, 9)
         assert bool(gang.backend.share.lost) == (second >= 8), second
         clock.now += 1.0
-    assert gang._account.used == pytest.approx(2 * 10.0, rel=1e-3)
+    assert gang.usage.account.used == pytest.approx(2 * 10.0, rel=1e-3)
 
 
 def test_a_slot_that_starts_for_ever_is_one_that_is_idle(store, clock):
     never = {"a/1": (LONGEST_START_S + 1.0, None), "a/2": (1.0, None)}
     backend = OneNode({name: [] for name in never}, free=0.0, started=never)
-    sharing, desk = begin(store, "a", backend)
-    sharing.look(desk.state, 9)
+    member, desk = begin(store, "a", backend)
+    member.look(desk.state, 9)
     other, one = begin(store, "b", OneNode(free=0.0))
     other.look(one.state, 9)
     clock.now += 1.0
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert backend.share.lost == ("a/1",)
-    assert sharing._account.used == pytest.approx(1.0)
+    assert member.usage.account.used == pytest.approx(1.0)
 
 
 def test_what_others_than_sweeps_hold_is_not_dealt_out(store, clock):
     backend = OneNode(free=1.0)
-    sharing, desk = begin(store, "a", backend)
+    member, desk = begin(store, "a", backend)
     for _ in range(module.LOOKS):
-        share = sharing.look(desk.state, 9)
+        share = member.look(desk.state, 9)
         clock.now += 1.0
     assert share == 1
 
 
 def test_a_slot_that_is_not_in_a_claim_yet_is_no_others(store, clock):
     backend = OneNode(free=2.0)
-    sharing, desk = begin(store, "a", backend)
-    sharing.look(desk.state, 9)
+    member, desk = begin(store, "a", backend)
+    member.look(desk.state, 9)
     backend.free = 0.0  # placed a moment ago
     clock.now += 1.0
-    assert sharing.look(desk.state, 9) == 2
+    assert member.look(desk.state, 9) == 2
 
 
 def test_no_more_slots_are_wanted_than_trials_are_left(store, clock):
-    sharing, desk = begin(store, "a", max_parallel=9)
+    member, desk = begin(store, "a", max_parallel=9)
     desk.controller.state.spec = replace(
         desk.state.spec, trials=replace(desk.state.spec.trials, max=1)
     )
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert claim_of(store, "a").wanted == 1
 
 
 def test_the_next_rung_and_the_length_of_an_order_are_known_from_reports(store, clock):
     backend = OneNode(free=1.0)
-    sharing, desk = begin(store, "a", backend)
+    member, desk = begin(store, "a", backend)
     desk.time = clock.now
     order = desk.start()
     backend.slots = {"a/1": [order.id]}
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert claim_of(store, "a").held[0].free_at is None, "no trial has reported yet"
     clock.now += 5.0
     desk.time = clock.now
     desk.happen(Reported(desk.time, order.id, order.trial, 1, {"loss": 0.5}))
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     claim = claim_of(store, "a")
     following = min(step for step in (*order.milestones, order.until) if step > 1)
     assert claim.held[0].free_at == pytest.approx(clock.now + 5.0 * (following - 1))
@@ -243,7 +245,7 @@ def test_the_next_rung_and_the_length_of_an_order_are_known_from_reports(store, 
 
 def test_the_trial_of_the_least_worth_is_interrupted(store, clock):
     backend = OneNode(free=0.0)
-    sharing, desk = begin(store, "low", backend)
+    member, desk = begin(store, "low", backend)
     desk.time = clock.now
     good, bad = desk.start(), desk.start()
     desk.report(bad, 1, 0.9)
@@ -251,12 +253,12 @@ def test_the_trial_of_the_least_worth_is_interrupted(store, clock):
     assert worth(desk.state, good.id) == 1.0
     assert worth(desk.state, bad.id) == 0.5
     backend.slots = {"low/1": [bad.id], "low/2": [good.id]}
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     high, other = begin(store, "high", OneNode(free=0.0), priority=5, max_parallel=1)
     assert high.look(other.state, 9) == 1
     clock.now += 1.0
-    sharing.look(desk.state, 9)
-    assert sharing.interrupted == {bad.id}
+    member.look(desk.state, 9)
+    assert member.interrupted == {bad.id}
 
 
 def test_what_was_due_while_there_was_no_driver_is_made_up(store, clock):
@@ -264,21 +266,21 @@ def test_what_was_due_while_there_was_no_driver_is_made_up(store, clock):
     first.look(desk.state, 9)
     with store.writing() as connection:
         connection.execute(update(CLAIMS).values(written=clock.now))
-    first.lease.release()  # as if its driver had died, which gives no claim up
+    first.journal.lease.release()  # as if its driver had died, which gives no claim up
     clock.now += 30.0
     begin(store, "a")[0].look(desk.state, 9)
-    assert claim_of(store, "a").since == pytest.approx(first._since)
+    assert claim_of(store, "a").since == pytest.approx(first.builder.since)
     assert claim_of(store, "a").account.balance == pytest.approx(-2.0 * 30.0, rel=1e-3)
 
 
 def test_nothing_is_asked_of_a_cluster_that_does_not_answer(store, clock):
     """A call to Ray would hang until Ray ends the driver."""
-    sharing, desk = begin(store, "a")
-    assert sharing.look(desk.state, 9) == 2
-    sharing.backend.answers = False
-    sharing.backend.room = None
+    member, desk = begin(store, "a")
+    assert member.look(desk.state, 9) == 2
+    member.backend.answers = False
+    member.backend.room = None
     clock.now += 5.0
-    assert sharing.look(desk.state, 9) == 2
+    assert member.look(desk.state, 9) == 2
 
 
 def test_a_row_of_another_version_stops_nobody(store, clock, caplog):
@@ -286,10 +288,10 @@ def test_a_row_of_another_version_stops_nobody(store, clock, caplog):
     lease.acquire()
     claims.write(lease, "c", {"later": 1}, {})
     claims.publish_rules(store, {"later": 1})
-    sharing, desk = begin(store, "a")
-    assert sharing.look(desk.state, 9) == 2
+    member, desk = begin(store, "a")
+    assert member.look(desk.state, 9) == 2
     clock.now += 1.0
-    sharing.look(desk.state, 9)
+    member.look(desk.state, 9)
     assert caplog.text.count("other: its claim is of another version") == 1
     assert "rules of the queue can't be read" in caplog.text
 
@@ -319,7 +321,7 @@ def test_a_wait_is_told_from_its_begin_though_a_slot_was_in_sight(store, clock):
 def test_a_driver_that_died_holds_nothing(store, clock):
     first, one = begin(store, "first", OneNode({"first/1": [], "first/2": []}, free=0.0))
     first.look(one.state, 9)
-    first.lease.release()
+    first.journal.lease.release()
     second, other = begin(store, "second")
     assert second.look(other.state, 9) == 2
     assert second.backend.share.wait is None
