@@ -35,6 +35,7 @@ FILES = {
     "wandb": "wandb/offline-run-*/run-*.wandb",
     "trackio": "trackio",
 }
+assert {*FILES, "mlflow", "hydra"} == SINKS.keys(), "these two write otherwise; add a new one"
 KINDS = [
     pytest.param(
         name, marks=pytest.mark.skipif(find_spec(module) is None, reason=f"needs {module}")
