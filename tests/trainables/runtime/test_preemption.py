@@ -70,8 +70,8 @@ with watch.during(7):
     child = os.fork()
     if child == 0:
         os.write(theirs, b"up")  # Python drops what comes before
-        time.sleep(600)
-        os._exit(0)
+        while True:  # it handles what comes just before a sleep after that
+            time.sleep(0.01)
     os.read(ours, 2)
     os.kill(child, signal.SIGTERM)
     died_of = os.WTERMSIG(os.waitpid(child, 0)[1])
