@@ -57,7 +57,8 @@ import signal, sys, time
 print("loss=1", flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("told"))
 print("loss=2", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.01)
 """
 FORKS = """
 import os, signal, time
