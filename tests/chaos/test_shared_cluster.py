@@ -1,7 +1,8 @@
 """Sweeps of several users share a real cluster of three nodes by their weights, whatever dies.
 
 Weights and gangs take minutes of a machine of their own: they are tried at night, and by day on a
-simulated cluster, by tests/hposvc/queue/test_simulated.py and tests/hposvc/driver/test_queue_member.py.
+simulated cluster, by tests/hposvc/queue/test_simulated.py and
+tests/hposvc/driver/test_queue_member.py.
 """
 
 import json
