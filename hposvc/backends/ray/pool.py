@@ -58,7 +58,7 @@ class RayPool(Backend):
         self._looked_at = 0.0  # monotonic seconds of the last look at what slots wait for
         self._waiting = ""  # the message then shown
         self._requestable: Requestable | None = None  # what may be, while slots are missing
-        self._looked_at = 0.0  # monotonic seconds of that look
+        self._line_at = 0.0  # monotonic seconds of that look at the line
         self._fresh_deaths = 0
         self._cluster = RayCluster(setting)
         self._config = self._cluster.slot_config()
@@ -273,10 +273,10 @@ class RayPool(Backend):
     def _look_at_line(self) -> Resources | None:
         """Return the resources of a slot that may be requested now; None: others come first."""
         now = time.monotonic()
-        if self._requestable is None or now - self._looked_at >= LOOK_S:
+        if self._requestable is None or now - self._line_at >= LOOK_S:
             placed = sum(slot.state in ("starting", "ready") for slot in self._slots)
             self._requestable = self._cluster.wait_in_line(self._ranks, placed)
-            self._looked_at = now
+            self._line_at = now
         resources = self._requestable.resources
         return None if resources is None else resources.with_workers(self._ranks)
 
