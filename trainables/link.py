@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from trainables.dataset import DataSet
-from trainables.limits import FiniteNumber, Flag, Limits, Name, Number, OrderId, Step, Text
+from trainables.limits import (
+    FiniteNumber,
+    Flag,
+    Limits,
+    LongText,
+    Name,
+    Number,
+    OrderId,
+    Step,
+    Text,
+)
 from trainables.metrics import MOST_METRICS
 from trainables.storage.checkpoint import Saved
 
@@ -59,7 +69,7 @@ class Suggestion(AboutOrder):
     """A parameter that the sweep lacks, and whose value was decided within the trial."""
 
     name: Name
-    value: FiniteNumber | int | Text | bool | None
+    value: FiniteNumber | int | LongText | bool | None
     domain: Mapping[str, Any]  # as a spec declares it
     type: Literal["suggestion"] = "suggestion"
 

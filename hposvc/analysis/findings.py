@@ -134,12 +134,11 @@ def _best(judged: Judgement) -> Finding:
         sentence += f" The means of finalists decide ({number(result.mean)} on average), not "
         sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
     elif not best.at_end:
-        sentence += " No trial has come to its end."
-    elif beaten and not lowest.at_end:
-        sentence += (
-            f" {lowest.id} had {number(lowest.value)} at {state.spec.unit} {lowest.step:,}, "
-        )
-        sentence += "but has not come to its end."
+        within = " within the limits" if state.spec.limits else ""
+        sentence += f" No trial{within} has come to its end."
+    elif beaten and not lowest.at_end and lowest.selected is not None:
+        sentence += f" {lowest.id} had {number(lowest.value)} at {state.spec.unit} "
+        sentence += f"{lowest.selected[0]:,}, but has not come to its end."
     return _found("best", sentence, "good", trial=best.id, params=values, value=best.value)
 
 

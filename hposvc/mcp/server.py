@@ -125,7 +125,8 @@ class SweepTools:
         sweep = record.row.id
         if record.state.finished:
             raise SweepOver(f"{sweep} has ended: {record.phase}", fix="extend gives it more trials")
-        self.place.resume_apart(sweep)
+        if record.driver != "alive":
+            self.place.resume_apart(sweep)
         return self.status(sweep)
 
     def events(

@@ -9,7 +9,7 @@ import numpy as np
 from hposvc.errors import Problem, dotted
 from hposvc.schedulers.scheduler import Copying
 from hposvc.spec import SweepSpec
-from hposvc.spec.registry import SCHEDULERS, build
+from hposvc.spec.registry import SCHEDULERS, attribute, build
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers import Params, Space, SpaceError
@@ -89,6 +89,8 @@ def _no_copies(state: SweepState) -> Iterator[str]:
     trials, scheduler = state.trials.values(), state.spec.scheduler
     # A scheduler of the user's own is not imported: its file may be gone, or on another machine.
     if not state.finished or ":" in scheduler.name or any(trial.parent for trial in trials):
+        return
+    if attribute(SCHEDULERS, scheduler, "explain_no_copies") is None:
         return
     policy = build(SCHEDULERS, scheduler)
     if isinstance(policy, Copying):

@@ -8,15 +8,16 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, TypeAlias
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import reproduction
+from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import OutOfReach, fail, shown
 from hposvc.journal.journal import SweepRow
-from hposvc.journal.lease import driver_state
 from hposvc.open_sweep import Record
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
@@ -49,9 +50,9 @@ class HomeSweeps(api.Sweeps):
         """Yield the newest sweeps, the newest first.
 
         Args:
-            most: so many of a server; None: all.
+            most: None: all.
         """
-        yield from self.journal.sweeps()
+        yield from islice(self.journal.sweeps(), most)
 
     def run(
         self,
@@ -105,15 +106,16 @@ class HomeSweeps(api.Sweeps):
         accept_code: bool,
         address: str | None,
         watching: api.Watching,
-    ) -> Record:
-        """Train a trial again in a new sweep.
+    ) -> tuple[Record, ReproductionResult | None]:
+        """Train a trial again in a new sweep, and compare it with the original as that was before.
 
         Raises:
             NotFound, SpecError: see `reproduction.original`.
             Interrupted: by Ctrl-C; the sweep can be resumed.
         """
         before = reproduction.original(self, sweep, trial, accept_code)
-        return self.run(before.spec, before.again, address, watching)
+        record = self.run(before.spec, before.again, address, watching)
+        return record, reproduction.compare(before, record.state)
 
     def resume(
         self, sweep: str, accept_code: bool, address: str | None, watching: api.Watching
@@ -175,9 +177,8 @@ class HomeSweeps(api.Sweeps):
         return api.load(self, sweep).phase
 
     def resume_apart(self, sweep: str) -> None:
-        """Have a sweep go on that outlives this process."""
-        if driver_state(self.journal.store, sweep) != "alive":
-            background.resume(self, sweep)
+        """Have a sweep go on that outlives this process; who holds it briefly is waited for."""
+        background.resume(self, sweep)
 
 
 Place: TypeAlias = HomeSweeps | ServedSweeps

@@ -7,6 +7,7 @@ from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.foreground import conclude_trained, relaunched, starting
 from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
 from hposvc.verbs.resume import how_it_agrees
+from hposvc.views.console import note
 
 
 @verb
@@ -26,6 +27,8 @@ def repro_command(
     """
     place = shared.open_place()
     watching = relaunched(shared, place, address, starting)
-    record = place.reproduce(sweep, trial, accept_code, address, watching)
-    trained = Trained(record, how_it_agrees(place, record))
+    record, comparison = place.reproduce(sweep, trial, accept_code, address, watching)
+    trained = Trained(record, comparison or how_it_agrees(place, record))
+    if trained.comparison is None:
+        note(f"no verdict: {trial} of {sweep} is gone, or went on meanwhile; train it once more")
     return conclude_trained(shared, trained, shared.find_home())

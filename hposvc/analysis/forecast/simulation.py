@@ -89,7 +89,7 @@ def prepare(spec: SweepSpec) -> SweepSpec:
     metric = None if spec.metric is None else replace(spec.metric, target=None)
     size = spec.space.size
     searcher = registry.build(registry.SEARCHERS, spec.search)
-    if isinstance(searcher, Finite):
+    if isinstance(searcher, Finite) and callable(searcher.points):  # it may be a user's option
         points = islice(searcher.points(spec.space), spec.trials.max or MOST_POINTS)
         size = sum(1 for _ in points)
     scheduler = spec.scheduler

@@ -217,7 +217,7 @@ class Agent:
 
     def _tell(self, order: Order, outcome: Outcome) -> bool:
         try:
-            self.exchange.tell(outcome)
+            self.exchange.tell(replace(outcome, leaks=()))  # of our ranks, which end with it
         except LeaseLost as error:
             return self._give_up(order, error)
         self.say(f"{order.trial}: {SAID.get(outcome.kind, 'failed')}")

@@ -280,12 +280,15 @@ class ServedSweeps:
         accept_code: bool,
         address: str | None,
         watching: api.Watching,
-    ) -> Record:
-        """Have a trial trained again in a new sweep, and show that to its end."""
+    ) -> tuple[Record, None]:
+        """Have a trial trained again in a new sweep, and show that to its end.
+
+        The server compares the two when it is asked to (hposvc/verbs/resume.py).
+        """
         row = self.facts(sweep)["row"]
         body = {"accept_code": accept_code, "secrets": find_variables(row["spec"])}
         answer = self.http.post(path_of(row["id"], "repro", trial), body)
-        return self.show(answer["sweep"], watching, answer["operation"])
+        return self.show(answer["sweep"], watching, answer["operation"]), None
 
     def resume(
         self, sweep: str, accept_code: bool, address: str | None, watching: api.Watching

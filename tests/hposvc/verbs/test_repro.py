@@ -1,6 +1,7 @@
 """`hposvc repro`: its output and exit codes."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from printed import text_of
@@ -10,6 +11,7 @@ from hposvc import api
 from hposvc.analysis import reproduction
 from hposvc.analysis.reproduction import ReproductionResult
 from hposvc.verbs.foreground import compared
+from hposvc.verbs.place import HomeSweeps
 from hposvc.verbs.resume import how_it_agrees
 
 GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}, "tracking": {"send_to": []}}
@@ -55,6 +57,18 @@ def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):
     again = api.load(sweeps, data["again"])
     assert (again.row.id, len(again.state.trials)) == ("five-repro-t0002", 1)
     assert again.state.trials["t0001"].steps == api.load(sweeps, "five").state.trials["t0002"].steps
+
+
+def test_a_verdict_is_of_the_original_as_it_was_before(sweeps):
+    @contextmanager
+    def deleting(sweep):
+        sweeps.journal.remove("five")
+        yield ()
+
+    place = HomeSweeps(sweeps.home, sweeps.journal)
+    record, comparison = place.reproduce("five", "t0002", False, None, deleting)
+    assert how_it_agrees(place, record) is None
+    assert comparison.verdict == "equal"
 
 
 def test_a_verdict_shows_all_digits_and_the_share_of_the_spread():
