@@ -138,3 +138,24 @@ def test_a_class_of_hposvc_has_one_name():
                     places.setdefault(node.name, []).append(f"{path}")
     shared = {name: found for name, found in places.items() if len(found) > 1}
     assert shared.keys() == {"Closed", "Ordered", "Plan"}, shared
+
+
+def test_a_constructor_sets_each_attribute_once():
+    """Two times of a pool were once given one name, and what put one off put off both."""
+    twice = []
+    for path, tree in modules():
+        constructors = (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        )
+        for constructor in constructors:
+            targets = [
+                target.attr
+                for line in constructor.body
+                if isinstance(line, ast.Assign | ast.AnnAssign)
+                for target in (line.targets if isinstance(line, ast.Assign) else [line.target])
+                if isinstance(target, ast.Attribute)
+            ]
+            twice += [f"{path}: {name}" for name in {*targets} if targets.count(name) > 1]
+    assert twice == ["hposvc/journal/database.py: _file"]  # which may be made in between
