@@ -37,7 +37,7 @@ def hold(home: Path, node: str, reason: str) -> None:
     file = _file(home, node)
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
-        draft.write(reason.encode())
+        draft.write(reason.encode("utf-8", "backslashreplace"))
     Path(draft.name).replace(file)
 
 

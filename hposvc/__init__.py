@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
     __version__: str
 else:
-    _load, _names = lazy_imports(__name__, __file__)
+    _load, _names = lazy_imports(__name__)
 
     def __getattr__(name):
         return version("hposvc") if name == "__version__" else _load(name)
 
     def __dir__():
         return sorted([*_names(), "__version__"])
+
+    __all__ = _names()

@@ -86,4 +86,5 @@ if TYPE_CHECKING:
     from searchers.warm_start import warm_startable_methods as warm_startable_methods
     from searchers.warm_start import warm_started as warm_started
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__ = lazy_imports(__name__)
+    __all__ = __dir__()

@@ -4,20 +4,22 @@
 """
 
 import ast
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 
-def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_imports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a module (PEP 562).
 
     Args:
-        package: the module's name. What it imports from itself is a module of its own.
-        file: its source, with one `if TYPE_CHECKING` that imports all names.
+        package: the module's name. Its source has one `if TYPE_CHECKING` that imports all names;
+            what it imports from itself is a module of its own.
     """
-    (block,) = (node for node in ast.parse(Path(file).read_text()).body if isinstance(node, ast.If))
+    loader: Any = sys.modules[package].__loader__  # reads zip files, too
+    tree = ast.parse(loader.get_source(package))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
     modules = {
         alias.name: str(node.module)
         for node in block.body

@@ -18,4 +18,5 @@ if TYPE_CHECKING:
     from trainables.worker import Saved as Saved
     from trainables.worker import Worker as Worker
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__ = lazy_imports(__name__)
+    __all__ = __dir__()

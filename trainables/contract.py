@@ -88,4 +88,5 @@ if TYPE_CHECKING:
     from trainables.worker import Nan as Nan
     from trainables.worker import Worker as Worker
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__ = lazy_imports(__name__)
+    __all__ = __dir__()

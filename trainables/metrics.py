@@ -14,6 +14,7 @@ from trainables.errors import encodable
 
 MOST_METRICS = 1_000  # MLflow's limit for one batch
 MOST_SHOWN = 5  # metrics in a message
+MOST_TEXT = 500  # characters of a value that is no number
 SHORT = Repr()  # how a value that is no number is shown
 SHORT.maxstring = SHORT.maxother = 60
 
@@ -81,7 +82,9 @@ def number_of(value: object) -> float | NoNumber:
             return math.inf if number > 0 else -math.inf  # type: ignore[operator]  # a Real compares
         except (TypeError, ValueError, RuntimeError):
             pass
-    return NoNumber(encodable(f"{SHORT.repr(number)} ({type(number).__name__})"))
+    text = SHORT.repr(number)
+    text = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
+    return NoNumber(encodable(f"{text} ({type(number).__name__})"))
 
 
 def describe_left_out(left_out: Mapping[str, str]) -> str:

@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from door.room import LAMP as LAMP
     from door.room import Chair as Chair
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, __file__)
+    __getattr__, __dir__ = lazy_imports(__name__)
+    __all__ = __dir__()
 """
 USE = """
 import sys, door
@@ -23,17 +25,21 @@ assert dir(door) == ["Chair", "LAMP", "room"]
 assert "door.room" not in sys.modules
 assert door.Chair.__name__ == "Chair" and door.LAMP == 1
 assert door.room is sys.modules["door.room"]
-from door import LAMP
+LAMP = None
+from door import *
+assert (LAMP, Chair) == (1, door.Chair)
 """
 
 
+@pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("package", ["searchers", "trainables"])
-def test_names_are_those_imported_for_types_and_load_on_first_use(package, tmp_path):
-    folder = tmp_path / "door"
-    folder.mkdir()
+def test_names_are_those_imported_for_types_and_load_on_first_use(package, zipped, tmp_path):
+    folder = tmp_path / "sources" / "door"
+    folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(DOOR.format(package=package))
     (folder / "room.py").write_text("LAMP = 1\nclass Chair: ...\n")
-    code = f"import sys; sys.path.append({str(tmp_path)!r})\n{USE}"
+    place = shutil.make_archive(str(tmp_path / "zipped"), "zip", folder.parent)
+    code = f"import sys; sys.path.append({place if zipped else str(folder.parent)!r})\n{USE}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

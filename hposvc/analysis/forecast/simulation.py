@@ -94,7 +94,8 @@ def prepare(spec: SweepSpec) -> SweepSpec:
         size = sum(1 for _ in points)
     scheduler = spec.scheduler
     simpler = registry.attribute(registry.SCHEDULERS, scheduler, "simulated_as")
-    if isinstance(simpler, str):  # the same rules, but for the values, which are not simulated
+    # The same rules, but for values that are not simulated; of a user's class nothing is known.
+    if isinstance(simpler, str) and ":" not in scheduler.name:
         scheduler = replace(scheduler, name=simpler)
     counts = [number for number in (spec.trials.max, size) if number is not None]
     trials = replace(spec.trials, max=min(counts, default=None))
