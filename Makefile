@@ -34,12 +34,12 @@ serve: install
 	  '  curl $(URL)/api/v1/sweeps/last/best') & \
 	exec $(BIN)/hposvc serve --port $(PORT)
 
-# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
+# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Four files
 # at a time, since many tests wait for processes; a file's tests share what they have started.
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
-PYTEST := $(BIN)/pytest -q --durations=100 -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
+PYTEST := $(BIN)/pytest -q --durations=100 -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: 20 minutes on two cores. Many tests wait for processes, so lint
+# What a change is held against: 13 minutes on two cores. Many tests wait for processes, so lint
 # runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
@@ -48,7 +48,7 @@ test: $(VENV)/.developing
 tests: $(VENV)/.developing
 	$(PYTEST) tests$(if $(LANE),/$(LANE))
 
-# Kills, and what the pages and the examples show: half an hour more. Only the files of such tests
+# Kills, and what the pages and the examples show: 20 minutes more. Only the files of such tests
 # are read: to collect all others would take a minute. Two at a time, since many run a cluster of
 # several nodes: of three on two cores, one gave up its start.
 test-long: $(VENV)/.developing
