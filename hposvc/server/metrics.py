@@ -29,8 +29,8 @@ from hposvc.server.principal import Principal
 from hposvc.server.service import Service
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
-from hposvc.verbs.ls import ls_rows
 from hposvc.verbs.queue import QueueRow, queue_rows
+from hposvc.verbs.reading import ls_rows
 
 COUNTED_S = 10.0  # for which a count of all sweeps stands
 RECENT_S = 3600.0  # since a sweep was created or had a driver: it still has series of its own

@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from hposvc.api import Sweeps
 from hposvc.errors import shorten
-from hposvc.events import error_line, to_json
-from hposvc.text import number, spelled
+from hposvc.events import error_line
+from hposvc.text import number
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, plain
 
 FOLLOW_S = 60.0  # for which one question waits for the next event
-POLL_S = 0.2  # between two looks into the journal
 EMPTY: tuple[object, ...] = (None, "", False, [], {})  # values that say nothing
 WIDTH = 160  # characters of what happened, in a line
 
@@ -48,41 +46,6 @@ def events_command(shared: Shared, sweep: str, since: int, wait_s: float, follow
                 as_json = shared.output == "json"
                 emit(f"{json.dumps(event) if as_json else plain(line(event))}\n")
         since, over = page["next"], page["over"] or not follow
-
-
-def events(sweeps: Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
-    """Return the events of a sweep after a number, as data.
-
-    Args:
-        since: 0: all events.
-        wait_s: for how long to wait for the first, while the sweep is not over.
-
-    Returns:
-        `events`; `next`, the number after which to ask for more; and whether the sweep is `over`,
-        so that there will be no more.
-
-    Raises:
-        NotFound: there is no such sweep.
-    """
-    deadline = time.monotonic() + wait_s
-    follow = sweeps.follow(sweep)
-    while True:
-        record = sweeps.record_of(follow.row, follow.look)
-        over = record.state.finished and record.driver != "alive"
-        if follow.seq > since or over or time.monotonic() >= deadline:
-            break
-        time.sleep(POLL_S)
-    matching = [
-        {
-            "sweep": record.row.id,
-            "seq": seq,
-            "kind": event.kind,
-            "time": event.time,
-            "data": spelled(json.loads(to_json(event))),
-        }
-        for seq, event in sweeps.read(record.row.id, since)
-    ]
-    return {"events": matching, "next": matching[-1]["seq"] if matching else since, "over": over}
 
 
 def line(event: Mapping[str, Any]) -> str:

@@ -22,9 +22,7 @@ from hposvc.open_sweep import Record
 from hposvc.remote.server.connection import ServedSweeps
 from hposvc.spec import SweepSpec
 from hposvc.spec.variants import with_versions
-from hposvc.verbs import background, steering
-from hposvc.verbs import events as reading
-from hposvc.verbs import ls as listing
+from hposvc.verbs import background, reading, steering
 from hposvc.verbs.deletion import delete_if_refused
 
 FOLLOW_S = 0.5  # seconds between two looks at a sweep that another process drives
@@ -37,7 +35,7 @@ class HomeSweeps(api.Sweeps):
 
     url: ClassVar[str] = ""  # a server's, as `--server` takes it
     scopes: ClassVar[Sequence[str]] = ("read", "submit", "steer")  # what an agent may do
-    ls = listing.ls
+    ls = reading.ls
     events = reading.events
     steer = steering.steer
     renew = steering.renew

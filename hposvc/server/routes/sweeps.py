@@ -31,7 +31,8 @@ from hposvc.state import summary
 from hposvc.state.answers import Trial
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
-from hposvc.verbs.ls import has_tag, ls_rows, parse_time
+from hposvc.verbs.ls import parse_time
+from hposvc.verbs.reading import has_tag, ls_rows
 
 router = APIRouter(tags=["sweeps"], responses=UNCHANGED)
 

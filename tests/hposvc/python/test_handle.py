@@ -17,8 +17,8 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.python.handle import Handle
 from hposvc.verbs import place
-from hposvc.verbs.ls import ls
 from hposvc.verbs.place import FOLLOW_S
+from hposvc.verbs.reading import ls
 
 CURVE = """
 import time

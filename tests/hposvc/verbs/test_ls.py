@@ -11,7 +11,8 @@ from hposvc import api
 from hposvc.cli.main import main
 from hposvc.events import Requested
 from hposvc.journal.database import EVENTS, SWEEPS
-from hposvc.verbs.ls import ls, parse_time
+from hposvc.verbs.ls import parse_time
+from hposvc.verbs.reading import ls
 
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
 

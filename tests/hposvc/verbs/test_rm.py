@@ -18,7 +18,7 @@ from hposvc.journal import operations
 from hposvc.journal.home import Home, clear, signature
 from hposvc.spec.sinks import sink_paths
 from hposvc.verbs.deletion import delete_if_refused
-from hposvc.verbs.ls import ls
+from hposvc.verbs.reading import ls
 from hposvc.verbs.rm import remove
 from trainables.storage import checkpoint, stores
 
