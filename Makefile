@@ -39,7 +39,7 @@ serve: install
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
 PYTEST := $(BIN)/pytest -q --durations=100 -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: 13 minutes on two cores. Many tests wait for processes, so lint
+# What a change is held against: 15 minutes on two cores. Many tests wait for processes, so lint
 # runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
