@@ -49,4 +49,4 @@ else:
     def __dir__():
         return sorted([*_names(), "__version__"])
 
-    __all__ = _names()
+    __all__ = __dir__()

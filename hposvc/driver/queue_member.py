@@ -117,7 +117,7 @@ class QueueJournal:
 
 @dataclass
 class UsageAccount:
-    """What the sweep had and was due, charged from look to look."""
+    """The account of the resources that the sweep had and was due, charged from look to look."""
 
     account: Account = field(default_factory=Account)
     charged_at: float | None = None  # in seconds of the epoch; None: not yet
@@ -149,7 +149,7 @@ class UsageAccount:
 
 @dataclass
 class WaitNotice:
-    """What the sweep waits for, as it was last said."""
+    """The last message of what the sweep waits for."""
 
     idle_since: float  # when the sweep last had a slot, or began
     wait: SweepWait | None = None  # None: nothing
@@ -170,7 +170,7 @@ class WaitNotice:
 
 @dataclass
 class OutsideUse:
-    """What others than the sweeps hold of the nodes, at each of the last looks."""
+    """The resources of nodes that others than the sweeps held, at each of the last looks."""
 
     seen: deque[Mapping[str, Mapping[str, float]]] = field(
         default_factory=lambda: deque(maxlen=LOOKS)

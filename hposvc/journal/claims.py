@@ -21,7 +21,7 @@ from hposvc.journal.lease import Lease, holder_of
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """What a driver last wrote about its sweep."""
+    """The last claim that a driver wrote for its sweep."""
 
     sweep: str
     cluster: str

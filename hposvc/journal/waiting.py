@@ -1,4 +1,4 @@
-"""What a sweep waits for before it can run: a driver, or its first slot."""
+"""Sweeps that wait before they can run: for a driver, or for a first slot."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ DRIVER = "a driver"
 
 @dataclass(frozen=True)
 class SweepWait:
-    """What a sweep waits for before it can run."""
+    """The driver or the resources that a sweep waits for, since when, and behind whom."""
 
     what: Annotated[str, doc("A driver, or the resources of a slot.", "1 GPU")]
     since: Annotated[float, doc("Seconds since the epoch.")]
