@@ -82,7 +82,7 @@ def report_costs(select: str, scheduler: str, marks: tuple[int, ...]) -> dict[st
     happen(Attached(0.0, "here:1"))
     move = controller.next()
     assert isinstance(move, NewTrial)
-    happen(Proposed(0.0, "t0001", {"lr": 0.01}, "", move.until, move.milestones, 0.0))
+    happen(Proposed(0.0, "t0001", {"lr": 0.01}, {}, move.until, move.milestones, 0.0))
     order = controller.next()
     assert isinstance(order, Order)
     happen(Ordered(0.0, order))

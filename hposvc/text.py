@@ -109,9 +109,10 @@ def cost_of(rank_s: float, gpus: float) -> str:
     return cost_text(*_cost(rank_s, gpus))
 
 
-def cost_range_of(low_rank_s: float, high_rank_s: float, gpus: float) -> str:
-    """Return a range of rank-seconds, as `cost_of` returns a number of them."""
-    return cost_range(_cost(low_rank_s, gpus)[0], *_cost(high_rank_s, gpus))
+def cost_range_of(low_rank_s: float, high_rank_s: float, rank_s: float, gpus: float) -> str:
+    """Return a range of rank-seconds in the unit in which `cost_of` returns `rank_s`."""
+    ends = _cost(low_rank_s, gpus)[0], *_cost(high_rank_s, gpus)
+    return cost_range(*ends, _cost(rank_s, gpus)[0])
 
 
 def _cost(rank_s: float, gpus: float) -> tuple[float, str]:
@@ -125,9 +126,12 @@ def cost_text(cost: float, unit: str) -> str:
     return f"{digits} {shown_unit.removesuffix('s') if digits == '1' else shown_unit}"
 
 
-def cost_range(low: float, high: float, unit: str) -> str:
-    """Return a range of two costs in one unit: 3.8 to 5.2 GPU-minutes; empty: they read alike."""
-    factor, shown_unit = _scale(high, unit)
+def cost_range(low: float, high: float, unit: str, cost: float) -> str:
+    """Return a range in the unit that `cost` is shown in: 3.8 to 5.2 GPU-minutes.
+
+    Empty: both ends read alike.
+    """
+    factor, shown_unit = _scale(cost, unit)
     start, end = _digits(low, factor), _digits(high, factor)
     return "" if start == end else f"{start} to {end} {shown_unit}"
 

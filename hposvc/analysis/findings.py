@@ -453,7 +453,8 @@ def _stopped(judged: Judgement) -> Finding:
     gpus = judged.state.spec.resources.gpus_per_worker
     about = f"saved about {cost_of(saved.rank_s.value, gpus)}"
     if saved.rank_s.known:
-        between = cost_range_of(saved.rank_s.low, saved.rank_s.high, gpus)
+        saving = saved.rank_s
+        between = cost_range_of(saving.low, saving.high, saving.value, gpus)
         about += f" ({percent(CONFIDENCE)} sure: {between})" if between else ""
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     chances = chances_of_stopped(judged.state)

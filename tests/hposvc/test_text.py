@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hposvc.text import (
+    cost_of,
+    cost_range_of,
     duration,
     finite,
     format_bytes,
@@ -100,3 +102,9 @@ def test_numbers_are_near_their_values(values):
     near = max(values) - min(values) or max(map(abs, values)) / 100
     for value, word in zip(values, numbers(*values), strict=True):
         assert abs(float(word) - value) <= near
+
+
+def test_a_range_of_costs_is_in_the_unit_of_the_cost_beside_it():
+    assert cost_of(198, gpus=0) == "3.3 worker-minutes"
+    assert cost_range_of(0, 450, 198, gpus=0) == "0 to 7.5 worker-minutes"
+    assert cost_range_of(198, 198, 198, gpus=0) == ""

@@ -51,7 +51,7 @@ def _message(data: Mapping[str, Any]) -> str:
 
     interval = ""
     if data["low"] is not None:
-        between = cost_range(data["low"], data["high"], data["cost_unit"])
+        between = cost_range(data["low"], data["high"], data["cost_unit"], data["saved"])
         interval = f" ({data['confidence']:.0%} interval: {between})" if between else ""
     return (
         f"Stopping {count(data['stopped'], 'trial')} early saved about {shown(data['saved'])}"
