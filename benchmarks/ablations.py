@@ -65,10 +65,7 @@ def _shifted(parameters: int, place: int, seed: int) -> np.ndarray:
 TAIL, POWER = fits.MODELS
 IDEAS: Mapping[str, Callable[[], Sequence[Any]]] = {
     "as it is": list,
-    "no own effects in the kernel": lambda: [
-        patch.object(proposer, "ADDITIVE_WEIGHT", 0.0),
-        patch.object(proposer, "UNORDERED_WEIGHT", 0.0),
-    ],
+    "no own effects in the kernel": lambda: [patch.object(proposer, "ADDITIVE_WEIGHT", 0.0)],
     "tail-compressed model alone": partial(_models, TAIL),
     "power-transformed model alone": partial(_models, POWER),
     "both with the long prior": partial(_models, TAIL, replace(POWER, prior=TAIL.prior)),

@@ -45,10 +45,10 @@ from searchers.gp.warping import Standardized, standardized
 from searchers.searcher import Observation
 from searchers.space import Params, Space
 
-ADDITIVE_WEIGHT = 0.3  # share of the kernel for own effects, with six or more parameters
-# The same where no parameter has an order: of two categories nothing but the results says whether
-# they are alike, so the joint part learns little of six categories from few trials.
-UNORDERED_WEIGHT = 0.6
+# Share of the kernel for own effects where no parameter has an order, with six or more of them: of
+# two categories nothing but the results says whether they are alike, so the joint part learns
+# little from few trials. Elsewhere a share of .3 costs regret (benchmarks/gp-experiments.md).
+ADDITIVE_WEIGHT = 0.6
 # With more rows the joint kernel has learned own effects, and they cost too much.
 ADDITIVE_MAX_ROWS = 80
 MIN_CATEGORY_RESULTS = 3  # results in a category from which it gets a warp of its own
@@ -340,11 +340,8 @@ def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -
 def additive_weight(rows: int, encoding: Encoding) -> float:
     """Return the share of the kernel for the parameters' own effects, with `rows` rows.
 
-    With few parameters the joint part learns as soon: Branin at 30 trials, 12 seeds, was off by .14
-    at worst with the full share, by .02 with none.
+    With few parameters the joint part learns as soon.
     """
-    if rows > ADDITIVE_MAX_ROWS:
+    if rows > ADDITIVE_MAX_ROWS or not all(known.categorical for known in encoding.searched):
         return 0.0
-    unordered = all(parameter.categorical for parameter in encoding.searched)
-    full = UNORDERED_WEIGHT if unordered else ADDITIVE_WEIGHT
-    return full * min(1.0, (encoding.parameters - 1) / 5.0)
+    return ADDITIVE_WEIGHT * min(1.0, (encoding.parameters - 1) / 5.0)

@@ -1,6 +1,7 @@
 """Proposers: failures and their probability, fits kept or renewed, pending trials, categories."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from searchers.gp.encoding import Encoding, units
 from searchers.gp.feasibility import labels_of_failures
 from searchers.gp.fits import MODELS, best_and_random
 from searchers.gp.maximise import FixedFeatures
-from searchers.gp.proposer import ADDITIVE_MAX_ROWS, FEASIBILITY_POWER, Proposer, failures_of
+from searchers.gp.proposer import (
+    ADDITIVE_MAX_ROWS,
+    ADDITIVE_WEIGHT,
+    FEASIBILITY_POWER,
+    Proposer,
+    failures_of,
+)
 from searchers.gp.training_data import Evidence
 from searchers.searcher import Observation
 from searchers.space import Choice, Float, Space
@@ -84,11 +91,16 @@ def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
     np.testing.assert_allclose(again[0](columns(params(0.6))), power_M[2])
 
 
-def test_own_effects_are_left_out_beyond_the_rows_that_pay_for_them():
+def test_own_effects_count_where_no_parameter_has_an_order_and_rows_pay_for_them():
     """They take a matrix for each parameter: 10 times the time at 300 rows of 20 parameters."""
-    points = [params(x) for x in np.linspace(0.0, 1.0, ADDITIVE_MAX_ROWS + 1)]
-    assert proposer_of(points[:-1], np.ones(ADDITIVE_MAX_ROWS)).rows.kernel.share > 0.0
-    assert proposer_of(points, np.ones(ADDITIVE_MAX_ROWS + 1)).rows.kernel.share == 0.0
+    names = ("a", "b", "c")
+    unordered = Space({name: Choice(("p", "q", "r", "s", "t")) for name in names})
+    points = [dict(zip(names, values, strict=True)) for values in product("pqrst", repeat=3)]
+    several = proposer_of(points[:ADDITIVE_MAX_ROWS], np.ones(ADDITIVE_MAX_ROWS), space=unordered)
+    assert several.rows.kernel.share == pytest.approx(0.4 * ADDITIVE_WEIGHT)
+    many = points[: ADDITIVE_MAX_ROWS + 1]
+    assert proposer_of(many, np.ones(len(many)), space=unordered).rows.kernel.share == 0.0
+    assert proposer_of([params(0.1), params(0.2)], np.ones(2)).rows.kernel.share == 0.0
 
 
 def test_the_least_visited_category_is_counted_against_its_equals():
@@ -129,9 +141,10 @@ def test_within_a_category_its_own_best_is_improved_on():
     proposer = within(behind(lowest=10.0), "b")
     process = proposer.posterior(proposer.fitted([], 9, np.random.default_rng(1)))
     candidates = proposer.search(process, [], np.random.default_rng(2))
-    best = SPACE.decode(candidates.points.unit_NP[0])
-    assert best["kind"] == "b"
-    assert abs(best["x"] - 0.5) < 0.3
+    found = [SPACE.decode(unit_P) for unit_P in candidates.points.unit_NP]
+    assert found[0]["kind"] == "b"
+    known = next(params for params in found if params["mode"] == "p")  # other modes: none was tried
+    assert abs(known["x"] - 0.5) < 0.3
     of_all = replace(proposer, rivals=None).search(process, [], np.random.default_rng(2))
     assert candidates.value_N[0] > of_all.value_N[0] + 1.0
 
