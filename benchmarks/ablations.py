@@ -65,7 +65,13 @@ def _shifted(parameters: int, place: int, seed: int) -> np.ndarray:
 TAIL, POWER = fits.MODELS
 IDEAS: Mapping[str, Callable[[], Sequence[Any]]] = {
     "as it is": list,
-    "no own effects in the kernel": lambda: [patch.object(proposer, "ADDITIVE_WEIGHT", 0.0)],
+    "more noise is expected": partial(
+        _models,
+        *(
+            replace(each, prior=lambda count, prior=each.prior: model.with_more_noise(prior(count)))
+            for each in fits.MODELS
+        ),
+    ),
     "tail-compressed model alone": partial(_models, TAIL),
     "power-transformed model alone": partial(_models, POWER),
     "both with the long prior": partial(_models, TAIL, replace(POWER, prior=TAIL.prior)),

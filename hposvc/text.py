@@ -145,7 +145,8 @@ def _scale(cost: float, unit: str) -> tuple[int, str]:
 
 
 def _digits(cost: float, factor: int) -> str:
-    return amount(cost) if factor == 1 else f"{cost * factor:.2g}"
+    shown = cost * factor
+    return amount(cost) if factor == 1 else f"{shown:.2g}" if shown < 99.5 else f"{shown:,.0f}"
 
 
 def amount(cost: float) -> str:

@@ -7,12 +7,14 @@ Axes: N timed trials, D model columns.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.encoding import Encoding, units
 from searchers.gp.fits import Fit, Model
+from searchers.gp.model import with_more_noise
 from searchers.gp.proposer import outcome_of
 from searchers.gp.terms import LogCost
 from searchers.searcher import Observation
@@ -43,6 +45,7 @@ def learned_cost(
     points = encoding.snap(units(space, [seen.params for seen in latest]))
     output_N = (log_N - log_N.mean()) / deviation
     seconds = outcome_of(COST, model, encoding, encoding.columns_of(points), output_N)
+    seconds = replace(seconds, prior=with_more_noise(seconds.prior))
     posterior, fitted = seconds.condition(history, len(timed), rng)
     return LogCost(posterior, deviation), fitted
 

@@ -3,9 +3,8 @@
     k(x, z) = (1 - share) matern52(sum_p r2_p) + share / P sum_p matern52(P r2_p)
 
 with r2_p the squared distance of x and z in parameter p. The second part assumes that a loss is
-partly a sum of functions of one parameter each, as losses mostly are in hyperparameters, so that a
-trial informs about all that share one value with it. With share 0 no array has an axis for
-parameters.
+partly a sum of functions of one parameter each, so that a trial informs about all that share one
+value with it; it is for choices without an order. With share 0 no array has an axis for parameters.
 
 Axes: N and M points, D model columns, P parameters (a category has one column per value). Points
 arrive divided by their lengthscales, so that the kernel has none of its own.

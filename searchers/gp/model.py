@@ -111,13 +111,29 @@ def _prior(parameters: int, location: float, spread: float, start: float) -> Pri
     """Return a prior; the arguments hold for the log of every lengthscale.
 
     The noise is log-normal(-8, 2): the results soon say when there is more, while with (-5, 1.4) a
-    model did not tell the best configurations apart (benchmarks/gp-experiments.md).
+    model did not tell the best configurations apart (benchmarks/gp-experiments.md). Its search
+    starts a little higher, where its gradient is not as flat.
     """
     return Prior(
         np.array([location] * parameters + [-8.0, 0.0]),
         np.array([spread] * parameters + [2.0, 1.0]),
         np.array([start] * parameters + [-7.0, 0.0]),
     )
+
+
+def with_noise(prior: Prior, location: float, spread: float) -> Prior:
+    """Return the prior with another one, log-normal, of the noise."""
+    mean_T, deviation_T, start_T = (
+        each.copy() for each in (prior.mean_T, prior.deviation_T, prior.start_T)
+    )
+    mean_T[-2] = start_T[-2] = location
+    deviation_T[-2] = spread
+    return Prior(mean_T, deviation_T, start_T)
+
+
+def with_more_noise(prior: Prior) -> Prior:
+    """Return the prior for losses at several steps, seconds, and metrics with a limit."""
+    return with_noise(prior, -5.0, math.sqrt(2.0))
 
 
 def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[float, Array]:

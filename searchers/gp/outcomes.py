@@ -9,7 +9,7 @@ pending ones), D model columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -19,7 +19,7 @@ from searchers.gp.encoding import Encoding, Mask, Points, units
 from searchers.gp.feasibility import LogProbabilityBelow, labels_of_excess, labels_of_failures
 from searchers.gp.fits import MODELS, Fit, FitTask, Model
 from searchers.gp.kernels import Array, Index
-from searchers.gp.model import Posterior
+from searchers.gp.model import Posterior, with_more_noise
 from searchers.gp.proposer import failures_of, outcome_of
 from searchers.gp.warping import MAX_LOSS, standardized
 from searchers.pareto import fronts
@@ -174,6 +174,7 @@ class TrialColumns:
                 x_ND = self.column_RD[: self.results][known_N]
                 name = f"limit {index}"
                 limit = outcome_of(name, self.model, self.encoding, x_ND, labels.output_N)
+                limit = replace(limit, prior=with_more_noise(limit.prior))
                 seen = int(np.count_nonzero(~np.isnan(self.everything.excess_NL[:, index])))
                 yield self._learn(limit, labels.threshold, self.results, seen, rng)
 

@@ -38,7 +38,7 @@ from searchers.gp.learned.process import (
     solve_unfitted,
 )
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, Maximiser
-from searchers.gp.model import Posterior, Prior, Rows
+from searchers.gp.model import Posterior, Prior, Rows, with_more_noise
 from searchers.gp.terms import Sum
 from searchers.gp.training_data import Evidence
 from searchers.gp.warping import Standardized, standardized
@@ -132,8 +132,15 @@ class Proposer:
 
     @property
     def prior(self) -> Prior:
-        """Prior of the model of the losses."""
-        return with_context(self.model.prior(self.encoding.parameters), self._contexts)
+        """Prior of the model of the losses.
+
+        With a context it expects more noise. With as little as elsewhere, what is known of the best
+        is certain, and what was stopped is not, so that its like is proposed again and again.
+        """
+        prior = self.model.prior(self.encoding.parameters)
+        if not self._contexts:
+            return prior
+        return with_context(with_more_noise(prior), self._contexts)
 
     @property
     def _contexts(self) -> int:
@@ -338,7 +345,7 @@ def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -
 
 
 def additive_weight(rows: int, encoding: Encoding) -> float:
-    """Return the share of the kernel for the parameters' own effects, with `rows` rows.
+    """Return the share of the kernel for own effects, with `rows` rows: 0 if any has an order.
 
     With few parameters the joint part learns as soon.
     """

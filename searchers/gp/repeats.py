@@ -13,8 +13,9 @@ from searchers.gp.proposer import Proposer
 from searchers.searcher import REPEAT_OF, Observation, Proposal
 
 REPEAT_EVERY, REPEAT_AT = 5, 3  # in turns; never the turn of a proposal within a category
-# Variance of noise, in outputs, below which nothing is repeated once a repeat has shown it.
-NEGLIGIBLE_NOISE = 0.05**2
+# Variance of noise, in outputs, below which nothing is repeated once a repeat has shown it. The
+# prior expects more.
+NEGLIGIBLE_NOISE = 0.01**2
 
 
 def is_repeat_due(history: Sequence[Observation]) -> bool:

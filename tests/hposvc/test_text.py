@@ -107,4 +107,5 @@ def test_numbers_are_near_their_values(values):
 def test_a_range_of_costs_is_in_the_unit_of_the_cost_beside_it():
     assert cost_of(198, gpus=0) == "3.3 worker-minutes"
     assert cost_range_of(0, 450, 198, gpus=0) == "0 to 7.5 worker-minutes"
+    assert cost_range_of(30, 110, 50, gpus=0) == "30 to 110 worker-seconds"
     assert cost_range_of(198, 198, 198, gpus=0) == ""
