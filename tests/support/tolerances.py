@@ -4,7 +4,7 @@
 CLOSE = {
     "64-true": 1e-9,
     "32-true": 1e-4,
-    "bf16-mixed": 0.05,
+    "bf16-mixed": 0.08,
     "16-mixed": 0.05,
     "bf16-true": 0.15,
     "16-true": 0.05,
