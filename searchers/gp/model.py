@@ -112,7 +112,7 @@ def _prior(parameters: int, location: float, spread: float, start: float) -> Pri
 
     The noise is log-normal(-8, 2): the results soon say when there is more, while with (-5, 1.4) a
     model did not tell the best configurations apart (benchmarks/gp-experiments.md). Its search
-    starts a little higher, where its gradient is not as flat.
+    starts at -7, as what was measured did.
     """
     return Prior(
         np.array([location] * parameters + [-8.0, 0.0]),

@@ -4,6 +4,7 @@ The configuration that is predicted to be best is repeated: what it gives on ave
 search is for, and how far its results lie apart tells the models how little to trust single ones.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,9 +14,9 @@ from searchers.gp.proposer import Proposer
 from searchers.searcher import REPEAT_OF, Observation, Proposal
 
 REPEAT_EVERY, REPEAT_AT = 5, 3  # in turns; never the turn of a proposal within a category
-# Variance of noise, in outputs, below which nothing is repeated once a repeat has shown it. The
-# prior expects more.
-NEGLIGIBLE_NOISE = 0.01**2
+# Once there is a repeat, nothing is repeated if the log of the noise is so many deviations of its
+# prior below what that expects.
+NEGLIGIBLE = 0.7
 
 
 def is_repeat_due(history: Sequence[Observation]) -> bool:
@@ -37,7 +38,9 @@ def repeated(
         rng: for the fit.
     """
     fitted = proposer.fitted(history, results, rng)
-    if _has_repeats(history) and fitted.hyperparameters.noise < NEGLIGIBLE_NOISE:
+    expected, deviation = proposer.prior.mean_T[-2], proposer.prior.deviation_T[-2]
+    negligible = math.exp(expected - NEGLIGIBLE * deviation)
+    if _has_repeats(history) and fitted.hyperparameters.noise < negligible:
         return None
     process = proposer.posterior(fitted)
     waiting = [seen.note.get(REPEAT_OF) for seen in history if seen.state == "pending"]
