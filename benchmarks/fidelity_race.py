@@ -12,23 +12,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import islice
 from multiprocessing import get_context
-from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
-from prior.learn import learn
-from prior.tables import load_tables
 from simulated import sweep
 from small_networks import EPOCHS, METRICS, NAMES, SPACE, Params, samples_of, trained
 from tables import figure, heading, table
 
 from hposvc.events import Event, Ordered, Reported
 from searchers import Space
-from searchers.gp.learned import prior
-from searchers.gp.learned.prior import Learned
 
 Array = NDArray[np.float64]
 
@@ -112,30 +106,23 @@ def run(method: Method, problem: str, seed: int) -> Run:
     TRAININGS.clear()
     data, metric = problem.split()
     seconds = BUDGET // SLOTS + 30  # an epoch takes one, by and large
-    with patch.object(prior, "load", lambda: learned_without(data)):
-        events = sweep(
-            {
-                "metric": {"name": metric, "goal": "minimize"},
-                "parameters": {"data": data, **SPACE},
-                "fidelity": {"min": method.first, "max": EPOCHS},
-                "search": {"method": method.search},
-                "scheduler": dict(method.scheduler),
-                "trials": {"parallel": SLOTS},
-                "budget": {"wall": f"{seconds}s"},
-                "seed": seed,
-            },
-            curve,
-        )
+    events = sweep(
+        {
+            "metric": {"name": metric, "goal": "minimize"},
+            "parameters": {"data": data, **SPACE},
+            "fidelity": {"min": method.first, "max": EPOCHS},
+            "search": {"method": method.search},
+            "scheduler": dict(method.scheduler),
+            "trials": {"parallel": SLOTS},
+            "budget": {"wall": f"{seconds}s"},
+            "seed": seed,
+        },
+        curve,
+    )
     values, reports = _values(events, metric)
     best, step = reports[int(np.argmin(values))]
     again = [_trained_again(best, metric, step, seed) for seed in range(AGAIN)]
     return Run(np.minimum.accumulate(values), float(np.mean(again)))
-
-
-@cache
-def learned_without(data: str) -> Learned:
-    """Return the learned prior of `gp` without the tables of some data."""
-    return learn([table for table in load_tables() if table.source != data])
 
 
 def _values(events: Sequence[Event], metric: str) -> tuple[Array, list[tuple[Params, int]]]:

@@ -49,7 +49,6 @@ METHODS = {
     "TPE + ASHA": Method({"method": "tpe"}, ASHA, is_peer=True),
     "BOHB": Method({"method": "tpe"}, {"type": "bohb"}, is_peer=True),
     "gp + ASHA": Method({"method": "gp"}, ASHA),
-    "gp + ASHA, no prior": Method({"method": "gp", "learned_prior": False}, ASHA),
     "gp + ASHA, promote": Method({"method": "gp"}, PROMOTE),
     "gp + ASHA, promote, from 3": Method({"method": "gp"}, PROMOTE, first=3),
 }

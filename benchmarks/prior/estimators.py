@@ -10,7 +10,6 @@ from sklearn import (
     ensemble,
     linear_model,
     neighbors,
-    neural_network,
     preprocessing,
     svm,
     tree,
@@ -326,41 +325,6 @@ SVR: tuple[Parameter, ...] = (
 )
 
 
-def _perceptron(params: Params, numbers: bool) -> Any:
-    kind = neural_network.MLPRegressor if numbers else neural_network.MLPClassifier
-    model = kind(
-        hidden_layer_sizes=(params["width"],) * params["layers"],
-        activation=params["activation"],
-        solver=params["solver"],
-        alpha=params["alpha"],
-        batch_size=params["batch"],
-        learning_rate_init=params["lr"],
-        momentum=params["momentum"],
-        beta_1=params["beta1"],
-        max_iter=params["epochs"],
-        random_state=0,
-    )
-    return make_pipeline(preprocessing.StandardScaler(), model)
-
-
-PERCEPTRON: tuple[Parameter, ...] = (
-    Number(("lr", "learning_rate_init", "learning_rate", "eta"), 1e-5, 0.3, 1e-3, log=True,
-           share=1.0, levels=(1e-4, 1e-3, 1e-2, 1e-1)),
-    Number(("alpha", "l2", "weight_decay", "wd"), 1e-7, 10.0, 1e-4, log=True, share=0.85),
-    Number(("width", "hidden", "units", "hidden_units", "hidden_size", "n_hidden"), 4, 128, 48,
-           log=True, whole=True, share=0.85, levels=(8, 16, 32, 64, 128)),
-    Number(("layers", "n_layers", "num_layers", "hidden_layers"), 1, 3, 1, whole=True, share=0.7),
-    Number(("batch", "batch_size", "bs"), 8, 128, 32, log=True, whole=True, share=0.75,
-           levels=(8, 16, 32, 64, 128)),
-    Options(("activation", "act", "nonlinearity"), (("relu",), ("tanh",), ("logistic", "sigmoid")),
-            "relu", share=0.7),
-    Options(("solver", "optimizer", "opt"), (("adam",), ("sgd",)), "adam", share=0.55),
-    Number(("momentum", "mom"), 0.0, 0.99, 0.9, share=0.7, when={"solver": ("sgd",)}),
-    Number(("beta1", "beta_1"), 0.5, 0.99, 0.9, share=0.5, when={"solver": ("adam",)}),
-    Number(("epochs", "max_iter", "n_epochs", "num_epochs"), 3, 25, 15, whole=True, share=0.75),
-)  # fmt: skip
-
-
 def _logistic(params: Params, numbers: bool) -> Any:
     model = linear_model.LogisticRegression(
         C=params["C"],
@@ -492,7 +456,6 @@ ESTIMATORS: dict[str, tuple[tuple[Parameter, ...], Loss]] = {
     "tree": (TREE, partial(loss, _tree, errors=True)),
     "svc": (SVM, partial(loss, _svm)),
     "svr": (SVR, partial(loss, _svm)),
-    "perceptron": (PERCEPTRON, partial(loss, _perceptron)),
     "logistic": (LOGISTIC, partial(loss, _logistic)),
     "sgd": (SGD, partial(loss, _sgd)),
     "sgd_numbers": (SGD_NUMBERS, partial(loss, _sgd)),

@@ -24,7 +24,7 @@ from searchers.gp.cost import COST, learned_cost
 from searchers.gp.fits import MODELS, Model
 from searchers.gp.initial_design import design_point
 from searchers.gp.learned.prior import LearnedPrior
-from searchers.gp.learned.roles import FAMILIES, Names
+from searchers.gp.learned.roles import Names
 from searchers.gp.learned.roles import check as check_roles
 from searchers.gp.learned.start import portfolio
 from searchers.gp.maximise import Candidates
@@ -164,7 +164,7 @@ class GaussianProcess:
         learned = self.learned(space) if history else None  # the centre comes first
         trusted = len(history) < self.initial or len(history) % 2 == 0
         is_wanted = trusted and not any(seen.losses for seen in history)
-        if learned is not None and FAMILIES[learned.family].alike and is_wanted:
+        if learned is not None and is_wanted:
             tried = [seen.params for seen in history]
             taken = SeenConfigs(space, tried)
             for params in portfolio(space, learned, tried, rng):

@@ -61,13 +61,10 @@ class Family:
     Attributes:
         roles: by name.
         needs: roles of which a space of this family must have one.
-        alike: whether what is best for one model is good for most, so that trials begin with it.
-            Of networks too few are: benchmarks/gp-experiments.md, "On public tables".
     """
 
     roles: Mapping[str, Role]
     needs: frozenset[str]
-    alike: bool = True
 
     def role_of(self, words: Iterable[str], domain: Domain) -> str | None:
         """Return the role that has one of the names, the first if there are several.
@@ -153,7 +150,6 @@ FAMILIES: Mapping[str, Family] = {
             "scaler": SCALER,
         },
         frozenset({"lr", "sgd_lr"}),
-        alike=False,
     ),
     "adapter": Family(
         {

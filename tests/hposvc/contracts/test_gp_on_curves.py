@@ -27,10 +27,10 @@ def late(params, step):  # all alike up to step 18
 ASHA = {"type": "asha"}
 SCHEDULERS = [ASHA, {"type": "hyperband"}]
 PLATEAU = {"type": "fifo", "plateau": {"patience": 2}}
-NETWORK = {
-    "lr": {"min": 1e-5, "max": 1e-1, "log": True},
-    "dropout": {"min": 0.0, "max": 0.6},
-    "width": {"min": 8, "max": 256, "log": True, "type": "int"},
+TREES = {  # a family of which something is known beforehand
+    "lr": {"min": 1e-3, "max": 1.0, "log": True},
+    "max_depth": {"min": 1, "max": 12},
+    "subsample": {"min": 0.2, "max": 1.0},
 }
 
 
@@ -94,7 +94,8 @@ def test_curves_that_part_late_lead_to_the_lowest_ends(proposed):
 @pytest.mark.parametrize("method", ["gp", "auto"])
 def test_the_learned_prior_leads_whether_or_not_trials_may_be_stopped(lab, scheduler, method):
     trials = {"max": 6, "parallel": 1}
-    spec = make_spec(parameters=NETWORK, search=method, scheduler=scheduler, trials=trials)
+    spec = make_spec(parameters=TREES, search=method, scheduler=scheduler, trials=trials)
     notes = [seen.note for seen in lab.run(spec).history()]
-    assert [note["source"] for note in notes] == [*["start"] * 4, *["model"] * 2]
+    sources = ["start", *["learned prior"] * 3, *["model"] * 2]
+    assert [note["source"] for note in notes] == sources
     assert all("learned_prior" in note for note in notes[4:])

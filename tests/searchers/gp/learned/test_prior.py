@@ -10,6 +10,7 @@ from searchers.gp.fits import MODELS
 from searchers.gp.learned import prior
 from searchers.gp.learned.prior import Coefficients, LearnedPrior
 from searchers.gp.learned.process import coefficient, solve_unfitted
+from searchers.gp.learned.roles import roles_of
 from searchers.gp.learned.start import portfolio
 from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
@@ -34,6 +35,16 @@ BOOSTING = Space.from_dict(
         "reg_lambda": {"min": 1e-6, "max": 10.0, "log": True},
     }
 )
+LINEAR = Space.from_dict(
+    {
+        "lr": {"min": 1e-5, "max": 1e-1, "log": True},
+        "alpha": {"min": 1e-6, "max": 1e-1, "log": True},
+        "power_t": {"min": 0.0, "max": 1.0},
+        "epochs": {"values": [4, 16, 64], "ordered": True},
+        "penalty": {"values": ["l2", "elasticnet"]},
+        "l1_ratio": {"min": 0.0, "max": 1.0, "when": {"penalty": "elasticnet"}},
+    }
+)
 UNKNOWN = Space.from_dict({"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}})
 
 
@@ -48,23 +59,23 @@ def samples(space, count, seed=0):
 
 
 def test_the_mean_is_the_linear_function_of_the_features():
-    known = LearnedPrior.of(NETWORK)
-    x_MD = columns(NETWORK, samples(NETWORK, 200))
+    known = LearnedPrior.of(LINEAR)
+    x_MD = columns(LINEAR, samples(LINEAR, 200))
     expected_M = known.features.values(x_MD) @ known.mean_F
     np.testing.assert_allclose(known.mean(x_MD), expected_M, atol=0.02 * np.ptp(expected_M))
 
 
 def test_the_gradient_is_that_of_the_mean():
-    known = LearnedPrior.of(NETWORK)
-    x_MD = np.clip(columns(NETWORK, samples(NETWORK, 50)), 0.01, 0.99)
+    known = LearnedPrior.of(LINEAR)
+    x_MD = np.clip(columns(LINEAR, samples(LINEAR, 50)), 0.01, 0.99)
     continuous = known.features.encoding.first_column_P[:3]
     check_gradient(known.mean, x_MD, rtol=1e-7, columns=continuous)
 
 
 def test_it_says_nothing_of_parameters_that_the_user_knows_better():
-    without = LearnedPrior.of(NETWORK, without=("lr",))
+    without = LearnedPrior.of(LINEAR, without=("lr",))
     assert not any(name.startswith("lr^") for name in without.features.names)
-    assert LearnedPrior.of(NETWORK, without=NETWORK.searched) is None
+    assert LearnedPrior.of(LINEAR, without=LINEAR.searched) is None
     assert LearnedPrior.of(UNKNOWN) is None
 
 
@@ -133,24 +144,25 @@ def test_names_that_are_told_are_as_good_as_names_that_are_known():
 
 
 def test_proposals_say_how_much_of_the_prior_holds():
-    known = LearnedPrior.of(NETWORK)
+    known = LearnedPrior.of(LINEAR)
 
     def loss(params):
-        return float(known.mean(columns(NETWORK, [params]))[0])
+        return float(known.mean(columns(LINEAR, [params]))[0])
 
-    right = history_of(GaussianProcess(), NETWORK, loss, 16)
-    wrong = history_of(GaussianProcess(), NETWORK, lambda params: -loss(params), 16)
-    assert [note["source"] for _, note in right[:5]] == [*["start"] * 4, "model"]
+    right = history_of(GaussianProcess(), LINEAR, loss, 16)
+    wrong = history_of(GaussianProcess(), LINEAR, lambda params: -loss(params), 16)
+    sources = [note["source"] for _, note in right[:5]]
+    assert sources == ["start", *["learned prior"] * 3, "model"]
     assert right[-1][1]["learned_prior"] > 0.4
     assert wrong[-1][1]["learned_prior"] < 0.2
-    plain = history_of(GaussianProcess(learned_prior=False), NETWORK, loss, 6)
+    plain = history_of(GaussianProcess(learned_prior=False), LINEAR, loss, 6)
     assert all("learned_prior" not in note for _, note in plain)
 
 
 def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
     """It is of last losses; at all steps alike it leads astray those that know some results."""
     rng = np.random.default_rng(3)
-    tried = [NETWORK.sample(rng) for _ in range(9)]
+    tried = [LINEAR.sample(rng) for _ in range(9)]
 
     def history(last_step):
         for index, params in enumerate(tried):
@@ -159,7 +171,7 @@ def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
 
     seen = [*history(lambda index: 27 if index % 3 == 0 else [3, 1][index % 2])]
     evidence = Evidence.of(seen)
-    proposer = Proposer.of(NETWORK, MODELS[0], evidence, LearnedPrior.of(NETWORK))
+    proposer = Proposer.of(LINEAR, MODELS[0], evidence, LearnedPrior.of(LINEAR))
     full_R = (proposer.known_TF - proposer.offset_F)[evidence.trial_R, 0]
     step_R = np.rint(27.0 * 27.0 ** evidence.context_RC[:, 0])
     share_R = np.array([{1: 0.0, 3: 1 / 3, 27: 1.0}[step] for step in step_R.tolist()])
@@ -169,7 +181,7 @@ def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
     searchers = [GaussianProcess(learned_prior=choice) for choice in (True, False)]
     for results in (seen, [*history(lambda index: 9)]):
         known, unknown = (
-            each.suggest(NETWORK, results, 1, np.random.default_rng(0)) for each in searchers
+            each.suggest(LINEAR, results, 1, np.random.default_rng(0)) for each in searchers
         )
         assert "learned_prior" in known[0].note
         assert known != unknown
@@ -198,7 +210,9 @@ def test_half_of_the_trials_after_failures_alone_are_outside_the_portfolio():
     assert [seen.note["source"] for seen in history[4:]] == ["learned prior", "start"] * 4
 
 
-def test_networks_begin_without_a_portfolio():
-    """What is best for one of them is best for too few others."""
+def test_networks_have_no_prior():
+    """What is good for some of them is no better than chance for others."""
+    assert roles_of(NETWORK).family == "network"
+    assert LearnedPrior.of(NETWORK) is None
     batch = GaussianProcess().suggest(NETWORK, [], 8, np.random.default_rng(0))
     assert {proposal.note["source"] for proposal in batch} == {"start"}

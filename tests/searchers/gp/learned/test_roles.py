@@ -115,13 +115,14 @@ def test_prefixes_and_numbers_and_the_names_of_other_libraries_are_known(
 
 
 def test_parameters_that_differ_by_a_number_share_a_role_and_its_effect():
-    one = Space.from_dict({"lr": RATE, "warmup": SHARE, "dropout": SHARE})
-    two = Space.from_dict({"lr": RATE, "warmup": SHARE, "dropout_1": SHARE, "dropout_2": SHARE})
-    values = {"lr": 1e-3, "warmup": 0.1}
-    both = [{**values, "dropout_1": low, "dropout_2": 0.4} for low in (0.1, 0.4)]
-    alone = [{**values, "dropout": share} for share in (0.1, 0.4)]
+    one = Space.from_dict({"eta": RATE, "max_depth": WHOLE, "subsample": SHARE})
+    numbered = {"subsample_1": SHARE, "subsample_2": SHARE}
+    two = Space.from_dict({"eta": RATE, "max_depth": WHOLE, **numbered})
+    values = {"eta": 1e-3, "max_depth": 4}
+    both = [{**values, "subsample_1": low, "subsample_2": 0.4} for low in (0.1, 0.4)]
+    alone = [{**values, "subsample": share} for share in (0.1, 0.4)]
     first, second = (mean_of(two, both) - mean_of(one, alone)).tolist()
-    assert second == pytest.approx(0.0, abs=1e-9)  # two layers alike are as one
+    assert second == pytest.approx(0.0, abs=1e-9)  # two alike are as one
     assert first == pytest.approx(float(np.diff(mean_of(one, alone))[0]) / 2.0)
     assert roles({"lr": RATE, "warmup": SHARE, "drop": SHARE, "dropout": SHARE})[1] == {
         "lr": "lr",
