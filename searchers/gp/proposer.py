@@ -4,11 +4,11 @@ Failed and running trials count as if they came out as predicted; where trials f
 another model, whose probability multiplies the acquisition.
 
 Axes: T trials with a result, R rows (a trial has one at each step at which trials are judged), P
-searched parameters, D model columns, F functions that are known beforehand.
+searched parameters, D model columns.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,16 +27,7 @@ from searchers.gp.fidelity import AtMaxFidelity, with_context
 from searchers.gp.fits import PROBE, Fit, FitTask, Model
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
-from searchers.gp.learned.process import (
-    TRUST,
-    TRUST_EARLIER,
-    KnownMean,
-    SumOfMeans,
-    WithMean,
-    coefficient,
-    coefficients,
-    solve_unfitted,
-)
+from searchers.gp.learned.process import WithMean, coefficient, solve_unfitted
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, Maximiser
 from searchers.gp.model import Posterior, Prior, Rows, with_more_noise
 from searchers.gp.terms import Sum
@@ -57,7 +48,6 @@ INCUMBENTS = 5
 # Power of the probability not to fail: an optimum at the edge of the failures is a trap.
 FEASIBILITY_POWER = 8.0
 LOSS, FAILURE = "loss", "failure"  # names of the outcomes in the notes
-LEARNED, EARLIER = "learned_prior", "earlier_sweeps"  # names of what is known beforehand
 
 Process = Posterior | AtMaxFidelity | WithMean
 
@@ -74,8 +64,7 @@ class Proposer:
     evidence: Evidence
     points: Points  # T trials with a result, then those that failed, then running ones
     learned: LearnedPrior | None = None  # of the losses; None: nothing is known beforehand
-    earlier: KnownMean | None = None  # what earlier sweeps predict; None: nothing
-    trust: float = 1.0  # how much `earlier` counts, from 0 to 1
+    informed: Callable[[Prior], Prior] | None = None  # by earlier sweeps; None: there are none
     focus: FixedFeatures | None = None  # the only place to search; None: everywhere
     rivals: Mask | None = None  # the points whose best must be improved on; None: all
 
@@ -138,6 +127,8 @@ class Proposer:
         is certain, and what was stopped is not, so that its like is proposed again and again.
         """
         prior = self.model.prior(self.encoding.parameters)
+        if self.informed is not None:
+            prior = self.informed(prior)
         if not self._contexts:
             return prior
         return with_context(with_more_noise(prior), self._contexts)
@@ -161,62 +152,34 @@ class Proposer:
             rival_R = self.rivals[self.evidence.trial_R]
             first_R = np.where(rival_R, first_R - np.ptp(first_R) - 1.0, first_R)
         rows = self.rows
-        if self.functions:
-            weight_F = self.weights(solve_unfitted)
-            rows = replace(rows, loss_N=self.output_R - self.mean_RF @ weight_F)
+        if self.learned is not None:
+            beta = coefficient(self.mean_R, self.output_R, solve_unfitted)
+            rows = replace(rows, loss_N=self.output_R - beta * self.mean_R)
         losses = FitTask(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
 
-    @property
-    def functions(self) -> Mapping[str, KnownMean]:
-        """Priors on the loss, by the names in the notes."""
-        functions: dict[str, KnownMean] = {}
-        if self.learned is not None:
-            functions[LEARNED] = self.learned.mean
-        if self.earlier is not None:
-            functions[EARLIER] = self.earlier
-        return functions
-
     @cached_property
-    def known_TF(self) -> Array:
-        """Values of the functions at the trials with a result."""
-        return np.stack([function(self.column_TD) for function in self.functions.values()], axis=1)
+    def known_T(self) -> Array:
+        """The learned prior's mean at the trials with a result."""
+        assert self.learned is not None
+        return self.learned.mean(self.column_TD)
 
     @property
-    def offset_F(self) -> Array:
-        """The averages of the functions over the rows."""
-        offset_F: Array = self.known_TF[self.evidence.trial_R].mean(axis=0)
-        return offset_F
+    def offset(self) -> float:
+        """The average of the learned prior's mean over the rows."""
+        return float(self.known_T[self.evidence.trial_R].mean())
 
     @property
-    def mean_RF(self) -> Array:
-        """Values of the functions at the rows, less their averages.
+    def mean_R(self) -> Array:
+        """The learned prior's mean at the rows, less its average.
 
-        The learned prior is of last losses. It holds in full at the highest step, the less the
-        lower the step, and not at all at a 27th of the highest (benchmarks/gp-experiments.md).
+        It is of last losses. It holds in full at the highest step, the less the lower the step, and
+        not at all at a 27th of the highest (benchmarks/gp-experiments.md).
         """
-        mean_RF: Array = (self.known_TF - self.offset_F)[self.evidence.trial_R]
-        if self.learned is not None and self._contexts:
-            mean_RF[:, 0] *= np.maximum(1.0 + self.evidence.context_RC[:, 0], 0.0)
-        return mean_RF
-
-    def weights(self, solve: Callable[[Array], Array]) -> Array:
-        """Return how much of each function the results bear out; see `coefficient`."""
-        if self.earlier is None:
-            return np.array([coefficient(self.mean_RF[:, 0], self.output_R, solve)])
-        trust = [TRUST, TRUST_EARLIER][-len(self.functions) :]
-        weight_F = coefficients(self.mean_RF, self.output_R, solve, trust)
-        weight_F[-1] *= self.trust
-        return weight_F
-
-    def comparable_results(self) -> tuple[Array, Array]:
-        """Return columns and outputs of the rows at the step at which most trials have one."""
-        rows_R = np.arange(len(self.output_R))
+        mean_R: Array = (self.known_T - self.offset)[self.evidence.trial_R]
         if self._contexts:
-            step_R = self.evidence.context_RC[:, 0]
-            steps, count = np.unique(step_R, return_counts=True)
-            rows_R = np.flatnonzero(step_R == steps[count.argmax()])
-        return self.column_TD[self.evidence.trial_R[rows_R]], self.output_R[rows_R]
+            mean_R *= np.maximum(1.0 + self.evidence.context_RC[:, 0], 0.0)
+        return mean_R
 
     @property
     def outcome(self) -> str:
@@ -229,19 +192,17 @@ class Proposer:
     def posterior(self, fitted: Fit) -> Process:
         """Return the process given the results; failed and running trials as they are predicted."""
         everywhere = Posterior.of(self.rows, fitted.hyperparameters)
-        weight_F = self.weights(everywhere.solve) if self.functions else np.empty(0)
-        if weight_F.any():
-            everywhere = everywhere.with_losses(self.output_R - self.mean_RF @ weight_F)
+        beta = 0.0
+        if self.learned is not None:
+            beta = coefficient(self.mean_R, self.output_R, everywhere.solve)
+            everywhere = everywhere.with_losses(self.output_R - beta * self.mean_R)
         one_each = len(self.output_R) == self._trials and not self._contexts
         at_top = everywhere if one_each else AtMaxFidelity.of(everywhere, self.column_TD)
         process: Process = at_top
-        if self.functions:
-            functions, betas = self.functions, weight_F.tolist()
-            pairs = zip(functions.values(), betas, self.offset_F.tolist(), strict=True)
-            mean = SumOfMeans(tuple(function.scaled(*pair) for function, *pair in pairs))
-            weights = dict(zip(functions, betas, strict=True))
-            mean_T = (self.known_TF - self.offset_F) @ weight_F
-            process = WithMean(at_top, mean, weights, at_top.fitted_N + mean_T)
+        if self.learned is not None:
+            mean_T = beta * (self.known_T - self.offset)
+            function = self.learned.mean.scaled(beta, self.offset)
+            process = WithMean(at_top, function, beta, at_top.fitted_N + mean_T)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
 
@@ -319,7 +280,7 @@ class Proposer:
             "mean": mean,
             "deviation": deviation,
             "noise": self.noise_near(mean, fitted),
-            **(process.weights if isinstance(process, WithMean) else {}),
+            **({"learned_prior": process.beta} if isinstance(process, WithMean) else {}),
         }
 
     def noise_near(self, loss: float, fitted: Fit) -> float:

@@ -140,7 +140,7 @@ class GaussianProcess:
         wide = min(2 * len(space.searched), MAX_DESIGN_SIZE) if has_several else 0
         is_first = len(history) + told_before < max(self.initial, wide)
         if is_first or not (space.searched and evidence.is_enough):
-            best = _best_of_earlier(space, history, sweeps)
+            best = _best_of_earlier(history, sweeps)
             return self._initial(space, history, rng) if best is None else best
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -199,8 +199,7 @@ class GaussianProcess:
         proposer = Proposer.of(space, model, evidence.bounded(self.rows), self.learned(space))
         if sweeps is not None:
             if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
-                sweeps = sweeps.judged(*proposer.comparable_results())
-                proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
+                proposer = replace(proposer, informed=sweeps.informed)
             failures = Evidence.of([*earlier, *history])
         if self.repeats and is_repeat_due(history) and not space.fixed:
             proposal = repeated(proposer, history, len(evidence.loss_R), rng)
@@ -306,16 +305,17 @@ class WarmStarted:
 
 
 def _best_of_earlier(
-    space: Space, history: Sequence[Observation], sweeps: EarlierSweeps | None
+    history: Sequence[Observation], sweeps: EarlierSweeps | None
 ) -> Proposal | None:
-    """Return what earlier sweeps predict to be best; None: it is not their turn, or all was tried.
+    """Return what earlier sweeps expect most of; None: it is not their turn, or all was tried.
 
-    One in four proposals is theirs while there are too few results to judge them by.
+    The first of each four trials before there is a model is theirs.
     """
-    if sweeps is None or not sweeps.sweeps or len(history) % 4 != 1:
+    if sweeps is None or not sweeps.sweeps or len(history) % 4:
         return None
-    taken = SeenConfigs(space, (seen.params for seen in history))
-    params = next((params for params in sweeps.best_first(space) if params not in taken), None)
+    tried = [seen.params for seen in history]
+    taken = SeenConfigs(sweeps.space, tried)
+    params = next((params for params in sweeps.best_first(tried) if params not in taken), None)
     if params is None:
         return None
     return Proposal(params, _note("earlier sweeps", "the best that they predict"))

@@ -1,25 +1,26 @@
-"""Earlier sweeps as a function: the loss that they predict, weighted by how well they do.
+"""What earlier sweeps tell: how each parameter matters, and which configurations to try first.
 
-Each earlier sweep has a process of its own. A sweep's losses are taken as a multiple of what these
-predict, plus a process of what they leave over (learned/process.py). A sweep counts by how sure the
-results here make it that it ranks configurations better than chance, so one that misleads soon
-counts for nothing. Since only ranks and shapes are taken, levels and units of losses do not matter.
+Each earlier sweep has a process of its own. Its lengthscales and noise are a prior of those of this
+sweep: how fast a loss changes along a parameter is alike from data set to data set, also where its
+optimum is not. And now and then, until there is a model, a trial is the configuration that these
+processes expect to add most to those tried. Their predictions count for nothing else: as a mean of
+this sweep's process they cost regret, weighted by how well they rank its results or not
+(benchmarks/gp-experiments.md).
 
-Axes: S earlier sweeps, T trials with a result, R rows, M queries, D model columns.
-Source: Feurer, Letham & Bakshy, Scalable Meta-Learning for Bayesian Optimization using
-Ranking-Weighted Gaussian Process Ensembles (2018), of which this keeps weights by ranks.
+Axes: S earlier sweeps, M configurations, P searched parameters.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr
 
 from searchers.gp.encoding import Encoding, units
 from searchers.gp.fits import MODELS
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
+from searchers.gp.model import Hyperparameters, Prior
 from searchers.gp.proposer import Process, Proposer
 from searchers.gp.training_data import Evidence
 from searchers.magnitudes import in_range
@@ -27,24 +28,19 @@ from searchers.searcher import TRIED, Observation
 from searchers.space import Params, Space
 
 DRAWN = 512  # configurations that are compared where earlier sweeps were of the same code
+LENGTHSCALES, NOISE = 0.3, 1.0  # deviations of logarithms from sweep to sweep, at the least
 
 
 @dataclass(frozen=True)
 class EarlierSweep:
     """A fitted process, whose predictions are in standard deviations of the sweep's losses."""
 
-    name: str  # its id; empty where trials came without one
-    proposer: Proposer
     process: Process
+    hyperparameters: Hyperparameters
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        space: Space,
-        trials: Sequence[Observation],
-        rows: int,
-        learned: LearnedPrior | None,
+        cls, space: Space, trials: Sequence[Observation], rows: int, learned: LearnedPrior | None
     ) -> "EarlierSweep | None":
         """Return the sweep of some trials; None: they are too few for a model."""
         evidence = Evidence.of(in_range(trials))
@@ -53,18 +49,16 @@ class EarlierSweep:
         proposer = Proposer.of(space, MODELS[0], evidence.bounded(rows), learned)
         # A fixed generator: a resumed sweep must fit the same process.
         fitted = proposer.fitted((), len(evidence.loss_R), np.random.default_rng(0))
-        return cls(name, proposer, proposer.posterior(fitted))
+        return cls(proposer.posterior(fitted), fitted.hyperparameters)
 
 
 @dataclass(frozen=True)
 class EarlierSweeps:
-    """A weighted mean of what earlier sweeps predict."""
+    """What earlier sweeps tell about a space."""
 
-    sweeps: tuple[EarlierSweep, ...]
+    space: Space
+    sweeps: tuple[EarlierSweep, ...]  # those with enough results
     untried: tuple[Params, ...]  # configurations with a result, which here may be another one
-    weight_S: Array
-    trust: float = 1.0  # from 0 to 1; 0: no sweep ranks this one's results
-    offset: float = 0.0
 
     @classmethod
     def of(
@@ -74,72 +68,53 @@ class EarlierSweeps:
         rows: int,
         learned: LearnedPrior | None,
     ) -> "EarlierSweeps":
-        """Return the sweeps of earlier trials, whose ids are SWEEP/TRIAL, all of equal weight."""
+        """Return the sweeps of earlier trials, whose ids are SWEEP/TRIAL."""
         trials: dict[str, list[Observation]] = {}
         for seen in earlier:
             trials.setdefault(seen.id.rpartition("/")[0], []).append(seen)
-        fitted = [EarlierSweep.of(name, space, of, rows, learned) for name, of in trials.items()]
-        sweeps = tuple(sweep for sweep in fitted if sweep is not None)
+        fitted = [EarlierSweep.of(space, of, rows, learned) for of in trials.values()]
         done = [seen for seen in earlier if seen.state == "done" and TRIED not in seen.note]
-        untried = tuple(seen.params for seen in done)
-        return cls(sweeps, untried, np.full(len(sweeps), 1.0 / max(len(sweeps), 1)))
+        untried = tuple(seen.params for seen in done if space.allows(seen.params))
+        return cls(space, tuple(sweep for sweep in fitted if sweep is not None), untried)
 
-    def __call__(self, x_MD: Array) -> Array:
-        value_M = np.full(len(x_MD), -self.offset)
-        for weight, sweep in self._used:
-            value_M += weight * sweep.process.mean(x_MD)
-        return value_M
+    def informed(self, prior: Prior) -> Prior:
+        """Return the prior of a model, as the hyperparameters of the sweeps change it.
 
-    def with_gradient(self, x_MD: Array) -> tuple[Array, Array]:
-        """Return the value, and its gradient by the model columns."""
-        value_M, gradient_MD = np.full(len(x_MD), -self.offset), np.zeros(x_MD.shape)
-        for weight, sweep in self._used:
-            mean_M, _, mean_MD, _ = sweep.process.predict_with_gradient(x_MD)
-            value_M += weight * mean_M
-            gradient_MD += weight * mean_MD
-        return value_M, gradient_MD
+        A parameter's mean is the average over the sweeps and the prior, which counts as one; its
+        variance is that of the sweeps, plus a little.
+        """
+        parameters = len(self.space.searched)
+        # Those of the steps, if there are any, stand between lengthscales and noise.
+        kept = [*range(parameters), -2]
+        log_ST = np.array([each.hyperparameters.log_vector()[kept] for each in self.sweeps])
+        mean_T = (log_ST.sum(axis=0) + prior.mean_T[kept]) / (len(log_ST) + 1)
+        least_T = np.array([LENGTHSCALES] * parameters + [NOISE])
+        variance_T = ((log_ST - mean_T) ** 2).mean(axis=0) + least_T**2
+        means_T, deviations_T, starts_T = (
+            each.copy() for each in (prior.mean_T, prior.deviation_T, prior.start_T)
+        )
+        means_T[kept] = starts_T[kept] = mean_T
+        deviations_T[kept] = np.sqrt(variance_T)
+        return Prior(means_T, deviations_T, starts_T)
 
-    @property
-    def _used(self) -> list[tuple[float, EarlierSweep]]:
-        """The sweeps that count, with their weights."""
-        pairs = zip(self.weight_S.tolist(), self.sweeps, strict=True)
-        return [(weight, sweep) for weight, sweep in pairs if weight]
+    def best_first(self, tried: Sequence[Params]) -> Iterator[Params]:
+        """Yield what adds most to what was tried, by the mean over the sweeps.
 
-    def scaled(self, weight: float, offset: float) -> "EarlierSweeps":
-        """Return weight * (this function - offset)."""
-        offset = weight * (self.offset + offset)
-        return replace(self, weight_S=weight * self.weight_S, offset=offset)
+        First of all configurations with a result elsewhere, then of others. A configuration adds by
+        how far its loss in a sweep is below that of the average, and of all that was tried.
+        """
+        best_S = self._predicted(tried).min(axis=0, initial=0.0)
+        for configurations in (self.untried, self._drawn):
+            expected_M = np.minimum(self._predicted(configurations), best_S).mean(axis=1)
+            for index in np.argsort(expected_M, kind="stable"):
+                yield configurations[index]
 
-    def judged(self, x_TD: Array, loss_T: Array) -> "EarlierSweeps":
-        """Return the sweeps weighted by how surely they rank some results better than chance."""
-        trust_S = np.array([agreement(sweep.process.mean(x_TD), loss_T) for sweep in self.sweeps])
-        trust = float(trust_S.max())
-        return replace(self, weight_S=trust_S / trust_S.sum() if trust else trust_S, trust=trust)
+    @cached_property
+    def _drawn(self) -> Sequence[Params]:
+        return self.space.sample_related(DRAWN, np.random.default_rng(0))
 
-    def best_first(self, space: Space) -> Iterator[Params]:
-        """Yield what is predicted to be best: first of what was tried elsewhere, then of all."""
-        rng = np.random.default_rng(0)
-        yield from self._sorted(space, [each for each in self.untried if space.allows(each)])
-        yield from self._sorted(space, space.sample_related(DRAWN, rng))
-
-    def _sorted(self, space: Space, configurations: Sequence[Params]) -> Iterator[Params]:
-        """Yield configurations, those of the lowest mean prediction first."""
-        encoding = Encoding.of(space)
-        x_MD = encoding.columns_of(encoding.snap(units(space, configurations)))
-        for index in np.argsort(self(x_MD), kind="stable"):
-            yield configurations[index]
-
-
-def agreement(predicted_T: Array, loss_T: Array) -> float:
-    """Return from 0 to 1 how sure it is that predictions rank losses better than chance.
-
-    0: no better. By the normal approximation of Kendall's tau under chance.
-    """
-    trials = len(loss_T)
-    if trials < 2:
-        return 0.0
-    from scipy.stats import kendalltau
-
-    tau = float(kendalltau(predicted_T, loss_T).statistic)
-    deviation = np.sqrt(2.0 * (2.0 * trials + 5.0) / (9.0 * trials * (trials - 1.0)))
-    return max(0.0, 2.0 * float(ndtr(tau / deviation)) - 1.0) if np.isfinite(tau) else 0.0
+    def _predicted(self, configurations: Sequence[Params]) -> Array:
+        """Return the losses that the sweeps predict, M x S."""
+        encoding = Encoding.of(self.space)
+        x_MD = encoding.columns_of(encoding.snap(units(self.space, configurations)))
+        return np.stack([sweep.process.mean(x_MD) for sweep in self.sweeps], axis=1)

@@ -30,6 +30,6 @@ def test_earlier_trials_reach_the_method(digits):
     earlier = [
         Observation(str(i), digits.sample(rng), loss=float(i), state="done") for i in range(6)
     ]
-    _, proposal = Auto().after(earlier).suggest(digits, [], 2, rng)
+    (proposal,) = Auto().after(earlier).suggest(digits, [], 1, rng)
     assert proposal.note["source"] == "earlier sweeps"
     assert proposal.note["method"] == METHOD

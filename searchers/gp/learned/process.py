@@ -1,27 +1,24 @@
 """A process whose mean is what is known beforehand, as far as the results bear it out.
 
-The outputs are the sum of beta m(x) over functions m, and of the Gaussian process. The functions
-are the learned prior's mean and what earlier sweeps predict. A coefficient beta says how much of a
-function holds for this problem; a wrong one gets one near 0.
+The outputs are beta times the learned prior's mean, plus a Gaussian process. The coefficient beta
+says how much of the mean holds for this problem; a wrong one gets one near 0.
 
-Axes: N rows, M queries, K appended rows, D model columns, F functions.
+Axes: N rows, M queries, K appended rows, D model columns.
 Source: Rasmussen & Williams (2006), section 2.7 (explicit basis functions).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
-from scipy.optimize import nnls
 
 from searchers.gp.fidelity import AtMaxFidelity
 from searchers.gp.kernels import Array
+from searchers.gp.learned.prior import Mean
 from searchers.gp.model import Posterior
 
 TRUST, DOUBT = 0.7, 1.0  # mean and deviation of the prior's beta before there are results
-TRUST_EARLIER = 0.35  # mean of the beta of earlier sweeps
 UNFITTED_VARIANCE = 0.5  # of what the prior leaves over, before the process is fitted
 
 
@@ -42,62 +39,9 @@ def coefficient(mean_N: Array, output_N: Array, solve: Callable[[Array], Array])
     return max(0.0, float(expected - precision**-0.5))
 
 
-def coefficients(
-    mean_NF: Array, output_N: Array, solve: Callable[[Array], Array], trust_F: Sequence[float]
-) -> Array:
-    """Return the most probable betas of several functions, of which none is negative.
-
-    Args:
-        mean_NF: the functions at the rows.
-        output_N: see `coefficient`.
-        solve: see `coefficient`.
-        trust_F: means of the betas before there are results.
-    """
-    weighted_NF = np.stack([solve(mean_N) for mean_N in mean_NF.T], axis=1)
-    precision_FF = np.eye(len(trust_F)) / DOUBT**2 + mean_NF.T @ weighted_NF
-    target_F = np.array(trust_F) / DOUBT**2 + weighted_NF.T @ output_N
-    chol_FF = np.linalg.cholesky(precision_FF)
-    beta_F: Array = nnls(chol_FF.T, np.linalg.solve(chol_FF, target_F))[0]
-    return beta_F
-
-
 def solve_unfitted(values_N: Array) -> Array:
     """Multiply by the inverse covariance of rows before the process is fitted."""
     return values_N / UNFITTED_VARIANCE
-
-
-class MeanFunction(Protocol):
-    """A function of model columns, with its gradient."""
-
-    def __call__(self, x_MD: Array) -> Array: ...
-
-    def with_gradient(self, x_MD: Array) -> tuple[Array, Array]: ...
-
-
-class KnownMean(MeanFunction, Protocol):
-    """Prior on a loss, in any unit."""
-
-    def scaled(self, weight: float, offset: float) -> MeanFunction:
-        """Return weight * (this function - offset)."""
-        ...
-
-
-@dataclass(frozen=True)
-class SumOfMeans:
-    """The sum of one function or more."""
-
-    functions: tuple[MeanFunction, ...]
-
-    def __call__(self, x_MD: Array) -> Array:
-        value_M: Array = np.sum([function(x_MD) for function in self.functions], axis=0)
-        return value_M
-
-    def with_gradient(self, x_MD: Array) -> tuple[Array, Array]:
-        """Return the value, and its gradient by the model columns."""
-        parts = [function.with_gradient(x_MD) for function in self.functions]
-        value_M: Array = np.sum([value_M for value_M, _ in parts], axis=0)
-        gradient_MD: Array = np.sum([gradient_MD for _, gradient_MD in parts], axis=0)
-        return value_M, gradient_MD
 
 
 @dataclass(frozen=True)
@@ -106,14 +50,13 @@ class WithMean:
 
     Attributes:
         process: of what that function leaves over.
-        function: the sum of what is known beforehand, each part times its beta.
-        weights: these betas, by name.
+        function: what is known beforehand, times beta.
         fitted_N: the mean of the sum at the rows of the process.
     """
 
     process: Posterior | AtMaxFidelity
-    function: MeanFunction
-    weights: Mapping[str, float]
+    function: Mean
+    beta: float
     fitted_N: Array
 
     def mean(self, x_MD: Array) -> Array:

@@ -124,12 +124,11 @@ def test_with_several_metrics_the_first_trials_are_more_and_mostly_without_the_p
 
 
 @pytest.mark.full
-def test_earlier_sweeps_are_a_function_with_one_metric_and_rows_with_limits(run):
+def test_earlier_sweeps_come_first_with_one_metric_and_are_rows_with_limits(run):
     run()
     # Trials of another length: what was trained in the same way would not be tried again.
     short = {"trials": {"max": 8, "parallel": 1}, "warm_start": "auto", "fidelity": {"max": 8}}
     for sections in ({}, ASHA):
         state = run(**short, **sections)
-        assert sources(state)[:2] == ["start", "earlier sweeps"]
-        assert "earlier_sweeps" in noted(state)
+        assert sources(state)[:2] == ["earlier sweeps", "start"]
     assert sources(run(**short, **LIMITS))[0] == "model"

@@ -1,14 +1,14 @@
-"""Earlier sweeps: those that rank this sweep's results count, those that mislead do not."""
+"""Earlier sweeps: what was best there comes first, and they say which parameters matter."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradients import check_gradient
 
-from searchers.gp.learned.process import SumOfMeans, coefficients
+from searchers.gp.fits import MODELS
 from searchers.gp.searcher import GaussianProcess
-from searchers.gp.transfer import EarlierSweeps, agreement
+from searchers.gp.transfer import EarlierSweeps
+from searchers.optimizer import Optimizer
 from searchers.searcher import TRIED, Observation, call_rng
 from searchers.space import Float, Space
 
@@ -19,7 +19,7 @@ def loss(params):
     return (params["x"] - 0.3) ** 2 + 0.3 * (params["y"] - 0.7) ** 2
 
 
-def sweep(name, sign=1.0, offset=0.0, trials=15, seed=0):
+def sweep(name, sign=1.0, offset=0.0, trials=15, seed=0, loss=loss):
     rng = np.random.default_rng(seed)
     points = [SPACE.sample(rng) for _ in range(trials)]
     return [
@@ -28,53 +28,62 @@ def sweep(name, sign=1.0, offset=0.0, trials=15, seed=0):
     ]
 
 
-def columns(trials):
-    return np.array([[seen.params["x"], seen.params["y"]] for seen in trials])
-
-
 def fitted(*earlier):
     return EarlierSweeps.of(SPACE, [seen for trials in earlier for seen in trials], 240, None)
 
 
-HERE = sweep("here", trials=12, seed=5)
-LOSS_T = np.array([seen.loss for seen in HERE])
+def wavy(params):
+    """Only x matters, and it matters over short distances."""
+    return float(np.sin(20.0 * params["x"]))
 
 
-def test_predictions_rank_as_the_sweep_did():
-    found = fitted(sweep("before", offset=100.0))
-    assert agreement(found(columns(HERE)), LOSS_T) > 0.99
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_a_parameter_that_mattered_over_short_distances_is_expected_to(model):
+    sweeps = fitted(*(sweep(f"before-{seed}", seed=seed, loss=wavy) for seed in range(3)))
+    prior = model.prior(2)
+    told = sweeps.informed(prior)
+    assert told.mean_T[0] < told.mean_T[1] - 1.0
+    assert told.mean_T[-1] == prior.mean_T[-1]  # the scale is the sweep's own
+    assert (told.deviation_T[:2] < prior.deviation_T[:2]).any()
+    np.testing.assert_array_equal(told.mean_T[:2], told.start_T[:2])
+    assert (prior.mean_T == model.prior(2).mean_T).all()
 
 
-def test_a_sweep_that_misleads_gets_no_weight_beside_one_that_helps():
-    judged = fitted(sweep("wrong", sign=-1.0), sweep("right", seed=1)).judged(columns(HERE), LOSS_T)
-    np.testing.assert_allclose(judged.weight_S, [0.0, 1.0])
-    assert judged.trust > 0.99
-    alone = fitted(sweep("wrong", sign=-1.0)).judged(columns(HERE), LOSS_T)
-    assert alone.trust == 0.0
+def test_sweeps_that_differ_leave_more_doubt_than_sweeps_that_agree():
+    alike = [sweep(f"before-{seed}", seed=seed, loss=wavy) for seed in range(3)]
+    unlike = [*alike[:2], sweep("other", loss=lambda params: params["y"])]
+    prior = MODELS[0].prior(2)
+    agreeing, differing = (fitted(*each).informed(prior) for each in (alike, unlike))
+    assert agreeing.deviation_T[0] < differing.deviation_T[0]
 
 
-def test_the_gradient_is_that_of_the_function():
-    function = SumOfMeans((fitted(sweep("a"), sweep("b", seed=1)).scaled(2.0, 0.5),))
-    check_gradient(function, np.random.default_rng(0).random((6, 2)), rtol=1e-7)
+def test_what_comes_first_is_best_for_most_sweeps_and_then_what_adds_to_it():
+    """Levels and units of losses do not matter."""
+
+    def other(params):
+        return 100.0 * (params["x"] - 0.9) ** 2
+
+    sweeps = fitted(sweep("a", offset=5.0), sweep("b", seed=1), sweep("c", seed=2, loss=other))
+    first = next(sweeps.best_first([]))
+    assert loss(first) < 0.05
+    second = next(sweeps.best_first([first]))
+    assert other(second) < other(first) / 4.0
 
 
-@pytest.mark.parametrize(
-    ("predicted", "least", "most"),
-    [([1, 2, 3, 4, 5, 6], 0.98, 1.0), ([6, 5, 4, 3, 2, 1], 0.0, 0.0), ([1] * 6, 0.0, 0.0)],
-)
-def test_agreement_is_how_sure_the_ranks_are(predicted, least, most):
-    assert least <= agreement(np.array(predicted, dtype=float), np.arange(6.0)) <= most
-    assert agreement(np.array([1.0]), np.array([1.0])) == 0.0
-
-
-def test_each_coefficient_is_its_own_ridge_regression_where_functions_do_not_overlap():
-    rng = np.random.default_rng(1)
-    basis_NF = np.linalg.qr(rng.standard_normal((20, 2)))[0] * 3.0
-    output_N = basis_NF @ [0.8, -0.4] + 0.1 * rng.standard_normal(20)
-    both_F = coefficients(basis_NF, output_N, lambda values: values / 0.1, [0.7, 0.7])
-    alone_F = (0.7 + basis_NF.T @ output_N / 0.1) / (1.0 + (basis_NF**2).sum(axis=0) / 0.1)
-    np.testing.assert_allclose(both_F, np.maximum(alone_F, 0.0), atol=1e-9)
-    assert both_F[1] == 0.0
+def test_misleading_sweeps_cost_no_more_than_their_first_trial():
+    """They say where the losses were low: all but one of the trials are this sweep's own."""
+    wrong = [seen for seed in range(3) for seen in sweep(f"w{seed}", sign=-1.0, seed=seed)]
+    ends = []
+    for searcher in (GaussianProcess(), GaussianProcess().after(wrong)):
+        optimizer = Optimizer(searcher, SPACE, seed=3)
+        for _ in range(14):
+            trial = optimizer.ask()
+            optimizer.tell(trial, loss(trial.params))
+        ends.append(min(seen.loss for seen in optimizer.history))
+        sources = [seen.note["source"] for seen in optimizer.history]
+    assert sources == ["earlier sweeps", *["start"] * 3, *["model"] * 10]
+    alone, misled = ends
+    assert misled < alone + 1e-3
 
 
 def test_failures_of_earlier_sweeps_are_avoided():
@@ -103,11 +112,15 @@ def test_failures_count_where_an_earlier_sweep_has_too_few_results_for_a_model()
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
-def test_what_is_predicted_to_be_best_comes_second_and_is_new_where_the_code_is_the_same(is_tried):
+def test_what_is_predicted_to_be_best_comes_first_and_is_new_where_the_code_is_the_same(is_tried):
     earlier = [replace(seen, note={TRIED: True} if is_tried else {}) for seen in sweep("before")]
-    first = Observation("t0", {"x": 0.5, "y": 0.5}, loss=loss({"x": 0.5, "y": 0.5}), state="done")
-    searcher = GaussianProcess().after(earlier)
-    (second,) = searcher.suggest(SPACE, [first], 1, call_rng(0, 1))
+    (first,) = GaussianProcess().after(earlier).suggest(SPACE, [], 1, call_rng(0, 0))
     tried = [seen.params for seen in earlier]
-    assert (second.params in tried) == (not is_tried)
-    assert loss(second.params) <= min(map(loss, tried)) + 1e-9
+    assert (first.params in tried) == (not is_tried)
+    assert loss(first.params) <= min(map(loss, tried)) + 1e-9
+
+
+def test_one_in_four_of_a_first_batch_is_from_earlier_sweeps():
+    batch = GaussianProcess().after(sweep("before")).suggest(SPACE, [], 8, call_rng(0, 0))
+    sources = [proposal.note["source"] for proposal in batch]
+    assert sources == ["earlier sweeps", *["start"] * 3] * 2

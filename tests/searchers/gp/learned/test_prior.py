@@ -172,11 +172,11 @@ def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
     seen = [*history(lambda index: 27 if index % 3 == 0 else [3, 1][index % 2])]
     evidence = Evidence.of(seen)
     proposer = Proposer.of(LINEAR, MODELS[0], evidence, LearnedPrior.of(LINEAR))
-    full_R = (proposer.known_TF - proposer.offset_F)[evidence.trial_R, 0]
+    full_R = (proposer.known_T - proposer.offset)[evidence.trial_R]
     step_R = np.rint(27.0 * 27.0 ** evidence.context_RC[:, 0])
     share_R = np.array([{1: 0.0, 3: 1 / 3, 27: 1.0}[step] for step in step_R.tolist()])
     assert set(step_R.tolist()) == {1, 3, 27}
-    np.testing.assert_allclose(proposer.mean_RF[:, 0], share_R * full_R, atol=1e-12)
+    np.testing.assert_allclose(proposer.mean_R, share_R * full_R, atol=1e-12)
 
     searchers = [GaussianProcess(learned_prior=choice) for choice in (True, False)]
     for results in (seen, [*history(lambda index: 9)]):
