@@ -4,7 +4,6 @@ from typing import Any
 
 from peers.method import Params
 from searchers import Optimizer, Searcher, Space
-from searchers.gp.searcher import GaussianProcess
 
 
 class Ours:
@@ -20,10 +19,3 @@ class Ours:
 
     def add(self, params: Params, loss: float) -> None:
         self.optimizer.add(params, loss)
-
-
-class WithoutPrior(GaussianProcess):
-    """`gp` that has learned nothing before."""
-
-    def __init__(self) -> None:
-        super().__init__(learned_prior=False)

@@ -14,8 +14,6 @@ from searchers import Space
 from searchers.methods import load_method
 
 OURS = ("gp", "tpe", "cmaes", "random", "sobol")
-# Ours with an idea of it off.
-VARIANTS = {"gp_no_prior": "peers.ours:WithoutPrior"}
 PEERS = {
     "optuna_tpe": "peers.optuna:TPE",
     "optuna_tpe_group": "peers.optuna:GroupTPE",
@@ -38,7 +36,7 @@ def start(method: str, space: Space, seed: int, budget: int) -> Method:
         method: one of ours or of the peers by name; or `module:Class`, of a searcher or of a
             `Method` that takes what this function takes.
     """
-    kind: Callable[..., Any] = load_method({**PEERS, **VARIANTS}.get(method, method))
+    kind: Callable[..., Any] = load_method(PEERS.get(method, method))
     if hasattr(kind, "suggest"):
         return Ours(kind(), space, seed)
     found: Method = kind(space, seed, budget)
@@ -48,7 +46,7 @@ def start(method: str, space: Space, seed: int, budget: int) -> Method:
 def missing(method: str) -> str | None:
     """Why a method cannot be run here; None: it can."""
     try:
-        load_method({**PEERS, **VARIANTS}.get(method, method))
+        load_method(PEERS.get(method, method))
     except ValueError as error:
         return str(error)
     return None

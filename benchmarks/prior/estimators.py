@@ -23,7 +23,7 @@ from prior.data_sets import Array, rows_of
 from prior.spaces import Number, Options, Parameter, Params
 
 WORST = 10.0
-LR = ("lr", "learning_rate", "eta", "eta0", "learning_rate_init", "step_size")
+LR = ("lr", "learning_rate", "eta")
 TREES = ("n_estimators", "trees", "num_boost_round", "iterations", "max_iter", "num_trees")
 LEAVES = ("num_leaves", "leaves", "max_leaf_nodes", "max_leaves")
 LEAF_ROWS = ("min_samples_leaf", "leaf_rows", "min_data_in_leaf", "min_child_samples")
@@ -122,7 +122,7 @@ def _hist(params: Params, numbers: bool) -> Any:
 
 
 HIST: tuple[Parameter, ...] = (
-    Number(LR[:3], 1e-3, 1.0, 0.1, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
+    Number(LR, 1e-3, 1.0, 0.1, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
     Number(TREES, 5, 100, 60, whole=True, share=0.85),
     Number(LEAVES, 2, 64, 31, log=True, whole=True, share=0.8),
     Number(DEPTH, 1, 12, None, whole=True, share=0.4),
@@ -153,7 +153,7 @@ def _xgboost(params: Params, numbers: bool) -> Any:
 
 
 XGBOOST: tuple[Parameter, ...] = (
-    Number(LR[:3], 1e-3, 1.0, 0.3, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
+    Number(LR, 1e-3, 1.0, 0.3, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
     Number(TREES[:4], 5, 150, 60, whole=True, share=0.85),
     Number(DEPTH, 1, 12, 6, whole=True, share=0.95, levels=(2, 3, 4, 6, 8, 10)),
     Number(("min_child_weight",), 0.1, 30, 1.0, log=True, share=0.7),
@@ -188,7 +188,7 @@ def _lightgbm(params: Params, numbers: bool) -> Any:
 
 
 LIGHTGBM: tuple[Parameter, ...] = (
-    Number(LR[:3], 1e-3, 1.0, 0.1, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
+    Number(LR, 1e-3, 1.0, 0.1, log=True, share=1.0, levels=(0.01, 0.03, 0.1, 0.2, 0.3)),
     Number(TREES[:4], 5, 150, 60, whole=True, share=0.85),
     Number(LEAVES[:2], 2, 64, 31, log=True, whole=True, share=0.9, levels=(7, 15, 31, 63)),
     Number(DEPTH, 1, 12, -1, whole=True, share=0.4),
@@ -219,7 +219,7 @@ def _catboost(params: Params, numbers: bool) -> Any:
 
 
 CATBOOST: tuple[Parameter, ...] = (
-    Number(LR[:3], 1e-3, 1.0, 0.1, log=True, share=1.0),
+    Number(LR, 1e-3, 1.0, 0.1, log=True, share=1.0),
     Number(TREES[:4], 5, 60, 40, whole=True, share=0.85),
     Number(DEPTH, 1, 7, 5, whole=True, share=1.0),
     Number(L2, 1e-2, 100.0, 3.0, log=True, share=0.8),

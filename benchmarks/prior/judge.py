@@ -33,6 +33,7 @@ from searchers.gp.searcher import GaussianProcess
 AT = (10, 20, 30, 50)
 HOWS = ("data", "model", "mirrored", "all")
 WORST = 3.0  # regret that counts, at most
+JUDGED = [problem.name for problem in TUNING if prior.LearnedPrior.of(problem.space) is not None]
 
 
 @cache
@@ -44,7 +45,7 @@ def learned_for(problem: str, how: str) -> Learned:
     if how == "model":
         tables = [table for table in tables if not _is_of(table, family.family if family else "")]
     elif how != "all":
-        tables = [table for table in tables if table.source != data]
+        tables = [table for table in tables if table.data != data]
     learned = learn(tables)
     return (
         {name: mirrored(known) for name, known in learned.items()} if how == "mirrored" else learned
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--problems", nargs="+", default=[problem.name for problem in TUNING])
+    parser.add_argument("--problems", nargs="+", default=JUDGED)
     parser.add_argument("--results", type=Path, help="a folder that keeps the runs")
     args = parser.parse_args()
     jobs = [

@@ -59,12 +59,6 @@ def make_and_save(cell: Cell) -> str:
     )
 
 
-def start() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def main(families: list[str]) -> None:
     TABLES.mkdir(exist_ok=True)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -72,7 +66,7 @@ def main(families: list[str]) -> None:
     wanted = [cell for cell in CELLS if not families or cell.family in families]
     missing = [c for c in wanted if not (TABLES / f"{c.family}-{c.data}.json.gz").exists()]
     began = time.monotonic()
-    with ProcessPoolExecutor(PROCESSES, get_context("spawn"), start) as pool:
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
         futures = {pool.submit(make_and_save, cell): cell for cell in missing}
         for done, future in enumerate(as_completed(futures), 1):
             said = f"[{time.monotonic() - began:.0f} s, {done}/{len(missing)}]"

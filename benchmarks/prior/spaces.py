@@ -33,7 +33,6 @@ class Number:
     default: Any
     log: bool = False
     whole: bool = False
-    step: int = 1  # of whole numbers
     share: float = 0.7  # of the tables have it
     levels: tuple[Any, ...] = ()
     when: When = field(default_factory=dict)  # by the models' own names and values
@@ -129,9 +128,8 @@ def _range(number: Number, when: dict[str, tuple[Any, ...]], rng: Generator) -> 
         if len(levels) > 2:
             return Choice(levels, ordered=True, when=when)
     if number.whole:
-        first, last = (number.step * round(end / number.step) for end in ends)
-        last = max(last, first + number.step)
-        return Int(first, last, log=number.log, step=number.step, when=when)
+        first, last = (round(end) for end in ends)
+        return Int(first, max(last, first + 1), log=number.log, when=when)
     return Float(ends[0], ends[1], log=number.log, when=when)
 
 

@@ -25,7 +25,7 @@ class Table:
     """Losses of random configurations; lower is better."""
 
     family: str
-    data: str  # what stands before a "-" names the source: "digits-rotated" shows images of digits
+    data: str
     space: Space
     configs: list[dict[str, Any]]
     losses: Array  # N; 10 where a training failed
@@ -35,11 +35,6 @@ class Table:
     @property
     def name(self) -> str:
         return f"{self.family}-{self.data}"
-
-    @property
-    def source(self) -> str:
-        """The data that variants share: leave out all tables of a source together."""
-        return self.data.split("-")[0]
 
 
 def load_tables(folder: Path = TABLES) -> list[Table]:

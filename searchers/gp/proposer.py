@@ -123,8 +123,9 @@ class Proposer:
     def prior(self) -> Prior:
         """Prior of the model of the losses.
 
-        With a context it expects more noise. With as little as elsewhere, what is known of the best
-        is certain, and what was stopped is not, so that its like is proposed again and again.
+        With a context it expects more noise, whatever earlier sweeps had. With as little as
+        elsewhere, what is known of the best is certain, and what was stopped is not, so that its
+        like is proposed again and again.
         """
         prior = self.model.prior(self.encoding.parameters)
         if self.informed is not None:

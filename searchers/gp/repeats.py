@@ -6,6 +6,7 @@ search is for, and how far its results lie apart tells the models how little to 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
@@ -38,7 +39,8 @@ def repeated(
         rng: for the fit.
     """
     fitted = proposer.fitted(history, results, rng)
-    expected, deviation = proposer.prior.mean_T[-2], proposer.prior.deviation_T[-2]
+    prior = replace(proposer, informed=None).prior  # earlier sweeps say nothing of this one's noise
+    expected, deviation = prior.mean_T[-2], prior.deviation_T[-2]
     negligible = math.exp(expected - NEGLIGIBLE * deviation)
     if _has_repeats(history) and fitted.hyperparameters.noise < negligible:
         return None

@@ -41,6 +41,8 @@ from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space
 
 MAX_DESIGN_SIZE = 12  # quasi-random trials with several objectives, at most
+# Sources of the first trials, in their notes.
+START, LEARNED, EARLIER = "start", "learned prior", "earlier sweeps"
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class GaussianProcess:
 
         Args:
             earlier: trials of other sweeps, whose configurations are of this space.
-            sweeps: what they predict; None: nothing.
+            sweeps: what these tell; None: nothing.
         """
         seen = in_range([*earlier, *history])
         earlier, extended = seen[: len(earlier)], [*seen[len(earlier) :]]
@@ -170,8 +172,8 @@ class GaussianProcess:
             for params in portfolio(space, learned, tried, rng):
                 if params not in taken:
                     reason = f"good on other data, in tables of the family {learned.family}"
-                    return Proposal(params, _note("learned prior", reason))
-        return _quasi_random(space, history, rng, _note("start", "the first trials"))
+                    return Proposal(params, _note(LEARNED, reason))
+        return _quasi_random(space, history, rng, _note(START, "the first trials"))
 
     def learned(self, space: Space) -> LearnedPrior | None:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
@@ -309,16 +311,19 @@ def _best_of_earlier(
 ) -> Proposal | None:
     """Return what earlier sweeps expect most of; None: it is not their turn, or all was tried.
 
-    The first of each four trials before there is a model is theirs.
+    The first of each four trials is theirs, of those that are not the user's.
     """
-    if sweeps is None or not sweeps.sweeps or len(history) % 4:
+    sources = [seen.note.get("source") for seen in history]
+    theirs = sources.count(EARLIER)
+    own = theirs + sources.count(START) + sources.count(LEARNED)
+    if sweeps is None or not sweeps.sweeps or 4 * theirs > own:
         return None
     tried = [seen.params for seen in history]
-    taken = SeenConfigs(sweeps.space, tried)
+    taken = SeenConfigs(sweeps.space, (*tried, *sweeps.repeated))
     params = next((params for params in sweeps.best_first(tried) if params not in taken), None)
     if params is None:
         return None
-    return Proposal(params, _note("earlier sweeps", "the best that they predict"))
+    return Proposal(params, _note(EARLIER, "what they expect most of, beside what was tried"))
 
 
 def _read_belief(name: str, given: Belief | Mapping[str, Any]) -> Belief:

@@ -51,7 +51,7 @@ def test_the_prior_is_learned_from_tables_of_our_own_trainings_alone():
     tables = load_tables()
     assert {table.name for table in tables} <= {f"{cell.family}-{cell.data}" for cell in CELLS}
     public = {name.partition("_")[2] for name in PUBLIC.problems}
-    assert public.isdisjoint(table.source for table in tables)
+    assert public.isdisjoint(table.data for table in tables)
     learned = learn(tables)
     shipped = prior.load()
     assert learned.keys() == shipped.keys()

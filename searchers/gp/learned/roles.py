@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from searchers.names import nearest
-from searchers.space import Choice, Constant, Domain, Space
+from searchers.space import Choice, Domain, Space
 from searchers.values import SpaceError, Value, is_number
 
 # What may stand before a parameter's own name: a model, or which of several values it is.
@@ -57,6 +57,9 @@ Names = Mapping[str, str | None]  # by parameter
 @dataclass(frozen=True)
 class Family:
     """A kind of model.
+
+    By its roles `warm_start` finds a parameter that another sweep calls otherwise, and gp's learned
+    prior, which networks and adapters have not, what is good for such models.
 
     Attributes:
         roles: by name.
@@ -129,7 +132,6 @@ FAMILIES: Mapping[str, Family] = {
     "network": Family(
         {
             **TRAINING,
-            "sgd_lr": NumberRole("", 1e-5, 1.0, log=True),  # see `_is_sgd`
             "momentum": NumberRole("momentum mom", 0.0, 1.0),
             "nesterov": ChoiceRole("nesterov"),
             "width": NumberRole(
@@ -149,7 +151,7 @@ FAMILIES: Mapping[str, Family] = {
             "norm": ChoiceRole("norm normalization", ("batch batchnorm",)),
             "scaler": SCALER,
         },
-        frozenset({"lr", "sgd_lr"}),
+        frozenset({"lr"}),
     ),
     "adapter": Family(
         {
@@ -326,8 +328,6 @@ def _matched(space: Space, family: Family, words_of: Mapping[str, Sequence[str]]
         stem = re.sub(r"\d+", "#", parameter)
         if role is not None and stems.setdefault(role, stem) == stem:
             matched[parameter] = role
-    if _is_sgd(space, matched):
-        matched = {name: "sgd_lr" if role == "lr" else role for name, role in matched.items()}
     return matched
 
 
@@ -336,15 +336,6 @@ def _suits(domain: Domain, role: Role) -> bool:
     if isinstance(role, NumberRole):
         return not isinstance(domain, Choice) or all(map(is_number, domain.values))
     return isinstance(domain, Choice) and not domain.ordered
-
-
-def _is_sgd(space: Space, matched: Mapping[str, str]) -> bool:
-    """Return whether a learning rate is one of SGD: where Adam has 1e-3, that has 1e-1."""
-    if "optimizer" in matched.values():
-        return False
-    fixed = [domain.value for domain in space.values() if isinstance(domain, Constant)]
-    texts = [value.lower() for value in fixed if isinstance(value, str)]
-    return "momentum" in matched.values() or "sgd" in texts
 
 
 def _words(parameter: str) -> list[str]:

@@ -154,5 +154,5 @@ def test_sweeps_that_rest_cost_one_query(sweeps, drivers, monkeypatch):
         type(store), "reading", lambda self: (queries.append(self), reading(self))[1]
     )
     Supervisor(sweeps, drivers, 1).turn()
-    assert len(queries) == 1
+    assert sum(each is store for each in queries) == 1  # a thread of another test may read as well
     assert drivers.started == []

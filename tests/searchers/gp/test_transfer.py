@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from searchers.gp.fits import MODELS
+from searchers.gp.model import with_noise
+from searchers.gp.proposer import Proposer
+from searchers.gp.repeats import repeated
 from searchers.gp.searcher import GaussianProcess
+from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
 from searchers.optimizer import Optimizer
-from searchers.searcher import TRIED, Observation, call_rng
+from searchers.searcher import REPEAT_OF, TRIED, Observation, call_rng
 from searchers.space import Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -55,6 +59,78 @@ def test_sweeps_that_differ_leave_more_doubt_than_sweeps_that_agree():
     prior = MODELS[0].prior(2)
     agreeing, differing = (fitted(*each).informed(prior) for each in (alike, unlike))
     assert agreeing.deviation_T[0] < differing.deviation_T[0]
+
+
+def test_what_a_sweep_has_not_varied_and_a_short_sweep_say_nothing():
+    """Otherwise the lengthscale that its prior gave would count as what was seen."""
+    constant = [replace(seen, params={**seen.params, "y": 0.5}) for seen in sweep("before")]
+    prior = MODELS[0].prior(2)
+    told = fitted(constant).informed(prior)
+    for of in ("mean_T", "deviation_T", "start_T"):
+        assert getattr(told, of)[1] == getattr(prior, of)[1]
+        assert getattr(told, of)[0] != getattr(prior, of)[0]
+    short = fitted(sweep("before", trials=6)).informed(prior)
+    np.testing.assert_array_equal(short.deviation_T, prior.deviation_T)
+    np.testing.assert_array_equal(short.mean_T, prior.mean_T)
+
+
+def test_curves_choices_and_conditions_of_earlier_sweeps_carry_over():
+    space = Space.from_dict(
+        {
+            "lr": {"min": 1e-4, "max": 1.0, "log": True},
+            "kind": {"values": ["a", "b", "c"]},
+            "share": {"min": 0.0, "max": 1.0, "when": {"kind": "b"}},
+        }
+    )
+    rng = np.random.default_rng(0)
+
+    def seen(name, params):
+        level = abs(np.log10(params["lr"]) + 2.0)
+        steps = (1, 3, 9) if level < 1.5 else (1, 3)  # others were stopped
+        curve = tuple((step, level + 1.0 / step) for step in steps)
+        return Observation(name, params, loss=curve[-1][1], curve=curve, state="done")
+
+    earlier = [seen(f"before/{i}", space.sample(rng)) for i in range(16)]
+    searcher = GaussianProcess().after(earlier)
+    history = [seen(f"t{i}", space.sample(rng)) for i in range(6)]
+    (proposal,) = searcher.suggest(space, history, 1, call_rng(0, 6))
+    assert proposal.note["source"] == "model"
+    assert len(proposal.note["fits"]["loss"]["lengthscales"]) == 4  # of three and of the step
+    (first,) = searcher.suggest(space, [], 1, call_rng(0, 0))
+    assert abs(np.log10(first.params["lr"]) + 2.0) < 0.5
+
+
+def test_the_end_of_repeats_does_not_depend_on_earlier_sweeps():
+    """That these were noisy says nothing of this one."""
+    history = [replace(seen, id=f"t{i}") for i, seen in enumerate(sweep("here", trials=12))]
+    best = min(history, key=lambda seen: seen.loss)
+    again = replace(best, id="t12", note={REPEAT_OF: best.id}, loss=best.loss + 0.02)
+    proposer = Proposer.of(SPACE, MODELS[0], Evidence.of([*history, again]))
+    noisy = replace(proposer, informed=lambda prior: with_noise(prior, 0.0, 1.0))
+    for each in (proposer, noisy):
+        proposal = repeated(each, [*history, again], 13, call_rng(0, 13))
+        assert proposal is not None
+        assert proposal.params == best.params
+
+
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_the_first_trial_after_the_users_own_is_theirs(given):
+    own = [
+        Observation(f"t{i}", {"x": 0.1 * i, "y": 0.5}, {"source": "initial"}, 1.0, (), "done")
+        for i in range(given)
+    ]
+    (proposal,) = GaussianProcess().after(sweep("before")).suggest(SPACE, own, 1, call_rng(0, 0))
+    assert proposal.note["source"] == "earlier sweeps"
+
+
+def test_what_would_give_the_same_result_is_not_proposed_again():
+    space = Space.from_dict({"x": {"values": [*range(6)], "ordered": True}})
+    earlier = [
+        Observation(f"before/{x}", {"x": x}, {TRIED: True}, float(x), (), "done") for x in range(4)
+    ]
+    (first,) = GaussianProcess().after(earlier).suggest(space, [], 1, call_rng(0, 0))
+    assert first.note["source"] == "earlier sweeps"
+    assert first.params["x"] in (4, 5)
 
 
 def test_what_comes_first_is_best_for_most_sweeps_and_then_what_adds_to_it():

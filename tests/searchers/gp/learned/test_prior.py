@@ -210,6 +210,11 @@ def test_half_of_the_trials_after_failures_alone_are_outside_the_portfolio():
     assert [seen.note["source"] for seen in history[4:]] == ["learned prior", "start"] * 4
 
 
+def test_a_constant_text_changes_no_role():
+    with_sgd = Space.from_dict({**LINEAR.to_dict(), "model": "sgd"})
+    assert LearnedPrior.of(with_sgd).features.names == LearnedPrior.of(LINEAR).features.names
+
+
 def test_networks_have_no_prior():
     """What is good for some of them is no better than chance for others."""
     assert roles_of(NETWORK).family == "network"

@@ -76,7 +76,7 @@ def test_names_are_written_in_many_ways(name):
             {"max_dropout": SHARE, "learning_rate": RATE, "max_units": WHOLE, "momentum": SHARE},
             {
                 "max_dropout": "dropout",
-                "learning_rate": "sgd_lr",
+                "learning_rate": "lr",
                 "max_units": "width",
                 "momentum": "momentum",
             },
