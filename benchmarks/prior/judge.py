@@ -1,9 +1,10 @@
 """What the learned prior is worth: `gp` with it and without it, on problems that it never saw.
 
 `python -m prior.judge [--how data] [--seeds 10] [--first-seed 0]`, in this folder's parent, prints
-Markdown. The problems are the tuning problems of `searchers.py`. For each of them the coefficients
-are learned anew, without the tables of its data (`data`), or without those of its family (`model`).
-`mirrored` turns every scale round and rotates the choices: a prior that is wrong everywhere. With
+Markdown. The problems are the tuning problems of `searchers.py` with a prior. For each of them the
+coefficients are learned anew, without the tables of its data (`data`), or without those of its
+family (`model`). `mirrored` turns every scale round and rotates the choices: a prior that is wrong
+everywhere. With
 `--results FOLDER` the runs are kept there, so that `searchers.py --table --results FOLDER` shows
 them beside those of peers.
 """

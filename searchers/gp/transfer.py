@@ -38,7 +38,7 @@ class EarlierSweep:
     """A fitted process, whose predictions are in standard deviations of the sweep's losses.
 
     Attributes:
-        process: see above.
+        process: of its losses, at the highest step.
         log_K: logarithms of the hyperparameters that carry over.
         known_K: which of them the sweep tells something of.
     """
