@@ -34,8 +34,12 @@ class Layers(Task):
 
 @dataclass(frozen=True)
 class Adapted(Layers):
-    """A frozen base of 336 MB in bfloat16, under adapters in 32 bits."""
+    """A frozen base of 336 MB in bfloat16, under adapters in 32 bits.
 
+    A batch is small, since a CPU without instructions for bfloat16 takes minutes for a larger one.
+    """
+
+    batch: int = 16
     width: int = 2048
     layers: int = 40
 
