@@ -45,7 +45,7 @@ class Method:
     is_peer: bool = False
 
 
-ASHA, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
+ASHA, PROMOTE = {"type": "asha", "mode": "stop"}, {"type": "asha", "mode": "promote"}
 METHODS = {
     "random + ASHA": Method("random", ASHA, is_peer=True),
     "TPE + ASHA": Method("tpe", ASHA, is_peer=True),

@@ -18,7 +18,7 @@ WORKERS = 8
 START_S = 10.0  # of a process group, on a busy machine
 SCHEDULERS: Mapping[str, object] = {
     "fifo": "fifo",
-    "asha": "asha",
+    "asha": {"type": "asha", "mode": "stop"},
     "asha, promote": {"type": "asha", "mode": "promote"},
     "hyperband": "hyperband",
     "median": "median",

@@ -31,7 +31,7 @@ EPOCHS = 300  # of a rival's sweep
 LONGEST = 2 * EPOCHS  # of ours; whoever has not found it by then never does
 TASKS = public.TASKS[:8]
 METRICS = {"error": public.ACCURACY, "cross-entropy": 2}  # places among the model's outputs
-ASHA, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
+STOP = {"type": "asha", "mode": "stop"}
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,16 @@ class Method:
 
     search: Mapping[str, object]
     scheduler: Mapping[str, object]
-    first: int = 1
+    first: int | None = 1  # None: left to the scheduler
     is_peer: bool = False
 
 
 METHODS = {
-    "random + ASHA": Method({"method": "random"}, ASHA, is_peer=True),
-    "TPE + ASHA": Method({"method": "tpe"}, ASHA, is_peer=True),
+    "random + ASHA": Method({"method": "random"}, STOP, is_peer=True),
+    "TPE + ASHA": Method({"method": "tpe"}, STOP, is_peer=True),
     "BOHB": Method({"method": "tpe"}, {"type": "bohb"}, is_peer=True),
-    "gp + ASHA": Method({"method": "gp"}, ASHA),
-    "gp + ASHA, promote": Method({"method": "gp"}, PROMOTE),
-    "gp + ASHA, promote, from 3": Method({"method": "gp"}, PROMOTE, first=3),
+    "gp + ASHA": Method({"method": "gp"}, {"type": "asha"}, first=None),
+    "gp + ASHA, stop, from 1": Method({"method": "gp"}, STOP),
 }
 PEERS = [name for name, method in METHODS.items() if method.is_peer]
 

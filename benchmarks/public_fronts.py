@@ -38,7 +38,11 @@ class Method:
     scheduler: Mapping[str, object]
 
 
-FIFO, ASHA, PROMOTE = {"type": "fifo"}, {"type": "asha"}, {"type": "asha", "mode": "promote"}
+FIFO, ASHA, PROMOTE = (
+    {"type": "fifo"},
+    {"type": "asha", "mode": "stop"},
+    {"type": "asha", "mode": "promote"},
+)
 METHODS = {
     "random": Method("random", FIFO),
     "NSGA-II": Method("nsga2", FIFO),

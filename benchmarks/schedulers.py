@@ -33,7 +33,7 @@ OURS: Mapping[str, Mapping[str, object]] = {
     "fifo": {"type": "fifo"},
     "fifo, plateau": {"type": "fifo", "plateau": {"patience": 4, "delta": 0.005}},
     "median": {"type": "median"},
-    "asha": {"type": "asha"},
+    "asha": {"type": "asha", "mode": "stop"},
     "asha, promote": {"type": "asha", "mode": "promote"},
     "hyperband": {"type": "hyperband"},
     "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}, "decay": {}}},

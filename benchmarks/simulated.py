@@ -21,7 +21,7 @@ from hposvc.spec import registry
 def sweep(given: Mapping[str, Any], curve: Callable[..., object]) -> list[Event]:
     """Run the sweep of a spec on a learning curve; returns its events, in that clock's order."""
     engine = {"type": "simulate", "curve": f"{curve.__module__}:{curve.__name__}"}
-    spec = specs.load({**given, "engine": engine})
+    spec = specs.check({**given, "engine": engine})
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))

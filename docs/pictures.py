@@ -230,7 +230,7 @@ PICTURES = {
     "fifo": Picture("fifo: every trial runs to its end", {"type": "fifo"}),
     "asha-stop": Picture(
         "asha, mode stop: whoever reaches a rung below the best third so far is stopped",
-        {"type": "asha", **ETA},
+        {"type": "asha", "mode": "stop", **ETA},
         logarithmic=True,
     ),
     "asha-promote": Picture(

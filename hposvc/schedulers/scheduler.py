@@ -13,7 +13,7 @@ sweep that takes new trials is not closed. So a new scheduler may hear that tria
 that it would not have chosen, and follows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -21,6 +21,8 @@ from numpy.random import Generator
 
 from hposvc.errors import Problem
 from searchers import Params, Space
+
+FIRST_SHARE = 20  # the part of a trial after which it is first judged, if a spec names no step
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,24 @@ class WithRungs(Protocol):
 
     def rungs(self, plan: Plan) -> tuple[int, ...]:
         """Return these steps, and the last step of a trial."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A policy that chooses what a spec leaves out; what it chose is recorded with the sweep."""
+
+    def first_rung(self, plan: Plan) -> int:
+        """Return the first step at which trials are compared."""
+
+    def missing_options(self, resumes: bool) -> Mapping[str, object]:
+        """Return values of the options that are left out.
+
+        Args:
+            resumes: whether trials go on from their checkpoints without code of the user's.
+        """
+
+    def describe(self, plan: Plan, unit: str) -> str:
+        """Say how weak trials end, and from which step on they are judged."""
 
 
 @runtime_checkable

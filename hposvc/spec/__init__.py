@@ -16,7 +16,7 @@ from typing import Any
 from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
-from hposvc.spec import paths, registry, variants
+from hposvc.spec import choices, paths, registry, variants
 from hposvc.spec.cross_checks import COMPLETENESS, Check
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.parsing import nested_names, overrides
@@ -212,6 +212,8 @@ def _checked(data: dict[str, object], skipped: Sequence[Check] = ()) -> SweepSpe
             problems += (problem.under(section) for problem in error.problems)
     try:
         spec = fill(SweepSpec, variants.resolve(resolve_space(data)))
+        if not problems:
+            spec = choices.with_first_rung(spec)
         problems += spec.problems(skipped)
     except SpecError as error:
         problems += error.problems

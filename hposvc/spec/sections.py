@@ -52,7 +52,7 @@ class Fidelity:
     """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
     max: Extendable[Steps]
-    min: Steps = 1  # the first rung
+    min: Steps | None = None  # the first rung; None until it is chosen: see choices.py
     unit: Word = "step"  # what a step is: a Task takes epoch, epoch/10, update, sample or token
     every: Steps | None = None  # steps from one report of a Task to the next
     __pydantic_config__ = CLOSED
@@ -60,13 +60,13 @@ class Fidelity:
     def __post_init__(self) -> None:
         if self.every is not None and self.every > self.max:
             raise ValueError(f"every is {self.every}, max is {self.max}; give {self.max} or less")
-        if self.min > self.max:
+        if self.min is not None and self.min > self.max:
             raise ValueError(f"min is {self.min}, max is {self.max}; swap them")
 
     @property
     def interval(self) -> int:
         """The steps from one report of a Task to the next; by default up to the first rung."""
-        return self.every or (self.min if self.unit in COUNTED else 1)
+        return self.every or (self.min if self.unit in COUNTED else None) or 1
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ class SweepSpec:
     @property
     def first_step(self) -> int:
         """The step of the first rung."""
-        return self.fidelity.min if self.fidelity else 1
+        return (self.fidelity and self.fidelity.min) or 1
 
     @property
     def last_step(self) -> int | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hposvc.errors import Problem, SpecError, fail, require_extra, shown
-from hposvc.spec import registry
+from hposvc.schedulers.scheduler import FIRST_SHARE
+from hposvc.spec import choices, registry
 from hposvc.spec.cross_checks import same_kind
 from searchers import Space, nearest
 from trainables import load, nesting
@@ -38,6 +39,8 @@ def forbid_user_code() -> None:
 def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     """Return the spec, once its trainable, command or curve, rules and sinks were found and fit.
 
+    How weak trials end is chosen by its trainable, if the spec leaves that out.
+
     Raises:
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
         MissingExtra: the engine needs packages that are not installed here.
@@ -62,7 +65,14 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     for number, sink in enumerate(spec.tracking.send_to):
         if ":" in sink:
             _check_sink(sink, "tracking", "send_to", number)
-    return spec
+    return choices.with_missing_options(spec, resumes=_resumes(spec))
+
+
+def _resumes(spec: "SweepSpec") -> bool:
+    """Return whether trials go on from their checkpoints without code of the user's for it."""
+    if spec.trainable is None or spec.variants is not None:
+        return spec.engine.traits.simulated
+    return load.is_task(load.resolve(spec.trainable))
 
 
 def _check_suits(spec: "SweepSpec", trainable: load.Trainable) -> None:
@@ -86,8 +96,8 @@ def _check_length(spec: "SweepSpec") -> None:
         parts = parts_of_epoch(fidelity.unit)
     except ValueError as error:
         raise fail(error, "fidelity", "unit") from error
-    if parts is None and fidelity.min == 1 < fidelity.max:
-        fix = f"give min, such as {max(fidelity.max // 27, 2)}"
+    if parts is None and fidelity.min == 1 and fidelity.max > FIRST_SHARE:
+        fix = "leave min out"
         raise fail(
             f"first judges a trial after one {fidelity.unit}", "fidelity", at_key=True, fix=fix
         )

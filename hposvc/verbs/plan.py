@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.open_sweep import OpenSweep
+from hposvc.schedulers.scheduler import Choosing
 from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.spec.sections import Price, amount_text
 from hposvc.text import amount, duration, format_size
 from hposvc.verbs.options import Shared, ray_address, read_spec, settings, spec_file, verb
@@ -95,7 +97,11 @@ def _alike(place: Place, spec: SweepSpec) -> Iterator[str]:
 def describe(answer: "Plan") -> list[RenderableType]:
     """Return the sentence, the tables and the lists of a plan."""
     parts: list[RenderableType] = [Text(_sentence(answer), "bold")]
-    parts += [_source(answer.evidence, answer.notes), _rungs(answer), make_grid(_figures(answer))]
+    parts += [_source(answer.evidence, answer.notes), _rungs(answer)]
+    policy, spec = build(SCHEDULERS, answer.spec.scheduler), answer.spec
+    if isinstance(policy, Choosing):
+        parts.append(policy.describe(spec.plan, spec.unit))
+    parts.append(make_grid(_figures(answer)))
     if answer.unknown:
         parts.append("Not known:")
         parts += [f"  {unknown}" for unknown in answer.unknown]

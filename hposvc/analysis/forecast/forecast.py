@@ -200,7 +200,7 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
         changes.append((f"eta {eta + 1} in place of {eta}", {"scheduler.eta": eta + 1}))
     if most is not None and most >= 4:
         changes.append((f"{most // 2} trials in place of {most}", {"trials.max": most // 2}))
-    if fidelity is not None and fidelity.max >= 2 * fidelity.min and fidelity.max >= 2:
+    if fidelity is not None and fidelity.max >= max(2 * spec.first_step, 2):
         half = fidelity.max // 2
         words = f"{half} {fidelity.unit}s a trial in place of {fidelity.max}"
         changes.append((words, {"fidelity.max": half}))

@@ -61,7 +61,7 @@ def test_the_answer_follows_the_shift():
     assert answers == {0.0: "transfers", -1.0: "does not transfer"}
 
 
-@pytest.mark.parametrize("shift", [0.0, -1.0])
+@pytest.mark.parametrize("shift", [0.0, pytest.param(-1.0, marks=pytest.mark.full)])
 def test_the_wrong_answer_is_rare(shift):
     wrong = "does not transfer" if shift == 0 else "transfers"
     answers = [judged(curves(seed, shift, 12, 0.03)).answer for seed in range(20)]

@@ -96,6 +96,7 @@ def check(tmp_path, home, code, scheduler, name="one", **sections):
         trainable=f"{tmp_path / 'train.py'}:train",
         parameters={"x": {"min": 0.0, "max": 1.0}},
         trials={"max": 6},
+        fidelity={"min": 1, "max": 9},
         scheduler=scheduler,
         tracking={"send_to": []},
         **{"engine": "local", **sections},

@@ -215,7 +215,9 @@ def test_a_retried_trial_is_to_its_scheduler_one_that_was_slow():
 
 
 def test_an_extended_sweep_has_a_scheduler_of_its_new_length_that_knows_what_completed():
-    desk = at_desk(scheduler={"type": "asha", "eta": 3}, trials={"max": 1})
+    desk = at_desk(
+        scheduler={"type": "asha", "eta": 3}, fidelity={"min": 1, "max": 9}, trials={"max": 1}
+    )
     order = desk.start()
     for step in range(1, 10):
         desk.report(order, step, 1 / step)

@@ -81,7 +81,7 @@ def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
 @pytest.mark.parametrize("mode", ["stop", "promote"])
 def test_resources_stay_near_one_in_eta_of_each_rung(mode, lab):
     spec = make_spec(
-        fidelity={"max": 27},
+        fidelity={"min": 1, "max": 27},
         scheduler={"type": "asha", "mode": mode},
         trials={"max": 400, "parallel": 16},
     )
@@ -135,7 +135,9 @@ def test_a_late_event_costs_as_much_as_an_early_one(mode, lab):
 
 def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(lab):
     spec = make_spec(
-        trials={"max": 6, "parallel": 1}, scheduler={"type": "asha", "eta": 3, "mode": "promote"}
+        trials={"max": 6, "parallel": 1},
+        fidelity={"min": 1, "max": 9},
+        scheduler={"type": "asha", "eta": 3, "mode": "promote"},
     )
     state = lab.run(spec)
     best = state.trials[state.best]

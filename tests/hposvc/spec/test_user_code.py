@@ -123,7 +123,7 @@ COUNTED = {"unit": "token", "min": "20k", "max": "540k"}
     ("changes", "message"),
     [
         ({"fidelity": {**COUNTED, "unit": "tokens"}}, "did you mean 'token'?"),
-        ({"fidelity": {"unit": "update", "max": 540}}, "give min, such as 20"),
+        ({"fidelity": {"unit": "update", "min": 1, "max": 540}}, "leave min out"),
         ({"fidelity": COUNTED, "training": {"trials_per_process": 4}}, "write unit: epoch"),
         ({"trainable": "coded:function", "fidelity": {"max": 9, "every": 3}}, "leave it out"),
     ],

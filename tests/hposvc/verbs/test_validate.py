@@ -49,7 +49,7 @@ def test_the_plan_says_what_would_run():
         r"metric +maximize acc, until 0\.995",
         r"trials +as many as the budget allows; at once: as many as fit",
         r"a trial +up to 27 epoch; workers: 1, each with 1 CPU, 0 GPU",
-        r"scheduler +asha \(eta: 3\), rungs at 1, 3, 9, 27",
+        r"scheduler +asha \(eta: 3\), rungs at 2, 6, 18, 27",
         r"budget +2h of wall-clock time",
         r"runs +a_module:curve",
     ):
@@ -104,7 +104,7 @@ def test_what_the_spec_declares_is_not_rounded():
 def test_validate_prints_types_and_plan(hposvc, spec):
     out = hposvc("validate", spec(), "--set", "scheduler=asha", "--set", "fidelity.max=9").out
     assert re.search(r"x +choice +1, 2, 3, 4, 5, 6 +ordered", out)
-    assert re.search(r"scheduler +asha, rungs at 1, 3, 9", out)
+    assert re.search(r"scheduler +asha \(mode: promote\), rungs at 1, 3, 9", out)
     data = hposvc("validate", spec(), "-o", "json").data
     assert data["spec"]["name"] == "valley"
     assert data["parameters"]["x"]["type"] == "choice"
