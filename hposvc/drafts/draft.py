@@ -127,7 +127,7 @@ class Draft:
             yield "# baseline: {seeds: 5}  # trains them five times more: how noisy the metric is"
         yield ""
         if self.length is not None:
-            yield "scheduler: asha  # ends poor trials early"
+            yield "scheduler: asha  # trains poor trials briefly"
         yield f"trials: {{max: {self.trials}}}"
         if self.program.of_ranks:
             yield "# Ranks of a trial, started as torchrun would; add gpus_per_worker: 1 on GPUs."

@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar, Literal
 from hposvc.schedulers.resumable import Resumable
 from hposvc.schedulers.rung_ranking import Fronts, LossRanking, empty_ranking
 from hposvc.schedulers.scheduler import (
-    FIRST_SHARE,
+    FIRST_PART,
     Advance,
     Decision,
     Fact,
@@ -76,26 +76,36 @@ class Asha:
         epochs a first rung at 2 or 3 was better than one at 1, and than none. Over k rungs one
         trial in eta^k comes to the end, so of fewer trials none would.
         """
-        share = 1
-        while share < FIRST_SHARE and (plan.trials is None or share * self.eta <= plan.trials):
+        share = self.eta
+        while share < FIRST_PART and (plan.trials is None or share * self.eta <= plan.trials):
             share *= self.eta
-        return -(-plan.last // min(share, FIRST_SHARE))
+        return -(-plan.last // min(share, FIRST_PART))
 
-    def missing_options(self, resumes: bool) -> dict[str, object]:
-        """Return the mode: with checkpoints a weak trial need not be stopped for good."""
-        return {} if self.mode else {"mode": "promote" if resumes else "stop"}
+    def missing_options(self, plan: Plan, resumes: bool) -> dict[str, str | float]:
+        """Return the mode: with checkpoints, and trials enough for one to come to the end, promote.
+
+        A weak trial is then not stopped for good.
+        """
+        promotes = resumes and not self._too_few(plan)
+        return {} if self.mode else {"mode": "promote" if promotes else "stop"}
 
     def describe(self, plan: Plan, unit: str) -> str:
         """Say what happens at the rungs, and how few trials come to the end."""
-        below = len(self.rungs(plan)) - 1
-        if not below:
-            return f"{plan.trials} trials are too few for a rung: each runs to its end."
-        share = f"the best 1/{self.eta}"
+        steps = self.rungs(plan)[:-1]
+        if not steps:
+            return f"No trial is judged before {unit} {plan.last}: each runs to its end."
+        share, rungs = f"the best 1/{self.eta}", ", ".join(map(str, steps))
         what = f"a trial pauses, and {share} go on from their checkpoints"
         if not self.promotes:
             what = f"a trial ends unless it is among {share} so far"
-        end = f"over {below} of them, about one trial in {self.eta**below} comes to the end"
-        return f"At a rung, from {unit} {plan.first} on, {what}; {end}."
+        end = f"About one in {self.eta ** len(steps)} comes to the end"
+        if self.promotes and self._too_few(plan):
+            end += f", and with {plan.trials} trials perhaps none: lower eta, or raise fidelity.min"
+        return f"At {unit} {rungs} {what}. {end}."
+
+    def _too_few(self, plan: Plan) -> bool:
+        """Return whether there are too few trials for one to pass all rungs by promotions."""
+        return plan.trials is not None and self.eta ** (len(self.rungs(plan)) - 1) > plan.trials
 
     def rungs(self, plan: Plan) -> tuple[int, ...]:
         """Return the steps at which trials are compared, and the last one."""

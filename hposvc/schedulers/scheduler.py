@@ -22,7 +22,7 @@ from numpy.random import Generator
 from hposvc.errors import Problem
 from searchers import Params, Space
 
-FIRST_SHARE = 20  # the part of a trial after which it is first judged, if a spec names no step
+FIRST_PART = 20  # a trial is first judged after a 20th of it, if neither spec nor rungs say when
 
 
 @dataclass(frozen=True)
@@ -233,12 +233,17 @@ class Choosing(Protocol):
     def first_rung(self, plan: Plan) -> int:
         """Return the first step at which trials are compared."""
 
-    def missing_options(self, resumes: bool) -> Mapping[str, object]:
+    def missing_options(self, plan: Plan, resumes: bool) -> Mapping[str, str | float]:
         """Return values of the options that are left out.
 
         Args:
             resumes: whether trials go on from their checkpoints without code of the user's.
         """
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A policy that says what it will do, for people."""
 
     def describe(self, plan: Plan, unit: str) -> str:
         """Say how weak trials end, and from which step on they are judged."""

@@ -29,7 +29,7 @@ from hposvc.server.archives import Archives
 from hposvc.server.policy import check_limits, fill_defaults
 from hposvc.server.problems import ApiError, PathOutside
 from hposvc.server.service import Service
-from hposvc.spec import SweepSpec, paths
+from hposvc.spec import SweepSpec, choices, paths
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import MAX_BYTES, Document, from_mapping, read_text
@@ -248,6 +248,8 @@ def _load(document: Document, folder: Path) -> SweepSpec:
     except SpecError as error:
         raise SpecError(map(document.locate, error.problems)) from error
     spec = specs.load(replace(document, data=data))
+    if not any(key.startswith(choices.SCHEDULER) for key in spec.chosen):  # by no client's check
+        spec = choices.with_options(spec, resumes=spec.engine.traits.simulated)
     if len(spec.project) > MAX_PROJECT or "\0" in spec.project:
         fix = f"give {MAX_PROJECT} characters at most, and no zero byte"
         problem = Problem(("project",), f"is {shown(spec.project)}", fix)

@@ -211,10 +211,10 @@ def _checked(data: dict[str, object], skipped: Sequence[Check] = ()) -> SweepSpe
         except SpecError as error:
             problems += (problem.under(section) for problem in error.problems)
     try:
-        spec = fill(SweepSpec, variants.resolve(resolve_space(data)))
-        if not problems:
-            spec = choices.with_first_rung(spec)
+        data = choices.without_first_rung(variants.resolve(resolve_space(data)))
+        spec = fill(SweepSpec, data)
         problems += spec.problems(skipped)
+        spec = spec if problems else choices.with_first_rung(spec)
     except SpecError as error:
         problems += error.problems
     if problems:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, fail, shown
+from hposvc.schedulers.scheduler import FIRST_PART
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.stopping import Fraction
 from hposvc.spec.types import (
@@ -65,8 +66,13 @@ class Fidelity:
 
     @property
     def interval(self) -> int:
-        """The steps from one report of a Task to the next; by default up to the first rung."""
-        return self.every or (self.min if self.unit in COUNTED else None) or 1
+        """The steps from one report of a Task to the next.
+
+        Where steps are many, by default up to the first rung, and a 20th of a trial at most.
+        """
+        if self.every or self.unit not in COUNTED:
+            return self.every or 1
+        return min(self.min or 1, -(-self.max // FIRST_PART))
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ class SweepSpec:
     seed: Annotated[int, Field(ge=0), AtMost(2**64)] = 0
     description: Descriptive[str] = ""
     tags: Descriptive[dict[str, Scalar]] = field(default_factory=dict)
+    # Values that were chosen for keys that were left out, by dotted keys: see choices.py.
+    chosen: Descriptive[dict[str, Scalar]] = field(default_factory=dict)
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:

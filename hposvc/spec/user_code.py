@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hposvc.errors import Problem, SpecError, fail, require_extra, shown
-from hposvc.schedulers.scheduler import FIRST_SHARE
+from hposvc.schedulers.scheduler import FIRST_PART
 from hposvc.spec import choices, registry
 from hposvc.spec.cross_checks import same_kind
 from searchers import Space, nearest
@@ -47,10 +47,12 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     """
     if spec.engine.traits.extra:
         require_extra(spec.engine.traits.extra, f"engine: {spec.engine.type}")
+    resumes = spec.engine.traits.simulated
     if spec.variants is not None:  # the code here is no trial's
         _check_has_versions(spec.trainable or "", Path(spec.folder or Path.cwd()))
     elif spec.trainable is not None:
         trainable = _check_trainable(spec.trainable, spec.space)
+        resumes = load.is_task(trainable)
         _check_suits(spec, trainable)
         _check_changed(trainable, spec)
     elif spec.command is not None:
@@ -65,14 +67,7 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     for number, sink in enumerate(spec.tracking.send_to):
         if ":" in sink:
             _check_sink(sink, "tracking", "send_to", number)
-    return choices.with_missing_options(spec, resumes=_resumes(spec))
-
-
-def _resumes(spec: "SweepSpec") -> bool:
-    """Return whether trials go on from their checkpoints without code of the user's for it."""
-    if spec.trainable is None or spec.variants is not None:
-        return spec.engine.traits.simulated
-    return load.is_task(load.resolve(spec.trainable))
+    return choices.with_options(spec, resumes=resumes)
 
 
 def _check_suits(spec: "SweepSpec", trainable: load.Trainable) -> None:
@@ -96,7 +91,7 @@ def _check_length(spec: "SweepSpec") -> None:
         parts = parts_of_epoch(fidelity.unit)
     except ValueError as error:
         raise fail(error, "fidelity", "unit") from error
-    if parts is None and fidelity.min == 1 and fidelity.max > FIRST_SHARE:
+    if parts is None and fidelity.min == 1 and fidelity.max > FIRST_PART:  # a report after each
         fix = "leave min out"
         raise fail(
             f"first judges a trial after one {fidelity.unit}", "fidelity", at_key=True, fix=fix

@@ -215,6 +215,7 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
         for key in dict.fromkeys([*recorded, *given])
         if recorded.get(key) != given.get(key)
         and not (found_then and key.partition(".")[0] == "warm_start")
+        and key.partition(".")[0] != "chosen"
     ]
     if differing:
         more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.open_sweep import OpenSweep
-from hposvc.schedulers.scheduler import Choosing
+from hposvc.schedulers.scheduler import Describing
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.spec.sections import Price, amount_text
@@ -99,7 +99,7 @@ def describe(answer: "Plan") -> list[RenderableType]:
     parts: list[RenderableType] = [Text(_sentence(answer), "bold")]
     parts += [_source(answer.evidence, answer.notes), _rungs(answer)]
     policy, spec = build(SCHEDULERS, answer.spec.scheduler), answer.spec
-    if isinstance(policy, Choosing):
+    if isinstance(policy, Describing):
         parts.append(policy.describe(spec.plan, spec.unit))
     parts.append(make_grid(_figures(answer)))
     if answer.unknown:

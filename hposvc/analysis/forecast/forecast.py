@@ -195,7 +195,8 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
     changes: list[tuple[str, dict[str, object]]] = []
     keeps_values = not trait(SCHEDULERS, scheduler, "changes_values")
     if keeps_values and scheduler.name != USUAL and fidelity is not None:
-        changes.append((f"scheduler {USUAL}", {"scheduler": USUAL}))
+        scheduler_then = {"type": USUAL, "mode": "stop"}  # which needs no checkpoints
+        changes.append((f"scheduler {USUAL}", {"scheduler": scheduler_then}))
     if eta := eta_of(spec):
         changes.append((f"eta {eta + 1} in place of {eta}", {"scheduler.eta": eta + 1}))
     if most is not None and most >= 4:

@@ -79,7 +79,7 @@ def test_neither_do_other_curves(proposed, curve, goal):
 
 def test_curves_that_cross_do_not_lead_to_those_that_are_ahead_at_first(proposed):
     """The rungs stop the trials that would end best; the model is not misled with them."""
-    worst, best = shares(proposed("crossing", scheduler=ASHA, fidelity={"max": 27}))
+    worst, best = shares(proposed("crossing", scheduler=ASHA, fidelity={"min": 1, "max": 27}))
     assert worst <= 3
     assert best > worst
 

@@ -62,7 +62,8 @@ def numeric_keys(part, path=(), inside=()):
             yield from numeric_keys(branch, (*path, name), inside)
 
 
-KEYS = sorted({".".join(map(str, path)) for path in numeric_keys(SCHEMA)})
+# Of `chosen` what is not the value of its key is dropped.
+KEYS = sorted({".".join(map(str, path)) for path in numeric_keys(SCHEMA)} - {"chosen.x"})
 
 
 def spec_with(key, value):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import check, dump, extension, load, thaw
 from hposvc.spec.registry import SCHEDULERS, build
@@ -47,8 +48,19 @@ def test_trials_are_promoted_where_they_go_on_from_checkpoints(
 
 
 def test_a_spec_whose_code_is_not_imported_stops_and_asks_nothing_of_checkpoints():
-    assert "mode" not in load(SPEC).scheduler.options
-    assert "a trial ends" in policy_of(load(SPEC)).describe(load(SPEC).plan, "epoch")
+    spec = load(SPEC)
+    assert "mode" not in spec.scheduler.options
+    assert "a trial ends" in policy_of(spec).describe(spec.plan, "epoch")
+
+
+@pytest.mark.parametrize(("trials", "mode"), [(80, "stop"), (81, "promote"), (None, "promote")])
+def test_trials_are_promoted_only_if_one_can_come_to_the_end(trials, mode):
+    given = {**SPEC, "trials": {"max": trials}, "budget": {"wall": "1h"}}
+    spec = check(given, {"fidelity.min": 1})
+    assert spec.scheduler.options == {"mode": mode}
+    asked = check(given, {"fidelity.min": 1, "scheduler.mode": "promote"})
+    said = policy_of(asked).describe(asked.plan, "epoch")
+    assert ("with 80 trials perhaps none" in said) == (trials == 80)
 
 
 @given(
@@ -57,15 +69,15 @@ def test_a_spec_whose_code_is_not_imported_stops_and_asks_nothing_of_checkpoints
     eta=st.integers(2, 5),
 )
 def test_there_are_no_more_rungs_than_the_trials_can_pass(trials, last, eta):
-    fidelity, scheduler = {"unit": "epoch", "max": last}, {"type": "asha", "eta": eta}
-    spec = load({**SPEC, "fidelity": fidelity, "scheduler": scheduler}, {"trials.max": trials or 9})
-    policy = policy_of(spec)
+    policy = Asha(eta)
     first = policy.first_rung(Plan(1, last, trials))
-    *below, end = policy.rungs(Plan(first, last, trials))
+    plan = Plan(first, last, trials)
+    *below, end = policy.rungs(plan)
     assert end == last
     assert first >= last / 20
-    assert trials is None or eta ** len(below) <= trials
-    assert spec.first_step == policy.first_rung(Plan(1, last, trials or 9))
+    assert len(below) <= 1 or trials is None or eta ** len(below) <= trials
+    enough = trials is None or eta ** len(below) <= trials
+    assert policy.missing_options(plan, True)["mode"] == ("promote" if enough else "stop")
 
 
 def test_what_was_chosen_stays_when_trials_become_longer():
@@ -74,12 +86,49 @@ def test_what_was_chosen_stays_when_trials_become_longer():
     assert (spec.first_step, longer.first_step, longer.last_step) == (3, 3, 540)
 
 
+@pytest.mark.parametrize(
+    ("changes", "first", "mode"),
+    [
+        ({"fidelity.max": 2}, 1, "promote"),  # below what was chosen for 54
+        ({"fidelity.max": 540}, 27, "promote"),
+        ({"trials.max": 8}, 18, "promote"),
+        ({"trainable": "toys:steady"}, 3, "stop"),
+        ({"scheduler": "fifo"}, 1, None),
+        ({"scheduler.mode": "stop"}, 3, "stop"),
+        ({"fidelity.min": 2}, 2, "promote"),
+        ({"fidelity.min": 2, "fidelity.max": 540}, 2, "stop"),
+    ],
+)
+def test_a_spec_that_is_made_from_a_recorded_one_is_chosen_for_anew(changes, first, mode):
+    """Also without the code, as a server and a forecast do; what the user gave is kept."""
+    recorded = dump(check(SPEC))
+    spec = check(recorded, changes)
+    assert (spec.first_step, spec.scheduler.options.get("mode")) == (first, mode)
+    assert load(recorded, changes).first_step == first
+    kept = load(recorded, {key: changes[key] for key in changes if key != "trainable"})
+    assert kept.scheduler.options.get("mode") in (mode, "promote")
+    own = check(dump(spec), {"fidelity.max": 54, "trials.max": 60})
+    assert ("fidelity.min" in changes) == (own.first_step == 2)
+
+
 def test_a_first_rung_that_is_given_is_kept_and_other_schedulers_judge_from_the_first_step():
     assert load(SPEC, {"fidelity.min": 1}).first_step == 1
     for scheduler in ("fifo", "median", "hyperband"):
         assert load(SPEC, {"scheduler": scheduler}).first_step == 1
 
 
-def test_of_many_small_steps_a_20th_lies_between_reports():
-    spec = check(SPEC, {"fidelity.unit": "update", "fidelity.max": 4000, "scheduler": "fifo"})
-    assert spec.fidelity.interval == spec.first_step == 200
+@pytest.mark.parametrize("trials", [2, 60])
+@pytest.mark.parametrize("scheduler", ["fifo", "asha"])
+def test_of_many_small_steps_a_20th_lies_between_reports(scheduler, trials):
+    spec = check(
+        SPEC,
+        {
+            "fidelity.unit": "update",
+            "fidelity.max": 4000,
+            "scheduler": scheduler,
+            "trials.max": trials,
+        },
+    )
+    assert spec.fidelity.interval == 200
+    assert spec.first_step == (1334 if (scheduler, trials) == ("asha", 2) else 200)
+    assert check(dump(spec), {"fidelity.min": 100}).fidelity.interval == 100
