@@ -220,7 +220,8 @@ def _promotions(
 ) -> Iterator[tuple[int, int]]:
     """Yield how many trials are still to be trained from each rung to the next, and the steps.
 
-    For schedulers that promote.
+    For schedulers that promote. Where the search finds better and better trials, more go on than
+    one in eta: as many, then, as of those that have come to the rung.
     """
     eta, trials_by_step = eta_of(state.spec) or 1, state.trials.trials_by_step
     steps = rung_steps(state.spec)
@@ -230,7 +231,9 @@ def _promotions(
         )
         under_way = sum(low <= trial.step < high for trial in begun)
         yield max(0, total - reached - under_way), high - low
-        total = max(1, total // eta)
+        beyond = sum(number for step, number in trials_by_step.items() if step > high)
+        beyond += sum(trial.step == high for trial in begun)
+        total = max(1, total // eta, total * beyond // max(reached, 1))
 
 
 def _replicates_left(state: SweepState) -> int:
