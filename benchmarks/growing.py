@@ -36,7 +36,7 @@ def run(scheduler: object, workers: object, trials: int, seed: int) -> tuple[flo
     events = sweep(
         {
             "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 81},
+            "fidelity": {"min": 1, "max": 81},
             "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
             "trials": {"max": trials, "parallel": WORKERS},
             "resources": {"workers": workers},

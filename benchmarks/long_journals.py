@@ -50,7 +50,7 @@ def make_spec(steps: int, select: str, scheduler: str, trials: int = 1) -> Sweep
     return specs.load(
         {
             "metric": {"name": "loss", "goal": "minimize", "select": select},
-            "fidelity": {"max": steps},
+            "fidelity": {"min": 1, "max": steps},
             "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
             "trials": {"max": trials, "parallel": 8},
             "search": "random",

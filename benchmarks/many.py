@@ -71,7 +71,7 @@ def simulate(scheduler: str, trials: int) -> Watch:
     spec = specs.load(
         {
             "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": STEPS},
+            "fidelity": {"min": 1, "max": STEPS},
             "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
             "trials": {"max": trials, "parallel": 16},
             "search": "random",

@@ -62,7 +62,7 @@ def record(home: Path, trials: int) -> api.Sweeps:
     spec = specs.load(
         {
             "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 9},
+            "fidelity": {"min": 1, "max": 9},
             "parameters": {
                 "lr": {"min": 1e-5, "max": 1.0, "log": True},
                 "width": {"values": [32, 64, 128]},

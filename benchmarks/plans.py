@@ -177,8 +177,8 @@ def drawn_spec(rng: np.random.Generator, seed: int) -> SweepSpec:
             np.array(
                 [
                     {"type": "fifo"},
-                    {"type": "asha", "eta": 3},
-                    {"type": "asha", "eta": 4},
+                    {"type": "asha", "eta": 3, "mode": "stop"},
+                    {"type": "asha", "eta": 4, "mode": "stop"},
                     {"type": "asha", "eta": 3, "mode": "promote"},
                     {"type": "hyperband"},
                     {"type": "median"},
@@ -191,7 +191,7 @@ def drawn_spec(rng: np.random.Generator, seed: int) -> SweepSpec:
     count = int(rng.integers(8, 25 if scheduler["type"] in ("pbt", "fifo") else 90))
     given: dict[str, Any] = {
         "metric": {"name": "loss", "goal": "minimize"},
-        "fidelity": {"max": last},
+        "fidelity": {"min": 1, "max": last},
         "parameters": {
             "lr": {"min": 1e-5, "max": 1.0, "log": True},
             "width": {"min": 8, "max": 128, "log": True, "type": "int"},
@@ -274,12 +274,14 @@ def real(number: int, home: Path) -> list[Case]:
     file = home / "sleepy.py"
     file.write_text(SCRIPT)
     last = int(rng.choice([3, 9]))
-    scheduler = [{"type": "fifo"}, {"type": "asha"}, {"type": "hyperband"}][number % 3]
+    scheduler = [{"type": "fifo"}, {"type": "asha", "mode": "stop"}, {"type": "hyperband"}][
+        number % 3
+    ]
     spec = specs.check(
         {
             "trainable": f"{file}:train",
             "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": last},
+            "fidelity": {"min": 1, "max": last},
             "parameters": {
                 "lr": {"min": 1e-3, "max": 1.0, "log": True},
                 "width": {"min": 1, "max": 100, "type": "int", "log": True},

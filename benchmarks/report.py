@@ -43,7 +43,7 @@ def record(home: Path, trials: int) -> OpenSweep:
     spec = specs.load(
         {
             "metric": {"name": "loss", "goal": "minimize"},
-            "fidelity": {"max": 27},
+            "fidelity": {"min": 1, "max": 27},
             "parameters": PARAMETERS,
             "trials": {"max": trials, "parallel": 8},
             "search": "random",

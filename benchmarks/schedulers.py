@@ -62,7 +62,7 @@ def run(name: str, family: str, seed: int) -> dict[str, float | None]:
             "metric": {"name": "loss", "goal": "minimize"},
             "parameters": space(family),
             "initial": points(family, seed, count),
-            "fidelity": {"max": EPOCHS},
+            "fidelity": {"min": 1, "max": EPOCHS},
             "search": "random",
             "scheduler": OURS[name],
             "trials": {"max": count, "parallel": SLOTS},

@@ -73,8 +73,8 @@ class Asha:
         """Return a 20th of the last step, or a later one if trials are few.
 
         What shows in the first steps of a training misleads: on LCBench's curves of 27 and of 50
-        epochs a first rung at 2 or 3 was better than one at 1, and than none. Over k rungs one
-        trial in eta^k comes to the end, so of fewer trials none would.
+        epochs a first rung at 2 or 3 was better than one at 1. Over k rungs one trial in eta^k
+        comes to the end, so of fewer trials none would.
         """
         share = self.eta
         while share < FIRST_PART and (plan.trials is None or share * self.eta <= plan.trials):
@@ -100,7 +100,7 @@ class Asha:
             what = f"a trial ends unless it is among {share} so far"
         end = f"About one in {self.eta ** len(steps)} comes to the end"
         if self.promotes and self._too_few(plan):
-            end += f", and with {plan.trials} trials perhaps none: lower eta, or raise fidelity.min"
+            end += f", and with {plan.trials} trials perhaps none: give more, or raise fidelity.min"
         return f"At {unit} {rungs} {what}. {end}."
 
     def _too_few(self, plan: Plan) -> bool:
