@@ -88,11 +88,11 @@ def covering(
         start = next(filter(accepts, starts), None)
         if start is not None:
             run = _extended(start, open_, draws, accepts)
-            open_ -= _combinations(run)
+            open_ -= combinations_in(run)
             yield run
 
 
-def _combinations(chosen: Choice) -> set[Combination]:
+def combinations_in(chosen: Choice) -> set[Combination]:
     """Return the combinations of one and of two values in a run."""
     settings = [(name, chosen.get(name, values[0])) for name, values in VALUES.items()]
     return {*combinations(settings, 1), *combinations(settings, 2)}
@@ -111,7 +111,7 @@ def _extended(
             fits = [candidate for candidate in fits if accepts(candidate)]
             chosen = max(
                 fits,
-                key=lambda candidate: len(_combinations(candidate) & open_),
+                key=lambda candidate: len(combinations_in(candidate) & open_),
                 default=chosen,
             )
     return chosen

@@ -8,11 +8,20 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from itertools import cycle
 from typing import Any
 
 import pytest
 import torch
-from option_pairs import VALUES, Choice, Combination, allowed, covering, every
+from option_pairs import (
+    VALUES,
+    Choice,
+    Combination,
+    allowed,
+    combinations_in,
+    covering,
+    every,
+)
 from tasks import Deep, alone, curve
 from tolerances import CALM, CLOSE, LOCAL_DIFFERS
 from torch import nn
@@ -78,6 +87,21 @@ def usual_runs(wanted: set[Combination]) -> list[Run]:
     ]
 
 
+def shared_runs(wanted: set[Combination]) -> list[Run]:
+    """Return runs that together try each wanted combination with one model, in turn."""
+    runs: list[Run] = []
+    open_, without = set(wanted), 0  # models one after another without a run
+    for model in cycle(USUAL):
+        run = next(covering(open_, partial(suits, model), len(runs)), None)
+        without = 0 if run else without + 1
+        if without == len(USUAL):
+            break
+        if run is not None:
+            runs.append((model, run))
+            open_ -= combinations_in(run)
+    return runs
+
+
 def on_rank(rank: int, runs: list[Run]) -> list[Any]:
     """Return the curve of each run, or its error."""
     precision.FIRST_SCALE = CALM
@@ -119,22 +143,23 @@ MIXED = (("strategy", "fsdp"), ("precision", "bf16-mixed"))
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "wanted",
+    ("wanted", "chosen"),
     [
-        pytest.param({MIXED}, id="a run of each"),
-        pytest.param(every(1), id="each value", marks=pytest.mark.long),
+        pytest.param({MIXED}, usual_runs, id="a run of each"),
+        pytest.param(every(1), shared_runs, id="each value", marks=pytest.mark.long),
         pytest.param(
             {pair for pair in every(2) if pair[0][0] == "strategy"},
+            usual_runs,
             id="each value with each strategy",
             marks=pytest.mark.full,
         ),
     ],
 )
 def test_usual_models_learn_with_every_option_what_one_rank_learns(
-    wanted, on_two_ranks, monkeypatch
+    wanted, chosen, on_two_ranks, monkeypatch
 ):
     pytest.importorskip("transformers")
-    runs = usual_runs(wanted)
+    runs = chosen(wanted)
     assert {model for model, _ in runs} >= USUAL.keys() - (set() if has_bf16_lstm() else {"lstm"})
     check(runs, on_two_ranks, monkeypatch)
 
