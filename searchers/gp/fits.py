@@ -4,7 +4,7 @@ Axes: N rows of an outcome.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -37,6 +37,12 @@ class Model:
     name: str
     warp: Callable[[Array], Warp]
     prior: Callable[[int], Prior]
+    in_logarithms: bool = False  # whether the warp is one of the logarithms of losses
+
+    @property
+    def of_logarithms(self) -> "Model":
+        """The same model of the logarithms of losses."""
+        return replace(self, name=f"{self.name} of logarithms", in_logarithms=True)
 
 
 MODELS = (

@@ -75,7 +75,8 @@ class Proposer:
         encoding = Encoding.of(space)
         everywhere = [*evidence.params, *evidence.failed, *evidence.pending]
         points = encoding.snap(units(space, everywhere))
-        warp = standardized(model.warp, evidence.loss_R[evidence.first_R])
+        loss_R = evidence.loss_R[evidence.first_R]
+        warp = standardized(model.warp, loss_R, in_logarithms=model.in_logarithms)
         output_R = warp.forward(evidence.loss_R)
         return cls(space, encoding, model, warp, output_R, evidence, points, learned)
 
@@ -158,6 +159,18 @@ class Proposer:
             rows = replace(rows, loss_N=self.output_R - beta * self.mean_R)
         losses = FitTask(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
+
+    def misplaced(self, history: Sequence[Observation], trials: int, rng: Generator) -> float:
+        """Return by how many ranks the losses lie off what the other rows predict of each.
+
+        Ranks, since two warps of the same losses have no other scale in common. In closed form:
+        Rasmussen & Williams (2006), eq. 5.12.
+        """
+        process = Posterior.of(self.rows, self.fitted(history, trials, rng).hyperparameters)
+        precision_RR = process.solve(np.eye(len(self.output_R)))
+        predicted_R = self.output_R - process.alpha_N / np.diag(precision_RR)
+        rank_R, predicted_rank_R = (np.argsort(np.argsort(x)) for x in (self.output_R, predicted_R))
+        return float(np.abs(rank_R - predicted_rank_R).mean())
 
     @cached_property
     def known_T(self) -> Array:

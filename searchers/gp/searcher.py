@@ -34,6 +34,7 @@ from searchers.gp.proposer import FAILURE, Proposer
 from searchers.gp.repeats import is_repeat_due, repeated
 from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
+from searchers.gp.warping import spans_decades
 from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs
 from searchers.pace import GAUSSIAN_PROCESS, Pace
@@ -198,7 +199,15 @@ class GaussianProcess:
             index = _first_new(space, result.candidates, history)
             return None if index is None else result.proposal(space, index, fits)
         failures = evidence
-        proposer = Proposer.of(space, model, evidence.bounded(self.rows), self.learned(space))
+        bounded, learned = evidence.bounded(self.rows), self.learned(space)
+        proposer = Proposer.of(space, model, bounded, learned)
+        if spans_decades(bounded.loss_R):
+            logarithms = Proposer.of(space, model.of_logarithms, bounded, learned)
+            trials = len(evidence.loss_R)
+            off, off_there = (
+                each.misplaced(history, trials, rng) for each in (proposer, logarithms)
+            )
+            proposer = logarithms if off_there < off else proposer
         if sweeps is not None:
             if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
                 proposer = replace(proposer, informed=sweeps.informed)

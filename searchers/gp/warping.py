@@ -7,7 +7,7 @@ Sources: log1p above the median is ours (measured against ranks, logs and plain 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from searchers.gp.kernels import Array
 
 MAX_LOSS = 1e100  # squares of larger losses would overflow
+DECADES = 1e3  # ratio of the median to the lowest loss, from which logarithms are tried too
 OUTLIER = 100.0  # robust scales from the median, beyond which losses are clipped
 
 
@@ -85,24 +86,40 @@ class Standardized:
     ceiling: float
     mean: float
     deviation: float
+    in_logarithms: bool = False
 
     def forward(self, loss_M: Array) -> Array:
+        if self.in_logarithms:
+            loss_M = np.log(np.maximum(loss_M, 1.0 / MAX_LOSS))
         output_M = self.warp.forward(np.clip(loss_M, self.floor, self.ceiling))
         return (output_M - self.mean) / self.deviation
 
     def backward(self, output_M: Array) -> Array:
         """Return losses in the user's units, for outputs of any size."""
-        return self.warp.backward(self.mean + self.deviation * output_M)
+        loss_M = self.warp.backward(self.mean + self.deviation * output_M)
+        return np.exp(np.minimum(loss_M, math.log(MAX_LOSS))) if self.in_logarithms else loss_M
+
+
+def spans_decades(loss_N: Array) -> bool:
+    """Return whether most losses are so far above the lowest that those near it look alike."""
+    lowest = float(loss_N.min())
+    return lowest > 0.0 and float(np.median(loss_N)) > DECADES * lowest
 
 
 def standardized(
-    fit: Callable[[Array], Warp], loss_N: Array, typical_N: Array | None = None
+    fit: Callable[[Array], Warp],
+    loss_N: Array,
+    typical_N: Array | None = None,
+    in_logarithms: bool = False,
 ) -> Standardized:
     """Fit a warp to finite losses and standardize its outputs; constant losses map to 0.
 
     Args:
         typical_N: the losses that the warp should tell apart, if not all.
+        in_logarithms: whether it is a warp of their logarithms.
     """
+    if in_logarithms:
+        return replace(standardized(fit, np.log(loss_N)), in_logarithms=True)
     typical_N = np.clip(loss_N if typical_N is None else typical_N, -MAX_LOSS, MAX_LOSS)
     median, scale = _robust_location_and_scale(typical_N)
     floor = max(median - OUTLIER * scale, -MAX_LOSS)

@@ -52,6 +52,20 @@ def noted(outcome, fitted):
     return [Observation("0", params(0.5), note)]
 
 
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("is_smooth_in", ["losses", "logarithms"])
+def test_ranks_show_whether_losses_or_their_logarithms_are_smooth(is_smooth_in, model):
+    """A loss proportional to a parameter spans decades too, and its logarithm has a pole at 0."""
+    x_N = np.append(np.linspace(0.01, 1.0, 14), [1e-4, 2e-3])
+    losses = x_N if is_smooth_in == "losses" else 10.0 ** (-9 * (1 - np.abs(x_N - 0.3)))
+    points = [params(x) for x in x_N]
+    off, off_in_logarithms = (
+        proposer_of(points, losses, model=each).misplaced([], 16, np.random.default_rng(0))
+        for each in (model, model.of_logarithms)
+    )
+    assert (off_in_logarithms < off) == (is_smooth_in == "logarithms")
+
+
 @pytest.mark.parametrize("how", ["pending", "failed"])
 def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
     """Otherwise a batch proposes one place many times, or a failing place again and again."""

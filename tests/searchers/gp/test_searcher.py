@@ -38,6 +38,15 @@ def mixed(params):
     return loss + (params["momentum"] - 0.9) ** 2 + (0.0 if params["nesterov"] else 0.05)
 
 
+def parabola(params):
+    """Return the loss after nine steps of descent with momentum, which falls over decades."""
+    x, v = 5.0, 0.0
+    for _ in range(9):
+        v = params["momentum"] * v - params["lr"] * 2.0 * x
+        x += v
+    return min(x * x, 1e6)
+
+
 def run(space, objective, trials, seed, searcher=None, parallel=1):
     """Return a history after `trials` results, asked in batches of `parallel`."""
     searcher = searcher or GaussianProcess()
@@ -187,6 +196,19 @@ def test_a_model_that_breaks_gives_way_to_the_design_and_says_why():
     assert proposal.note["source"] == "fallback"
     assert "the model failed" in proposal.note["reason"]
     BRANIN.validate(proposal.params)
+
+
+def test_losses_that_fall_over_decades_are_told_apart():
+    """Otherwise all low ones look alike, and a random search comes lower."""
+    space = Space({"lr": Float(0.003, 1.0, log=True), "momentum": Float(0.1, 0.95)})
+    histories = [run(space, parabola, 30, seed) for seed in range(8)]
+    drawn = [[space.sample(call_rng(seed, i)) for i in range(30)] for seed in range(8)]
+    randoms = [min(map(parabola, points)) for points in drawn]
+    assert np.median([best(history) for history in histories]) < 1e-2 * np.median(randoms)
+    models = {seen.note.get("model") for history in histories for seen in history}
+    assert {"tail of logarithms", "power of logarithms"} <= models
+    ordinary = run(BRANIN, branin, 12, seed=0)
+    assert {seen.note.get("model") for seen in ordinary} <= {None, "tail", "power"}
 
 
 def test_a_fault_of_the_program_is_not_hidden_by_the_design(monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import yeojohnson
 
-from searchers.gp.warping import TailCompression, YeoJohnson, standardized
+from searchers.gp.warping import TailCompression, YeoJohnson, spans_decades, standardized
 
 FITS = [TailCompression.fit, YeoJohnson.fit]
 
@@ -58,6 +58,23 @@ def test_equal_losses_map_to_zero(fit, constant):
     np.testing.assert_array_equal(
         standardized(fit, np.full(6, constant)).forward(np.full(6, constant)), 0.0
     )
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_logarithms_tell_low_losses_apart_and_come_back(fit):
+    loss_N = 10.0 ** np.random.default_rng(3).uniform(-12, 2, size=40)
+    assert spans_decades(loss_N)
+    plain, warp = standardized(fit, loss_N), standardized(fit, loss_N, in_logarithms=True)
+    lowest_N = np.sort(loss_N)[:5]
+    assert np.ptp(plain.forward(lowest_N)) < 1e-3 < 0.1 < np.ptp(warp.forward(lowest_N))
+    np.testing.assert_array_equal(np.argsort(warp.forward(loss_N)), np.argsort(loss_N))
+    np.testing.assert_allclose(warp.backward(warp.forward(loss_N)), loss_N, rtol=1e-6)
+    assert np.isfinite(warp.backward(np.array([-1e3, -5.0, 5.0, 1e3]))).all()
+
+
+@pytest.mark.parametrize("losses", [[0.0, 1.0, 2.0], [-1.0, 1e6, 1e6], [0.1, 1.0, 50.0]])
+def test_losses_that_are_not_positive_or_near_each_other_span_no_decades(losses):
+    assert not spans_decades(np.array(losses))
 
 
 @settings(max_examples=100, deadline=None)
