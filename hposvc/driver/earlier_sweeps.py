@@ -22,8 +22,8 @@ from searchers import Domain, Space, SpaceError, names_by_role
 
 log = logging.getLogger("hposvc")
 
-MOST = 5  # sweeps that are taken
-LOOKED_AT = 20  # sweeps whose journals are read at most
+MOST = 20  # sweeps that are taken
+LOOKED_AT = 40  # sweeps whose journals are read at most
 MIN_OVERLAP = 0.5  # of the searched parameters
 PLACES = 33  # of a domain whose values are tried in another
 SCRIPTS = (".py", ".sh")

@@ -47,7 +47,8 @@ FRUGAL_ABOVE = 80  # rows beyond which a candidate costs enough to score fewer
 INCUMBENTS = 5
 # Power of the probability not to fail: an optimum at the edge of the failures is a trap.
 FEASIBILITY_POWER = 8.0
-LOSS, FAILURE = "loss", "failure"  # names of the outcomes in the notes
+STOPS_IN_A_ROW = 5  # at the first rung, from which on a proposal should pass it
+LOSS, FAILURE, STOPPED = "loss", "failure", "stopped"  # names of the outcomes in the notes
 
 Process = Posterior | AtMaxFidelity | WithMean
 
@@ -161,7 +162,7 @@ class Proposer:
         return losses.fitted(history, trials, rng)
 
     def misplaced(self, history: Sequence[Observation], trials: int, rng: Generator) -> float:
-        """Return by how many ranks the losses lie off what the other rows predict of each.
+        """Return by how many ranks the losses at the highest step lie off what other rows predict.
 
         Ranks, since two warps of the same losses have no other scale in common. In closed form:
         Rasmussen & Williams (2006), eq. 5.12.
@@ -169,8 +170,10 @@ class Proposer:
         process = Posterior.of(self.rows, self.fitted(history, trials, rng).hyperparameters)
         precision_RR = process.solve(np.eye(len(self.output_R)))
         predicted_R = self.output_R - process.alpha_N / np.diag(precision_RR)
-        rank_R, predicted_rank_R = (np.argsort(np.argsort(x)) for x in (self.output_R, predicted_R))
-        return float(np.abs(rank_R - predicted_rank_R).mean())
+        is_end_R = ~self.evidence.context_RC.any(axis=1)
+        output_E, predicted_E = self.output_R[is_end_R], predicted_R[is_end_R]
+        rank_E, predicted_rank_E = (np.argsort(np.argsort(x)) for x in (output_E, predicted_E))
+        return float(np.abs(rank_E - predicted_rank_E).mean())
 
     @cached_property
     def known_T(self) -> Array:
@@ -236,6 +239,31 @@ class Proposer:
         x_ND = self.encoding.columns_of(self.points.take(range(self._ended)))
         failures = failures_of(self.model, self.encoding, x_ND, labels)
         posterior, fitted = failures.condition(history, ended, rng)
+        return LogProbabilityBelow(posterior, labels.threshold, FEASIBILITY_POWER), fitted
+
+    def pass_probability(
+        self, history: Sequence[Observation], ended: int, rng: Generator
+    ) -> tuple[LogProbabilityBelow, Fit] | None:
+        """Return the probability that a trial passes the first rung, and its fit; None: no matter.
+
+        Where steps change losses by far more than parameters do, or a model of logarithms tells low
+        losses apart, all losses at the first rung are alike: the model does not see why trials were
+        stopped there, and proposes their like for ever. Elsewhere this costs more epochs than it
+        saves (benchmarks/gp-experiments.md).
+        """
+        if not self._contexts:
+            return None
+        step_R = self.evidence.context_RC[:, 0]
+        last_T = np.full(self._trials, -np.inf)
+        np.maximum.at(last_T, self.evidence.trial_R, step_R)
+        stopped_T = last_T <= step_R.min()
+        if not (self.model.in_logarithms or stopped_T[-STOPS_IN_A_ROW:].all()):
+            return None
+        labels = labels_of_failures(stopped_T)
+        if labels is None:
+            return None
+        stopped = failures_of(self.model, self.encoding, self.column_TD, labels, STOPPED)
+        posterior, fitted = stopped.condition(history, ended, rng)
         return LogProbabilityBelow(posterior, labels.threshold, FEASIBILITY_POWER), fitted
 
     def search(self, process: Process, terms: Sequence[Acquisition], rng: Generator) -> Candidates:
@@ -313,9 +341,11 @@ def outcome_of(
     return FitTask(name, model, rows, model.prior(encoding.parameters), output_N)
 
 
-def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -> FitTask:
+def failures_of(
+    model: Model, encoding: Encoding, x_ND: Array, labels: Labels, name: str = FAILURE
+) -> FitTask:
     """Return the outcome whether configurations fail; those that did come first."""
-    failures = outcome_of(FAILURE, model, encoding, x_ND, labels.output_N)
+    failures = outcome_of(name, model, encoding, x_ND, labels.output_N)
     return replace(failures, prior=prior_of_labels(failures.prior), first_N=-labels.output_N)
 
 

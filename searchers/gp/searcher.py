@@ -30,7 +30,7 @@ from searchers.gp.learned.start import portfolio
 from searchers.gp.maximise import Candidates
 from searchers.gp.multi_objective import propose_several
 from searchers.gp.priors import Belief, LogPrior, check
-from searchers.gp.proposer import FAILURE, Proposer
+from searchers.gp.proposer import FAILURE, STOPPED, Proposer
 from searchers.gp.repeats import is_repeat_due, repeated
 from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
@@ -207,7 +207,7 @@ class GaussianProcess:
             off, off_there = (
                 each.misplaced(history, trials, rng) for each in (proposer, logarithms)
             )
-            proposer = logarithms if off_there < off else proposer
+            proposer = logarithms if off_there <= off else proposer
         if sweeps is not None:
             if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
                 proposer = replace(proposer, informed=sweeps.informed)
@@ -257,6 +257,10 @@ class GaussianProcess:
         if failure is not None:
             terms.append(failure[0])
             fits[FAILURE] = failure[1].note()
+        passing = proposer.pass_probability(history, evidence.ended, rng)
+        if passing is not None:
+            terms.append(passing[0])
+            fits[STOPPED] = passing[1].note()
         candidates = proposer.search(process, terms, rng)
         index = _first_new(proposer.space, candidates, history)
         if index is None:

@@ -15,7 +15,7 @@ import numpy as np
 from searchers.gp.kernels import Array
 
 MAX_LOSS = 1e100  # squares of larger losses would overflow
-DECADES = 1e3  # ratio of the median to the lowest loss, from which logarithms are tried too
+DECADES = 300.0  # ratio of the median to the lowest loss, from which logarithms are tried too
 OUTLIER = 100.0  # robust scales from the median, beyond which losses are clipped
 
 

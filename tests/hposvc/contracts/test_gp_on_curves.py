@@ -1,5 +1,7 @@
 """`gp` searches where the good configurations are, whichever way values go with the step."""
 
+import statistics
+
 import pytest
 from simulated_sweeps import make_spec
 
@@ -21,6 +23,13 @@ def falling(params, step):
 def crossing(params, step):  # the higher a is, the sooner a trial learns, and the higher it ends
     return {"loss": params["a"] * step / 27 + (1 - params["a"]) * math.exp(-step / 4)}, 1.0
 
+def decades(params, step):  # descent with momentum on a parabola
+    x, v = 5.0, 0.0
+    for _ in range(step):
+        v = (0.1 + 0.85 * params["b"]) * v - 0.003 * 333 ** params["a"] * 2 * x
+        x += v
+    return {"loss": min(x * x, 1e6)}, 1.0
+
 def late(params, step):  # all alike up to step 18
     return {"loss": 1 - (1 - params["a"]) * max(0, step - 18) / 9}, 1.0
 """
@@ -40,17 +49,19 @@ def proposed(tmp_path, monkeypatch, lab):
     (tmp_path / "curves_of_gp.py").write_text(CURVES)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def run(curve, **sections):
-        spec = make_spec(
-            parameters={"a": {"min": 0.0, "max": 1.0}, "b": {"min": 0.0, "max": 1.0}},
-            engine={"type": "simulate", "curve": f"curves_of_gp:{curve}"},
-            trials={"max": 20, "parallel": 1},
-            search="gp",
-            **sections,
-        )
-        return [seen.params["a"] for seen in lab.run(spec).history()]
+    return lambda curve, **sections: [seen.params["a"] for seen in run(lab, curve, **sections)]
 
-    return run
+
+def run(lab, curve, trials=20, search="gp", **sections):
+    """Return the trials of a sweep."""
+    spec = make_spec(
+        parameters={"a": {"min": 0.0, "max": 1.0}, "b": {"min": 0.0, "max": 1.0}},
+        engine={"type": "simulate", "curve": f"curves_of_gp:{curve}"},
+        trials={"max": trials, "parallel": 1},
+        search=search,
+        **sections,
+    )
+    return lab.run(spec, f"{search}-{spec.seed}").history()
 
 
 def shares(tried):
@@ -79,15 +90,32 @@ def test_neither_do_other_curves(proposed, curve, goal):
 
 def test_curves_that_cross_do_not_lead_to_those_that_are_ahead_at_first(proposed):
     """The rungs stop the trials that would end best; the model is not misled with them."""
-    worst, best = shares(proposed("crossing", scheduler=ASHA, fidelity={"min": 1, "max": 27}))
-    assert worst <= 3
-    assert best > worst
+    sections = {"scheduler": ASHA, "fidelity": {"min": 1, "max": 27}}
+    tried = [shares(proposed("crossing", seed=seed, **sections)) for seed in range(4)]
+    worst, best = map(sum, zip(*tried, strict=True))
+    assert worst <= 12
+    assert best > 2 * worst
 
 
 def test_curves_that_part_late_lead_to_the_lowest_ends(proposed):
     worst, best = shares(proposed("late", scheduler=ASHA, fidelity={"max": 27}))
     assert worst <= 3
     assert best >= 8
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_a_loss_that_falls_over_decades_leads_below_random_trials(proposed, lab, mode):
+    """Otherwise low losses look alike, and so do those of trials that are stopped every time."""
+    sections = {"scheduler": {"type": "asha", "mode": mode}, "fidelity": {"min": 1, "max": 9}}
+    lowest = {
+        search: [
+            min(seen.loss for seen in run(lab, "decades", 30, search, seed=seed, **sections))
+            for seed in range(5)
+        ]
+        for search in ("gp", "random")
+    }
+    assert max(lowest["gp"]) < statistics.median(lowest["random"])
+    assert statistics.median(lowest["gp"]) < 0.1 * statistics.median(lowest["random"])
 
 
 @pytest.mark.parametrize("scheduler", [{"type": "fifo"}, ASHA, PLATEAU], ids=str)

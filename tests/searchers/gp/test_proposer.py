@@ -14,6 +14,7 @@ from searchers.gp.proposer import (
     ADDITIVE_MAX_ROWS,
     ADDITIVE_WEIGHT,
     FEASIBILITY_POWER,
+    STOPS_IN_A_ROW,
     Proposer,
     failures_of,
 )
@@ -64,6 +65,36 @@ def test_ranks_show_whether_losses_or_their_logarithms_are_smooth(is_smooth_in, 
         for each in (model, model.of_logarithms)
     )
     assert (off_in_logarithms < off) == (is_smooth_in == "logarithms")
+
+
+def stopping(passed):
+    """Return the proposer after trials of which some passed the first rung."""
+    x_T = np.linspace(0.0, 1.0, len(passed))
+    trial_R = np.repeat(np.arange(len(passed)), [2 if went_on else 1 for went_on in passed])
+    step_R = np.concatenate([[-1.0, 0.0] if went_on else [-1.0] for went_on in passed])
+    loss_R = 20.0 - 19.0 * (step_R == 0.0) - x_T[trial_R]
+    points = [params(x) for x in x_T]
+    evidence = Evidence(points, trial_R, loss_R, step_R[:, None], [], [])
+    return Proposer.of(SPACE, MODELS[0], evidence)
+
+
+def test_after_some_stops_in_a_row_a_proposal_should_pass_the_first_rung():
+    """Otherwise places where trials are stopped every time are proposed for ever."""
+    proposer = stopping([True] * 4 + [False] * STOPS_IN_A_ROW)
+    probability, fitted = proposer.pass_probability([], 9, np.random.default_rng(0))
+    passes, stops = probability(columns(params(0.1), params(0.9)))
+    assert passes > stops + 1.0
+    assert fitted.trials == 9
+    fewer = stopping([True] * 5 + [False] * (STOPS_IN_A_ROW - 1))
+    assert fewer.pass_probability([], 9, np.random.default_rng(0)) is None
+    in_logarithms = replace(fewer, model=MODELS[0].of_logarithms)
+    assert in_logarithms.pass_probability([], 9, np.random.default_rng(0)) is not None
+
+
+@pytest.mark.parametrize("passed", [[True] * 8, [False] * 8], ids=["all", "none"])
+def test_where_all_pass_or_none_the_first_rung_tells_nothing(passed):
+    proposer = replace(stopping(passed), model=MODELS[0].of_logarithms)
+    assert proposer.pass_probability([], 8, np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("how", ["pending", "failed"])
