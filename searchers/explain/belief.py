@@ -1,8 +1,8 @@
 """The prediction of the two models of `gp` together, in the user's units.
 
 The models take turns in proposing, so neither is right alone: the belief is their mixture in equal
-parts. They are fitted as the searcher's next turn would fit them, and predict the result of a trial
-at the highest step; failed and running trials are left out.
+parts. They are fitted as the searcher's next turn would fit them, though never to logarithms, and
+predict the result of a trial at the highest step; failed and running trials are left out.
 
 Axes: R rows of the models, M queries, D model columns, P searched parameters.
 """

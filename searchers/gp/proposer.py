@@ -23,7 +23,7 @@ from searchers.gp.feasibility import (
     labels_of_failures,
     prior_of_labels,
 )
-from searchers.gp.fidelity import AtMaxFidelity, with_context
+from searchers.gp.fidelity import FACTOR, MIN_STEP_RATIO, AtMaxFidelity, with_context
 from searchers.gp.fits import PROBE, Fit, FitTask, Model
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
@@ -32,7 +32,7 @@ from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, M
 from searchers.gp.model import Posterior, Prior, Rows, with_more_noise
 from searchers.gp.terms import Sum
 from searchers.gp.training_data import Evidence
-from searchers.gp.warping import Standardized, standardized
+from searchers.gp.warping import Standardized, spans_decades, standardized
 from searchers.searcher import Observation
 from searchers.space import Params, Space
 
@@ -48,6 +48,7 @@ INCUMBENTS = 5
 # Power of the probability not to fail: an optimum at the edge of the failures is a trap.
 FEASIBILITY_POWER = 8.0
 STOPS_IN_A_ROW = 5  # at the first rung, from which on a proposal should pass it
+SAME_RUNG = math.log(MIN_STEP_RATIO) / math.log(FACTOR)  # distance of two steps of one rung
 LOSS, FAILURE, STOPPED = "loss", "failure", "stopped"  # names of the outcomes in the notes
 
 Process = Posterior | AtMaxFidelity | WithMean
@@ -97,10 +98,13 @@ class Proposer:
             return replace(self, focus=focus)
         loss_R, first_R = self.evidence.loss_R, self.evidence.first_R
         rival_R = rivals_N[self.evidence.trial_R]
-        warp = standardized(PROBE.warp, loss_R[first_R], loss_R[rival_R & first_R])
+        model = PROBE.of_logarithms if self.model.in_logarithms else PROBE
+        warp = standardized(
+            model.warp, loss_R[first_R], loss_R[rival_R & first_R], model.in_logarithms
+        )
         output_R = warp.forward(loss_R)
         return replace(
-            self, model=PROBE, warp=warp, output_R=output_R, focus=focus, rivals=rivals_N
+            self, model=model, warp=warp, output_R=output_R, focus=focus, rivals=rivals_N
         )
 
     @cached_property
@@ -161,18 +165,37 @@ class Proposer:
         losses = FitTask(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
 
+    def in_best_scale(
+        self, history: Sequence[Observation], trials: int, rng: Generator
+    ) -> "Proposer":
+        """Return the proposer, or that of logarithms where losses fall over decades.
+
+        If logarithms predict ranks worse, it is no such loss: one that is proportional to a
+        parameter has a pole there. If both do so alike, as with few ranks, they are taken.
+        """
+        if not spans_decades(self.evidence.loss_R):
+            return self
+        model = self.model.of_logarithms
+        logarithms = Proposer.of(self.space, model, self.evidence, self.learned)
+        logarithms = replace(logarithms, informed=self.informed)
+        off, off_there = (each.misplaced(history, trials, rng) for each in (self, logarithms))
+        return logarithms if off_there <= off else self
+
     def misplaced(self, history: Sequence[Observation], trials: int, rng: Generator) -> float:
-        """Return by how many ranks the losses at the highest step lie off what other rows predict.
+        """Return how many ranks losses at the highest step lie off what other rows predict.
 
         Ranks, since two warps of the same losses have no other scale in common. In closed form:
         Rasmussen & Williams (2006), eq. 5.12.
         """
-        process = Posterior.of(self.rows, self.fitted(history, trials, rng).hyperparameters)
+        from scipy.stats import rankdata  # half a second, which few commands need
+
+        process, _ = self._given_results(self.fitted(history, trials, rng))
         precision_RR = process.solve(np.eye(len(self.output_R)))
         predicted_R = self.output_R - process.alpha_N / np.diag(precision_RR)
-        is_end_R = ~self.evidence.context_RC.any(axis=1)
-        output_E, predicted_E = self.output_R[is_end_R], predicted_R[is_end_R]
-        rank_E, predicted_rank_E = (np.argsort(np.argsort(x)) for x in (output_E, predicted_E))
+        is_top_R = ~self.evidence.context_RC.any(axis=1)
+        rank_E, predicted_rank_E = (
+            rankdata(output_R[is_top_R]) for output_R in (self.output_R, predicted_R)
+        )
         return float(np.abs(rank_E - predicted_rank_E).mean())
 
     @cached_property
@@ -208,11 +231,7 @@ class Proposer:
 
     def posterior(self, fitted: Fit) -> Process:
         """Return the process given the results; failed and running trials as they are predicted."""
-        everywhere = Posterior.of(self.rows, fitted.hyperparameters)
-        beta = 0.0
-        if self.learned is not None:
-            beta = coefficient(self.mean_R, self.output_R, everywhere.solve)
-            everywhere = everywhere.with_losses(self.output_R - beta * self.mean_R)
+        everywhere, beta = self._given_results(fitted)
         one_each = len(self.output_R) == self._trials and not self._contexts
         at_top = everywhere if one_each else AtMaxFidelity.of(everywhere, self.column_TD)
         process: Process = at_top
@@ -222,6 +241,14 @@ class Proposer:
             process = WithMean(at_top, function, beta, at_top.fitted_N + mean_T)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
+
+    def _given_results(self, fitted: Fit) -> tuple[Posterior, float]:
+        """Return the process given the results less the learned prior's mean, and its factor."""
+        process, beta = Posterior.of(self.rows, fitted.hyperparameters), 0.0
+        if self.learned is not None:
+            beta = coefficient(self.mean_R, self.output_R, process.solve)
+            process = process.with_losses(self.output_R - beta * self.mean_R)
+        return process, beta
 
     def success_probability(
         self, history: Sequence[Observation], ended: int, rng: Generator
@@ -244,25 +271,35 @@ class Proposer:
     def pass_probability(
         self, history: Sequence[Observation], ended: int, rng: Generator
     ) -> tuple[LogProbabilityBelow, Fit] | None:
-        """Return the probability that a trial passes the first rung, and its fit; None: no matter.
+        """Return the probability that a trial passes the first rung, and its fit.
 
         Where steps change losses by far more than parameters do, or a model of logarithms tells low
         losses apart, all losses at the first rung are alike: the model does not see why trials were
         stopped there, and proposes their like for ever. Elsewhere this costs more epochs than it
         saves (benchmarks/gp-experiments.md).
+
+        Args:
+            history: its notes hold earlier fits.
+            ended: the number of ended trials, of which the rows may be a part.
+            rng: for the fit.
+
+        Returns:
+            None: the losses are not logarithms, and one of the last trials passed.
         """
-        if not self._contexts:
+        ended_T = [params not in self.evidence.pending for params in self.evidence.params]
+        if not self._contexts or sum(ended_T) < STOPS_IN_A_ROW:
             return None
-        step_R = self.evidence.context_RC[:, 0]
         last_T = np.full(self._trials, -np.inf)
-        np.maximum.at(last_T, self.evidence.trial_R, step_R)
-        stopped_T = last_T <= step_R.min()
-        if not (self.model.in_logarithms or stopped_T[-STOPS_IN_A_ROW:].all()):
+        np.maximum.at(last_T, self.evidence.trial_R, self.evidence.context_RC[:, 0])
+        last_E = last_T[ended_T]
+        first = np.partition(last_E, 1)[1]  # one may have ended before the rung, by hand
+        stopped_E = last_E <= first + SAME_RUNG
+        labels = labels_of_failures(stopped_E)
+        is_due = self.model.in_logarithms or stopped_E[-STOPS_IN_A_ROW:].all()
+        if labels is None or not is_due:
             return None
-        labels = labels_of_failures(stopped_T)
-        if labels is None:
-            return None
-        stopped = failures_of(self.model, self.encoding, self.column_TD, labels, STOPPED)
+        x_ED = self.column_TD[ended_T]
+        stopped = failures_of(self.model, self.encoding, x_ED, labels, STOPPED)
         posterior, fitted = stopped.condition(history, ended, rng)
         return LogProbabilityBelow(posterior, labels.threshold, FEASIBILITY_POWER), fitted
 

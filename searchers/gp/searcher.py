@@ -34,7 +34,6 @@ from searchers.gp.proposer import FAILURE, STOPPED, Proposer
 from searchers.gp.repeats import is_repeat_due, repeated
 from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
-from searchers.gp.warping import spans_decades
 from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs
 from searchers.pace import GAUSSIAN_PROCESS, Pace
@@ -199,19 +198,12 @@ class GaussianProcess:
             index = _first_new(space, result.candidates, history)
             return None if index is None else result.proposal(space, index, fits)
         failures = evidence
-        bounded, learned = evidence.bounded(self.rows), self.learned(space)
-        proposer = Proposer.of(space, model, bounded, learned)
-        if spans_decades(bounded.loss_R):
-            logarithms = Proposer.of(space, model.of_logarithms, bounded, learned)
-            trials = len(evidence.loss_R)
-            off, off_there = (
-                each.misplaced(history, trials, rng) for each in (proposer, logarithms)
-            )
-            proposer = logarithms if off_there <= off else proposer
+        proposer = Proposer.of(space, model, evidence.bounded(self.rows), self.learned(space))
         if sweeps is not None:
             if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
                 proposer = replace(proposer, informed=sweeps.informed)
             failures = Evidence.of([*earlier, *history])
+        proposer = proposer.in_best_scale(history, len(evidence.loss_R), rng)
         if self.repeats and is_repeat_due(history) and not space.fixed:
             proposal = repeated(proposer, history, len(evidence.loss_R), rng)
             if proposal is not None:

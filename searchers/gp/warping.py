@@ -90,7 +90,7 @@ class Standardized:
 
     def forward(self, loss_M: Array) -> Array:
         if self.in_logarithms:
-            loss_M = np.log(np.maximum(loss_M, 1.0 / MAX_LOSS))
+            loss_M = _logarithms(loss_M)
         output_M = self.warp.forward(np.clip(loss_M, self.floor, self.ceiling))
         return (output_M - self.mean) / self.deviation
 
@@ -102,8 +102,15 @@ class Standardized:
 
 def spans_decades(loss_N: Array) -> bool:
     """Return whether most losses are so far above the lowest that those near it look alike."""
+    loss_N = np.minimum(loss_N, MAX_LOSS)
     lowest = float(loss_N.min())
     return lowest > 0.0 and float(np.median(loss_N)) > DECADES * lowest
+
+
+def _logarithms(loss_N: Array) -> Array:
+    """Return logarithms, of losses that are 0 or less too: an earlier sweep may have some."""
+    logarithm_N: Array = np.log(np.maximum(loss_N, 1.0 / MAX_LOSS))
+    return logarithm_N
 
 
 def standardized(
@@ -119,7 +126,8 @@ def standardized(
         in_logarithms: whether it is a warp of their logarithms.
     """
     if in_logarithms:
-        return replace(standardized(fit, np.log(loss_N)), in_logarithms=True)
+        typical_log_N = None if typical_N is None else _logarithms(typical_N)
+        return replace(standardized(fit, _logarithms(loss_N), typical_log_N), in_logarithms=True)
     typical_N = np.clip(loss_N if typical_N is None else typical_N, -MAX_LOSS, MAX_LOSS)
     median, scale = _robust_location_and_scale(typical_N)
     floor = max(median - OUTLIER * scale, -MAX_LOSS)

@@ -94,7 +94,7 @@ def test_curves_that_cross_do_not_lead_to_those_that_are_ahead_at_first(proposed
     tried = [shares(proposed("crossing", seed=seed, **sections)) for seed in range(4)]
     worst, best = map(sum, zip(*tried, strict=True))
     assert worst <= 12
-    assert best > 2 * worst
+    assert best > 2 * worst + 8
 
 
 def test_curves_that_part_late_lead_to_the_lowest_ends(proposed):
@@ -114,7 +114,7 @@ def test_a_loss_that_falls_over_decades_leads_below_random_trials(proposed, lab,
         ]
         for search in ("gp", "random")
     }
-    assert max(lowest["gp"]) < statistics.median(lowest["random"])
+    assert sorted(lowest["gp"])[-2] < statistics.median(lowest["random"])
     assert statistics.median(lowest["gp"]) < 0.1 * statistics.median(lowest["random"])
 
 

@@ -67,34 +67,71 @@ def test_ranks_show_whether_losses_or_their_logarithms_are_smooth(is_smooth_in, 
     assert (off_in_logarithms < off) == (is_smooth_in == "logarithms")
 
 
-def stopping(passed):
-    """Return the proposer after trials of which some passed the first rung."""
-    x_T = np.linspace(0.0, 1.0, len(passed))
-    trial_R = np.repeat(np.arange(len(passed)), [2 if went_on else 1 for went_on in passed])
-    step_R = np.concatenate([[-1.0, 0.0] if went_on else [-1.0] for went_on in passed])
+def stopping(passed, running=0, model=MODELS[0]):
+    """Return the proposer after trials of which some passed the first rung.
+
+    Those that still run are the last, and have reported at the first rung alone.
+    """
+    x_T = np.linspace(0.0, 1.0, len(passed) + running)
+    went_on = [*passed, *[False] * running]
+    trial_R = np.repeat(np.arange(len(went_on)), [1 + goes for goes in went_on])
+    step_R = np.concatenate([[-1.0, 0.0] if goes else [-1.0] for goes in went_on])
     loss_R = 20.0 - 19.0 * (step_R == 0.0) - x_T[trial_R]
     points = [params(x) for x in x_T]
-    evidence = Evidence(points, trial_R, loss_R, step_R[:, None], [], [])
-    return Proposer.of(SPACE, MODELS[0], evidence)
+    evidence = Evidence(points, trial_R, loss_R, step_R[:, None], [], points[len(passed) :])
+    return Proposer.of(SPACE, model, evidence)
+
+
+def chance_to_pass(proposer):
+    return proposer.pass_probability([], 9, np.random.default_rng(0))
 
 
 def test_after_some_stops_in_a_row_a_proposal_should_pass_the_first_rung():
     """Otherwise places where trials are stopped every time are proposed for ever."""
-    proposer = stopping([True] * 4 + [False] * STOPS_IN_A_ROW)
-    probability, fitted = proposer.pass_probability([], 9, np.random.default_rng(0))
+    probability, fitted = chance_to_pass(stopping([True] * 4 + [False] * STOPS_IN_A_ROW))
     passes, stops = probability(columns(params(0.1), params(0.9)))
     assert passes > stops + 1.0
     assert fitted.trials == 9
-    fewer = stopping([True] * 5 + [False] * (STOPS_IN_A_ROW - 1))
-    assert fewer.pass_probability([], 9, np.random.default_rng(0)) is None
-    in_logarithms = replace(fewer, model=MODELS[0].of_logarithms)
-    assert in_logarithms.pass_probability([], 9, np.random.default_rng(0)) is not None
+    fewer = [True] * 5 + [False] * (STOPS_IN_A_ROW - 1)
+    assert chance_to_pass(stopping(fewer)) is None
+    assert chance_to_pass(stopping(fewer, model=MODELS[0].of_logarithms)) is not None
+
+
+def test_running_trials_have_not_been_stopped():
+    """Otherwise the places of trials that go on are closed until they end."""
+    fewer = [True] * 5 + [False] * (STOPS_IN_A_ROW - 1)
+    assert chance_to_pass(stopping(fewer, running=3)) is None
+    due = [True] * 4 + [False] * STOPS_IN_A_ROW
+    probability, _ = chance_to_pass(stopping([*reversed(due)], 4, MODELS[0].of_logarithms))
+    runs, stops = probability(columns(params(0.95), params(0.1)))
+    assert runs > stops + 1.0
 
 
 @pytest.mark.parametrize("passed", [[True] * 8, [False] * 8], ids=["all", "none"])
 def test_where_all_pass_or_none_the_first_rung_tells_nothing(passed):
-    proposer = replace(stopping(passed), model=MODELS[0].of_logarithms)
-    assert proposer.pass_probability([], 8, np.random.default_rng(0)) is None
+    assert chance_to_pass(stopping(passed, model=MODELS[0].of_logarithms)) is None
+
+
+def test_one_trial_that_ended_early_is_no_rung():
+    """Otherwise a trial that was stopped by hand stands for all that a rung stopped."""
+    steps = [[-1.0], *[[-0.7, 0.0]] * 4, *[[-0.7 + 0.01 * k] for k in range(STOPS_IN_A_ROW)]]
+    trial_R = np.repeat(np.arange(len(steps)), [len(each) for each in steps])
+    step_R = np.concatenate(steps)
+    points = [params(x) for x in np.linspace(0.0, 1.0, len(steps))]
+    evidence = Evidence(points, trial_R, 20.0 + step_R, step_R[:, None], [], [])
+    assert chance_to_pass(Proposer.of(SPACE, MODELS[0], evidence)) is not None
+
+
+@pytest.mark.parametrize("ends", [1, 4])
+def test_logarithms_are_taken_where_both_scales_predict_the_ranks_alike(ends):
+    loss_R = np.append(np.full(8, 20.0), 10.0 ** -np.arange(3.0, 3.0 + ends))
+    x_T = np.linspace(0.0, 1.0, 8)
+    trial_R = np.append(np.arange(8), np.arange(ends))
+    step_R = np.append(np.full(8, -1.0), np.zeros(ends))
+    evidence = Evidence([params(x) for x in x_T], trial_R, loss_R, step_R[:, None], [], [])
+    proposer = Proposer.of(SPACE, MODELS[0], evidence)
+    best = proposer.in_best_scale([], 8, np.random.default_rng(0))
+    assert best.model.in_logarithms
 
 
 @pytest.mark.parametrize("how", ["pending", "failed"])

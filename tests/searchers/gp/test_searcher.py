@@ -273,6 +273,17 @@ def test_earlier_trials_at_another_level_do_no_harm():
     assert np.median([best(run_after(seed, 100.0)) for seed in seeds]) <= np.median(alone)
 
 
+@pytest.mark.parametrize("lowest", [0.5, 0.0, -0.1])
+def test_earlier_trials_may_have_losses_without_a_logarithm(lowest):
+    """Otherwise a sweep whose own losses fall over decades is searched without a model."""
+    rng = np.random.default_rng(0)
+    points = [BRANIN.sample(rng) for _ in range(26)]
+    history = [done(str(i), params, 10.0 ** (-8.0 + i / 2)) for i, params in enumerate(points[:14])]
+    earlier = [done(f"e{i}", params, lowest + i) for i, params in enumerate(points[14:])]
+    note = GaussianProcess().after(earlier).suggest(BRANIN, history, 1, rng)[0].note
+    assert note["source"] == "model"
+
+
 def run_after(seed, offset):
     """Run five trials after a sweep of 15, whose losses were higher by `offset`."""
     rng = np.random.default_rng(seed)
