@@ -16,6 +16,7 @@ from searchers.gp.kernels import Array
 
 MAX_LOSS = 1e100  # squares of larger losses would overflow
 DECADES = 300.0  # ratio of the median to the lowest loss, from which logarithms are tried too
+LEAST = np.finfo(np.float64).tiny  # of the losses that have a logarithm
 OUTLIER = 100.0  # robust scales from the median, beyond which losses are clipped
 
 
@@ -109,7 +110,7 @@ def spans_decades(loss_N: Array) -> bool:
 
 def _logarithms(loss_N: Array) -> Array:
     """Return logarithms, of losses that are 0 or less too: an earlier sweep may have some."""
-    logarithm_N: Array = np.log(np.maximum(loss_N, 1.0 / MAX_LOSS))
+    logarithm_N: Array = np.log(np.maximum(loss_N, LEAST))
     return logarithm_N
 
 
