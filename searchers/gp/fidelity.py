@@ -32,6 +32,7 @@ from searchers.searcher import Observation
 
 FACTOR = 27.0  # ratio of steps that are as far apart as the ends of a parameter's range
 MIN_STEP_RATIO = 1.5  # least ratio between two steps at which all trials get rows
+SAME_STOP = math.log(MIN_STEP_RATIO) / math.log(FACTOR)  # the same, as a distance of columns
 MIN_STEP = 0.5  # stands for step 0, which has no logarithm
 
 

@@ -23,7 +23,7 @@ from searchers.gp.feasibility import (
     labels_of_failures,
     prior_of_labels,
 )
-from searchers.gp.fidelity import FACTOR, MIN_STEP_RATIO, AtMaxFidelity, with_context
+from searchers.gp.fidelity import SAME_STOP, AtMaxFidelity, with_context
 from searchers.gp.fits import PROBE, Fit, FitTask, Model
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
@@ -48,7 +48,6 @@ INCUMBENTS = 5
 # Power of the probability not to fail: an optimum at the edge of the failures is a trap.
 FEASIBILITY_POWER = 8.0
 STOPS_IN_A_ROW = 5  # at the first rung, from which on a proposal should pass it
-SAME_RUNG = math.log(MIN_STEP_RATIO) / math.log(FACTOR)  # distance of two steps of one rung
 LOSS, FAILURE, STOPPED = "loss", "failure", "stopped"  # names of the outcomes in the notes
 
 Process = Posterior | AtMaxFidelity | WithMean
@@ -284,7 +283,8 @@ class Proposer:
             rng: for the fit.
 
         Returns:
-            None: the losses are not logarithms, and one of the last trials passed.
+            None: the losses are not logarithms and one of the last trials passed, too few trials
+            ended to say so, or all were stopped there, or none.
         """
         ended_T = [params not in self.evidence.pending for params in self.evidence.params]
         if not self._contexts or sum(ended_T) < STOPS_IN_A_ROW:
@@ -293,7 +293,7 @@ class Proposer:
         np.maximum.at(last_T, self.evidence.trial_R, self.evidence.context_RC[:, 0])
         last_E = last_T[ended_T]
         first = np.partition(last_E, 1)[1]  # one may have ended before the rung, by hand
-        stopped_E = last_E <= first + SAME_RUNG
+        stopped_E = last_E <= first + SAME_STOP
         labels = labels_of_failures(stopped_E)
         is_due = self.model.in_logarithms or stopped_E[-STOPS_IN_A_ROW:].all()
         if labels is None or not is_due:
