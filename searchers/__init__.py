@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from searchers.values import is_structured as is_structured
     from searchers.values import is_value as is_value
     from searchers.values import refusal as refusal
+    from searchers.warm_start import learns as learns
     from searchers.warm_start import warm_startable_methods as warm_startable_methods
     from searchers.warm_start import warm_started as warm_started
 else:

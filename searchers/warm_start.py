@@ -22,4 +22,9 @@ def warm_started(searcher: Searcher, earlier: Sequence[Observation]) -> Searcher
 
 def warm_startable_methods() -> list[str]:
     """Return the names of the methods that take earlier results."""
-    return [name for name in METHODS if issubclass(load_method(name), WarmStartable)]
+    return [*filter(learns, METHODS)]
+
+
+def learns(method: str) -> bool:
+    """Return whether a method is one of ours that takes earlier results."""
+    return method in METHODS and issubclass(load_method(method), WarmStartable)

@@ -222,7 +222,7 @@ def _no_value(state: SweepState) -> str:
     """Describe why no trial has a value: how many diverged or failed, and the first of them."""
     trials = list(state.trials.values())
     if not trials and state.closed == "space":
-        why = "the earlier sweeps have tried every configuration" if state.spec.warm_start else ""
+        why = "the earlier sweeps have tried every configuration" if state.earlier else ""
         return f"no trial ran: {why or f'search.method {state.spec.search.name} proposed none'}"
     diverged = [trial for trial in trials if trial.diverged and trial.state != "FAILED"]
     failed = [trial for trial in trials if trial.state == "FAILED"]

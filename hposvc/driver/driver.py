@@ -144,9 +144,6 @@ class Driver:
             if spec.engine.traits.foreign:
                 self._mailbox.close()
             return state
-        earlier = state.earlier
-        if earlier is None:
-            earlier = self._query(lambda: load_warm_start(self.journal, spec))
         sign(folder, f"{self.journal.store}")
         checkpoints_at = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._build_setting(spec, folder, state.now)
@@ -154,7 +151,10 @@ class Driver:
         engine = ENGINES[spec.engine.type]
         with ExitStack() as stack:
             with self._starting_ray(engine):
-                searcher = spec.searcher()  # which imports for a second, while Ray starts
+                # Both take a second or more, while Ray starts.
+                searcher, earlier = spec.searcher(), state.earlier
+                if earlier is None:
+                    earlier = self._query(lambda: load_warm_start(self.journal, spec))
                 # Versions of the code are never run in this process.
                 path = engine.backend_for(spec.resources.ranks if spec.variants is None else 2)
                 opened: Backend = (self.embedded or registry.resolve(path))(setting)

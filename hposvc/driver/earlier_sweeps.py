@@ -1,15 +1,14 @@
 """The earlier sweeps that a new sweep with `warm_start: auto` learns from.
 
-They are of the same project, run the same code for the same metrics, and searched the same
+They are of the same project, run the same code for the same metric, and searched the same
 parameters for the most part; parameters of other names are matched by their roles. The ids of those
-with enough results take the place of `auto` before the sweep is recorded, so that the same journal
-always gives the same proposals, whatever sweeps there are later.
+with enough results are recorded with the sweep, so that the same journal always gives the same
+proposals, whatever sweeps there are later.
 """
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from hposvc import spec as specs
@@ -20,10 +19,9 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from searchers import Domain, Space, SpaceError, names_by_role
 
-log = logging.getLogger("hposvc")
-
-MOST = 20  # sweeps that are taken
-LOOKED_AT = 40  # sweeps whose journals are read at most
+MOST = 10  # sweeps that are taken
+NEWEST = 500  # sweeps of the project that are compared
+READ = 20_000  # events that are read at most, in some two seconds
 MIN_OVERLAP = 0.5  # of the searched parameters
 PLACES = 33  # of a domain whose values are tried in another
 SCRIPTS = (".py", ".sh")
@@ -35,27 +33,29 @@ MIN_RESULTS = 10  # trials with a result that the new space can hold
 def with_sweeps_found(
     journal: Journal, spec: SweepSpec, readable: Callable[[SweepRow], bool]
 ) -> SweepSpec:
-    """Return the spec with ids in place of `auto`; without a warm start if there are none.
+    """Return the spec with the sweeps that `auto` finds; with none if there are none.
 
     Args:
         readable: whether the owner of the new sweep may read an earlier one.
     """
-    if spec.warm_start is None or not spec.warm_start.is_auto:
+    if spec.warm_start is None or not spec.warm_start.auto:
         return spec
-    rows = alike([row for row in journal.sweeps(spec.project) if readable(row)], spec)
-    sweeps: list[str] = []
-    for row in rows[:LOOKED_AT]:
-        if len(sweeps) < MOST and _count_results(journal, row, spec) >= MIN_RESULTS:
-            sweeps.append(row.id)
-    if sweeps:
-        return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(sweeps)))
-    if rows:
-        held = f"{_count_results(journal, rows[0], spec)} results of {rows[0].id}"
-        reason = f"this space can hold {held}, and {MIN_RESULTS} are needed"
-    else:
-        reason = f"no sweep in {spec.project} ran the same code for the same metrics and parameters"
-    log.warning("warm_start: nothing to learn from, as %s", reason)
-    return replace(spec, warm_start=None)
+    found = tuple(islice(_found(journal, spec, readable), MOST)) if spec.finds_earlier else ()
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=found))
+
+
+def _found(
+    journal: Journal, spec: SweepSpec, readable: Callable[[SweepRow], bool]
+) -> Iterator[str]:
+    """Yield the ids of sweeps with enough results, the most alike first."""
+    newest = journal.sweeps(spec.project, limit=NEWEST)
+    rows = alike([row for row in newest if readable(row)], spec)
+    known, read = journal.listed([row.id for row in rows]), 0
+    for row in rows:
+        if row.id in known and read + known[row.id].seq <= READ:
+            read += known[row.id].seq
+            if _count_results(journal, row, spec) >= MIN_RESULTS:
+                yield row.id
 
 
 def alike(rows: Sequence[SweepRow], spec: SweepSpec) -> list[SweepRow]:

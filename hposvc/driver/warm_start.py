@@ -81,12 +81,12 @@ def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...
     A sweep that was deleted since is passed over: nobody may have named it, with `auto`.
 
     Returns:
-        The trials; None: the spec has no warm start.
+        The trials; None: the spec has no such sweeps.
 
     Raises:
         SpecError: a sweep has other metrics.
     """
-    if spec.warm_start is None:
+    if spec.warm_start is None or not spec.warm_start.sweeps:
         return None
     observations: list[Observation] = []
     for name in spec.warm_start.sweeps:
@@ -180,14 +180,15 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
     state = follow.look(keep_valid_report)
     names = names_by_role(their_spec.space, spec.space)
     is_judged = not (spec.several or spec.bounds)
-    is_same = _trains_alike(their_spec, spec)
+    # Named, a sweep is gone on with; found, its best may be trained again, or it is never reached.
+    goes_on = not (spec.warm_start and spec.warm_start.auto) and _trains_alike(their_spec, spec)
     settings = (
         constant_names(their_spec.space) & constant_names(spec.space) if is_judged else frozenset()
     )
     for trial in state.trials.values():
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
-            note = seen.note if is_same else {}
+            note = seen.note if goes_on else {}
             yield replace(seen, id=f"{row.id}/{trial.id}", note=note)
 
 

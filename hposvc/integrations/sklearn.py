@@ -127,6 +127,7 @@ class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
         sections: dict[str, Any] = {
             "name": self.name or type(self.estimator).__name__.lower(),
             "tracking": {"send_to": []},
+            "warm_start": None,  # of a split of the data, nothing must reach another
             "stop": {"max_failed": {"share": 1.0, "after": self.n_trials}},
             **(self.options or {}),
             "parameters": {name: declaration for name, (declaration, _) in declared.items()},

@@ -41,7 +41,7 @@ class Sweep:
     """A sweep that is not recorded yet.
 
     The arguments are the sections of a spec (`hposvc docs spec`), as mappings or as dataclasses.
-    None leaves a section out.
+    None leaves a section out; `warm_start=None` learns from no earlier sweep.
 
     Args:
         trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). An
@@ -70,7 +70,7 @@ class Sweep:
         constraints: Sequence[str] | None = None,
         limits: Sequence[str] | None = None,
         initial: Sequence[Mapping[str, object]] | None = None,
-        warm_start: Section | str = None,
+        warm_start: Section | str = "auto",
         queue: Section = None,
         engine: Section | Engine | str = None,
         training: Section | Training = None,
@@ -97,8 +97,12 @@ class Sweep:
         for name_ in ("self", "trainable", "unknown"):
             del given[name_]
         self._trainable = trainable
+        if warm_start == "auto":
+            del given["warm_start"]
         self._sections = {
-            key: _to_plain(value) for key, value in given.items() if value is not None
+            key: _to_plain(value)
+            for key, value in given.items()
+            if value is not None or key == "warm_start"
         }
 
     def __repr__(self) -> str:

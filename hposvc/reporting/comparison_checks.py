@@ -242,10 +242,11 @@ def _unlike_ends(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[st
     if running:
         verb = "has" if len(running) == 1 else "have"
         warnings.append(f"{listed(running, NAMED)} {verb} not ended, so this may change.")
-    learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
+    learned = [entry.id for entry in entries if (it := entry.spec.warm_start) and it.sweeps]
     if learned and not _covered("warm_start", by):
         warnings.append(
-            f"{listed(learned, NAMED)} learned from earlier sweeps, whose cost is not counted."
+            f"{listed(learned, NAMED)} learned from earlier sweeps, whose cost is not counted; "
+            "`warm_start: null` learns from none."
         )
     return warnings
 

@@ -154,11 +154,14 @@ def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def expand(data: Mapping[str, object]) -> dict[str, object]:
-    """Drop empty keys, and write out shorthands: `{type: asha}` for `asha`, rules of `stop`."""
+    """Drop empty keys, and write out shorthands: `{type: asha}` for `asha`, rules of `stop`.
+
+    An empty `warm_start` says that nothing is to be learned, so it stays.
+    """
     expanded = {
         key: {NAME_KEYS[key]: value} if key in NAME_KEYS and isinstance(value, str) else value
         for key, value in data.items()
-        if value is not None
+        if value is not None or key == "warm_start"
     }
     if isinstance(stop := expanded.get("stop"), list):
         expanded["stop"] = {"rules": stop}
@@ -196,7 +199,8 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
     if spec.warm_start is None:
         return spec
     place = document.locate(Problem(("warm_start", "from"), "")).place
-    return replace(spec, warm_start=replace(spec.warm_start, place=place))
+    sweeps = () if spec.warm_start.auto else spec.warm_start.sweeps  # found anew
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=sweeps, place=place))
 
 
 def _checked(data: dict[str, object], skipped: Sequence[Check] = ()) -> SweepSpec:

@@ -173,7 +173,7 @@ class Resources:
 
 
 WARM_START_KEYS = ("from", "top")
-AUTO = "auto"
+AUTO, FOUND = "auto", "found"
 IDS = f"give {AUTO}, the id of a sweep, or a list"
 
 
@@ -181,39 +181,31 @@ IDS = f"give {AUTO}, the id of a sweep, or a list"
 class WarmStart:
     """Earlier sweeps whose trials are prior data."""
 
-    # Ids, `from` in the document; none: `auto`, they are found when the sweep is made.
-    sweeps: tuple[str, ...]
+    sweeps: tuple[str, ...] = ()  # ids; of `auto`, those that were found when the sweep was made
     top: Count = 0  # how many of their best configurations are tried first
+    auto: bool = True  # whether the sweeps are found, or were
     place: str = field(default="", compare=False)  # of `from` in the document; empty: recorded
-
-    @property
-    def is_auto(self) -> bool:
-        """Whether the sweeps are still to be found."""
-        return not self.sweeps
 
 
 def read_warm_start(value: object) -> WarmStart:
     """Return the warm start in the word `auto`, or in a mapping of `from` and `top`."""
     if value == AUTO:
-        return WarmStart(())
+        return WarmStart()
     if not isinstance(value, Mapping):
         raise ValueError(
             f"is {shown(value)}; give {AUTO}, or a mapping of {', '.join(WARM_START_KEYS)}"
         )
+    auto = value.get("from", AUTO) == AUTO
     problems = [
         Problem((key,), "no such key", nearest(key, WARM_START_KEYS), at_key=True)
         for key in value
-        if key not in WARM_START_KEYS
+        if key not in WARM_START_KEYS and not (auto and key == FOUND)
     ]
-    if "from" not in value:
-        problems.append(
-            Problem(("from",), "is missing", f"give {AUTO}, or the id of a sweep", at_key=True)
-        )
-    source, top = value.get("from", ()), value.get("top", 0)
+    source, top = value.get(FOUND if auto else "from", ()), value.get("top", 0)
     sweeps = [source] if isinstance(source, str) else source
     if not isinstance(sweeps, list | tuple) or not all(isinstance(sweep, str) for sweep in sweeps):
         problems.append(Problem(("from",), f"is {shown(source)}", IDS))
-    elif "from" in value and not (sweeps and all(sweeps)):
+    elif not auto and not (sweeps and all(sweeps)):
         problems.append(Problem(("from",), "is empty", IDS))
     elif len(set(sweeps)) < len(sweeps):
         problems.append(Problem(("from",), "names a sweep twice", "remove one"))
@@ -221,22 +213,26 @@ def read_warm_start(value: object) -> WarmStart:
         problems.append(Problem(("top",), f"is {shown(top)}", "give a whole number from 0 up"))
     if problems:
         raise SpecError(problems)
-    return WarmStart(() if source == AUTO else tuple(sweeps), top)
+    return WarmStart(tuple(sweeps), top, auto)
 
 
 def warm_start_mapping(warm: WarmStart) -> dict[str, Any]:
     """Return the mapping that `read_warm_start` reads."""
-    return {"from": AUTO if warm.is_auto else list(warm.sweeps), "top": warm.top}
+    found = {FOUND: list(warm.sweeps)} if warm.auto and warm.sweeps else {}
+    return {"from": AUTO if warm.auto else list(warm.sweeps), "top": warm.top, **found}
 
 
 _ID = {"type": "string", "minLength": 1}
 _MAPPING = {
     "type": "object",
     "properties": {
-        "from": {"anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}]},
+        "from": {
+            "anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}],
+            "default": AUTO,
+        },
         "top": {**TypeAdapter(Count).json_schema(), "default": 0},
     },
-    **{"required": ["from"], "additionalProperties": False},
+    "additionalProperties": False,
 }
 _WARM_START_FORMS = {"anyOf": [{"const": AUTO}, _MAPPING]}
 WarmStartSection = Annotated[

@@ -29,6 +29,7 @@ from hposvc.spec.sections import (
     Resources,
     Storage,
     Trials,
+    WarmStart,
     WarmStartSection,
 )
 from hposvc.spec.sinks import Tracking
@@ -47,12 +48,12 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.variants import Variants
-from searchers import AtMost, Searcher, Space, annotations_of, bounds_in
+from searchers import AtMost, Searcher, Space, annotations_of, bounds_in, learns
 from trainables.contract import Training
 
 Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
 Schedule = Annotated[PlugIn, PlainValidator(partial(registry.read, SCHEDULERS))]
-AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
+AUTO, FIFO, ANY = PlugIn("auto"), PlugIn("fifo"), WarmStart()
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class SweepSpec:
     constraints: tuple[str, ...] = ()
     limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
     initial: tuple[dict[str, ParameterValue], ...] = ()  # tried first; missing parameters are drawn
-    warm_start: WarmStartSection | None = None  # earlier sweeps to learn from; None: none
+    warm_start: WarmStartSection | None = ANY  # earlier sweeps to learn from; None: none
     search: Search = AUTO
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)
@@ -146,6 +147,15 @@ class SweepSpec:
     def several(self) -> bool:
         """Whether there is a front of best trials, rather than one best trial."""
         return len(self.objectives) > 1
+
+    @property
+    def finds_earlier(self) -> bool:
+        """Whether `warm_start: auto` finds sweeps: the search learns from them, and is not misled.
+
+        With several metrics or limits, earlier results count like the sweep's own.
+        """
+        finds = self.warm_start is not None and self.warm_start.auto and learns(self.search.name)
+        return finds and not (self.several or self.bounds) and bool(self.space.searched)
 
     @cached_property
     def bounds(self) -> tuple[Limit, ...]:

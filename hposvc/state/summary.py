@@ -22,11 +22,12 @@ from hposvc.state.answers import (
 from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
-from hposvc.text import finite, number
+from hposvc.text import count, finite, listed, number
 from searchers import closest, hypervolume
 from trainables.contract import FOREIGN, is_url
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
+NAMED = 3  # sweeps that a line names
 PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
 
 
@@ -72,7 +73,8 @@ def earlier_trials(state: SweepState) -> dict[str, int]:
 
 def learned_from(state: SweepState) -> str:
     """Return what a sweep takes from earlier ones, as text; empty: nothing."""
-    return ", ".join(f"{count} trials of {sweep}" for sweep, count in earlier_trials(state).items())
+    trials = earlier_trials(state)
+    return f"{count(sum(trials.values()), 'trial')} of {listed(trials, NAMED)}" if trials else ""
 
 
 def phase(state: SweepState, driver: DriverState) -> str:

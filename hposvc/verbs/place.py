@@ -204,18 +204,17 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
         SpecError: it has another one; the message has the values that differ.
     """
     before = specs.restore(row.spec)
+    if (warm := before.warm_start) and warm.auto:
+        before = replace(before, warm_start=replace(warm, sweeps=()))
     recorded, given = specs.flat(specs.dump(before)), specs.dump(spec)
     then, now = before.variants, spec.variants
     if then and now and [*then.names] == [*now.names]:  # frozen, whatever became of the branches
         given = with_versions(given, then, dict(zip(now.trees, then.trees, strict=True)))
     given = specs.flat(given)
-    found_then = spec.warm_start is not None and spec.warm_start.is_auto
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"
         for key in dict.fromkeys([*recorded, *given])
-        if recorded.get(key) != given.get(key)
-        and not (found_then and key.partition(".")[0] == "warm_start")
-        and key.partition(".")[0] != "chosen"
+        if recorded.get(key) != given.get(key) and key.partition(".")[0] != "chosen"
     ]
     if differing:
         more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""

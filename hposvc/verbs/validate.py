@@ -198,11 +198,11 @@ def _baseline(spec: SweepSpec) -> str:
 
 
 def _earlier_sweeps(spec: SweepSpec) -> str:
-    if (warm_start := spec.warm_start) is None:
+    if (warm_start := spec.warm_start) is None or (warm_start.auto and not spec.finds_earlier):
         return ""
-    auto = "earlier sweeps like it, found when it is made"
+    auto = "earlier sweeps like it, if there are any"
     top = f"; their best {warm_start.top} are tried first" if warm_start.top else ""
-    return (auto if warm_start.is_auto else ", ".join(warm_start.sweeps)) + top
+    return (auto if warm_start.auto else ", ".join(warm_start.sweeps)) + top
 
 
 def _budget(spec: SweepSpec) -> str:

@@ -18,9 +18,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from hposvc.events import Event, Finished, error_line
+from hposvc.events import Event, Finished, WarmStarted, error_line
 from hposvc.state.driver_clock import DriverClock
-from hposvc.state.summary import trial_values
+from hposvc.state.summary import learned_from, trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration
@@ -40,7 +40,7 @@ class LiveView:
     """A context manager and watcher that shows a sweep on a console inside the block."""
 
     def __init__(self, sweep: str, console: Console) -> None:
-        self.console = console
+        self.console, self._sweep = console, sweep
         self._shown: LivePanel | NotebookTable | PlainLines
         if in_notebook():
             self._shown = NotebookTable(sweep)
@@ -62,6 +62,9 @@ class LiveView:
         if self._broken:
             return
         try:
+            if any(isinstance(event, WarmStarted) for event in events):
+                learns = f"learns from {learned_from(state)}; `warm_start: null`: from none"
+                self.console.print(f"{self._sweep}: {learns}", highlight=False)
             self._shown.on_events(state, events)
         except Exception as error:  # noqa: BLE001 - a view must not end the sweep
             self._broken = True

@@ -77,8 +77,7 @@ def _describe(
             return "driven", by, {"driver": event.driver, "lost": running}
         case WarmStarted():
             sweeps = earlier_trials(state)
-            why = f"{len(event.trials)} trials of earlier sweeps"
-            why += f": {learned_from(state)}" if sweeps else ""
+            why = learned_from(state) or "no trials of earlier sweeps"
             return "warm-started", why, {"trials": len(event.trials), "sweeps": sweeps}
         case Requested():
             return "asked", phrasing.request_text(event), asked(event)

@@ -13,7 +13,7 @@ from hposvc.spec import SweepSpec
 FEWEST, MOST = 6, 16  # trials of a pilot
 STEPS = 4  # of each; the first one contains its start
 # Sections that do not belong to a pilot: it ends by itself, and learns and records nothing.
-LEFT_OUT = ("initial", "warm_start", "budget", "stop", "finalists", "register", "notify", "limits")
+LEFT_OUT = ("initial", "budget", "stop", "finalists", "register", "notify", "limits")
 
 
 def pilot_spec(spec: SweepSpec) -> SweepSpec:
@@ -25,7 +25,7 @@ def pilot_spec(spec: SweepSpec) -> SweepSpec:
     data = {key: value for key, value in specs.dump(spec).items() if key not in LEFT_OUT}
     parallel = spec.trials.parallel
     count = max(FEWEST, min(MOST, 2 * parallel if isinstance(parallel, int) else 8))
-    data |= {"search": "sobol", "scheduler": "fifo", "name": "pilot"}
+    data |= {"search": "sobol", "scheduler": "fifo", "warm_start": None, "name": "pilot"}
     data["trials"] = {"parallel": parallel, "max": min(count, spec.trials.max or count)}
     metrics = [{**vars(metric), "target": None} for metric in spec.objectives]
     data |= {"metrics": metrics, "metric": None} if spec.several else {"metric": metrics[0]}

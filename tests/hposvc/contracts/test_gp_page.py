@@ -59,6 +59,7 @@ def run(tmp_path, monkeypatch):
                 "engine": {"type": "simulate", "curve": "gp_page:bowl"},
                 "trials": {"max": 15, "parallel": 1},
                 "search": {"method": "gp"},
+                "warm_start": None,
                 "tracking": {"send_to": ["json_lines"]},  # MLflow takes seconds to begin
                 **sections,
             }

@@ -38,7 +38,6 @@ FULL = {
     "metric": {"name": "loss", "goal": "minimize"},
     "collect": {"stdout": "(?P<loss>.*)"},
     "fidelity": {"max": 9},
-    "warm_start": {"from": "another"},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
     "stop": {
         "plateau": {"trials": 30},

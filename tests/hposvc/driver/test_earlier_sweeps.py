@@ -26,7 +26,7 @@ TRIALS = {"max": 12, "parallel": 4}
 
 
 def make(**sections):
-    return make_spec(**{"trials": TRIALS, **sections})
+    return make_spec(**{"trials": TRIALS, "search": "gp", **sections})
 
 
 def done(sweeps, name, spec):
@@ -38,8 +38,10 @@ def rates(params, step):
     return {"loss": (params.get("lr", 0.0) - 0.02) ** 2 + 1 / step}, 1.0
 
 
-def found_by(sweeps, spec):
-    return api.create(sweeps, spec).spec["warm_start"]
+def found_by(sweeps, **sections):
+    row = api.create(sweeps, make(**sections))
+    warm = specs.restore(row.spec).warm_start
+    return warm and list(warm.sweeps)
 
 
 def test_sweeps_of_the_same_task_are_found_the_newest_first(sweeps):
@@ -51,16 +53,58 @@ def test_sweeps_of_the_same_task_are_found_the_newest_first(sweeps):
     done(sweeps, "short", make(trials={"max": 3}))
     other = {"type": "simulate", "curve": "test_earlier_sweeps:rates"}
     done(sweeps, "other-code", make(engine=other))
-    for auto in ("auto", {"from": "auto"}):
-        assert found_by(sweeps, make(warm_start=auto)) == {"from": ["second", "first"], "top": 0}
-    assert found_by(sweeps, make(warm_start={"from": "auto", "top": 2}))["top"] == 2
+    for auto in ({}, {"warm_start": "auto"}, {"warm_start": {"from": "auto", "top": 2}}):
+        assert found_by(sweeps, **auto) == ["second", "first"]
+    assert found_by(sweeps, warm_start=None) is None
 
 
-def test_without_an_earlier_sweep_it_is_as_without_the_key(sweeps, caplog):
-    """`auto` in a file that many use must not change a home's first sweep."""
-    auto = api.create(sweeps, make(warm_start={"from": "auto", "top": 3}, seed=3))
-    assert auto.spec == specs.dump(make(seed=3))
-    assert "nothing to learn from, as no sweep in" in caplog.text
+def test_the_first_sweep_of_a_home_learns_from_none_without_a_word(sweeps, caplog):
+    row = api.create(sweeps, make())
+    assert row.spec == specs.dump(make())
+    assert load_warm_start(sweeps.journal, specs.restore(row.spec)) is None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"search": "tpe"},
+        {"search": "grid", "parameters": {"lr": {"values": [1e-3, 1e-2]}}},
+        {"limits": ["loss <= 20"]},
+        {
+            "metric": None,
+            "metrics": [
+                {"name": "loss", "goal": "minimize"},
+                {"name": "speed", "goal": "maximize"},
+            ],
+        },
+    ],
+)
+def test_none_are_found_where_nothing_is_learned_or_results_are_believed(sweeps, changes):
+    """With limits or several metrics, earlier results count like this sweep's own."""
+    done(sweeps, "before", make(warm_start=None, **changes))
+    assert found_by(sweeps, **changes) == []
+
+
+def test_what_a_found_sweep_has_trained_may_be_trained_again(sweeps):
+    """Otherwise the same sweep again would be worse than before, and in a small space have none."""
+    parameters = {"lr": {"values": [10**-power for power in range(1, 13)]}}
+    done(sweeps, "before", make(parameters=parameters))
+    row = api.create(sweeps, make(parameters=parameters, tracking={"send_to": []}), "again")
+    state = api.drive(sweeps, row).state
+    assert state.spec.warm_start.sweeps == ("before",)
+    assert len(state.trials) == 12
+    before = api.load(sweeps, "before").state
+    assert state.trials["t0001"].params == before.trials[before.best].params
+
+
+def test_long_journals_are_not_read(sweeps, monkeypatch):
+    """Recording a sweep must not take minutes."""
+    for name in ("first", "second", "third"):
+        done(sweeps, name, make(trials={"max": 12 if name != "second" else 40}))
+    length = sweeps.journal.listed(["third"])["third"].seq
+    monkeypatch.setattr("hposvc.driver.earlier_sweeps.READ", 2 * length - 1)
+    assert found_by(sweeps) == ["third"]
 
 
 def test_what_was_found_does_not_change_with_later_sweeps(sweeps):
@@ -69,7 +113,7 @@ def test_what_was_found_does_not_change_with_later_sweeps(sweeps):
     api.create(sweeps, make(warm_start="auto", seed=1), "after")
     done(sweeps, "later", make(seed=2))
     spec = specs.restore(sweeps.journal.find("after").spec)
-    assert spec == make(warm_start={"from": "before"}, seed=1)
+    assert spec.warm_start.sweeps == ("before",)
     assert {seen.id.split("/")[0] for seen in load_warm_start(sweeps.journal, spec)} == {"before"}
 
 
@@ -106,12 +150,12 @@ def test_status_and_audit_say_what_was_taken_from_where(sweeps):
     sweeps.journal.append("after", 0, [WarmStarted(0.0, taken)])
     record = api.load(sweeps, "after")
     assert record.status().learned_from == {"second": 12, "first": 12}
-    text = "12 trials of second, 12 trials of first"
+    text = "24 trials of second, first"
     panel = status_view("after", record.state, "none", terminal=True)
     assert f"learns from {text}" in text_of(panel)
     events = [event for _, event in sweeps.journal.read("after")]
     [line] = of_sweep(specs.restore(row.spec), events)
-    assert (line.what, line.why) == ("warm-started", f"24 trials of earlier sweeps: {text}")
+    assert (line.what, line.why) == ("warm-started", text)
 
 
 def test_a_sweep_with_the_roles_of_this_one_is_found_and_translated(sweeps):
@@ -125,7 +169,7 @@ def test_a_sweep_with_the_roles_of_this_one_is_found_and_translated(sweeps):
     done(sweeps, "before", make(engine=engine, parameters=parameters("learning_rate")))
     spec = make(engine=engine, parameters=parameters("lr"), warm_start="auto")
     row = api.create(sweeps, spec, "after")
-    assert row.spec["warm_start"]["from"] == ["before"]
+    assert row.spec["warm_start"]["found"] == ["before"]
     earlier = load_warm_start(sweeps.journal, specs.restore(row.spec))
     theirs = api.load(sweeps, "before").state.trials.values()
     assert [seen.params["lr"] for seen in earlier] == [

@@ -59,10 +59,11 @@ def test_auto_learns_from_sweeps_that_the_caller_may_read_in_the_same_project(sw
     with served.without_user_code():
         client = call(sweeps, config_of(PROJECTS))
         for scopes in (("steer", "submit"), ("submit",)):
-            body = {**OURS, "warm_start": "auto", "description": f"by {scopes}"}
+            body = {**OURS, "search": "gp", "description": f"by {scopes}"}
             response = submit(client, bearer(sweeps, "ann", *scopes), body)
-            found.append(sweeps.journal.find(response.json()["sweep"]).spec["warm_start"])
-    assert found == [{"from": ["ours"], "top": 0}, None]
+            row = sweeps.journal.find(response.json()["sweep"])
+            found.append(specs.restore(row.spec).warm_start.sweeps)
+    assert found == [("ours",), ()]
 
 
 def test_the_operators_defaults_do_not_make_another_sweep(sweeps):

@@ -36,10 +36,12 @@ def test_names_that_mlflow_refuses_are_refused_at_once(changes):
 @pytest.mark.parametrize(
     ("value", "warm"),
     [
-        ({"from": "a-1"}, WarmStart(("a-1",), 0)),
-        ({"from": ["a-1", "b-2"], "top": 3}, WarmStart(("a-1", "b-2"), 3)),
-        ("auto", WarmStart(())),
+        ({"from": "a-1"}, WarmStart(("a-1",), 0, auto=False)),
+        ({"from": ["a-1", "b-2"], "top": 3}, WarmStart(("a-1", "b-2"), 3, auto=False)),
+        ("auto", WarmStart()),
+        ({"top": 3}, WarmStart((), 3)),
         ({"from": "auto", "top": 3}, WarmStart((), 3)),
+        ({"from": "auto", "found": ["a-1"]}, WarmStart(("a-1",))),
     ],
 )
 def test_a_warm_start_is_read_and_comes_back(value, warm):
@@ -50,7 +52,7 @@ def test_a_warm_start_is_read_and_comes_back(value, warm):
 @pytest.mark.parametrize(
     ("value", "paths"),
     [
-        ({"form": "a-1"}, [("form",), ("from",)]),
+        ({"form": "a-1"}, [("form",)]),
         ({"from": 3, "top": -1}, [("from",), ("top",)]),
         ({"from": ["a", ""]}, [("from",)]),
         ({"from": ["a", "a"]}, [("from",)]),

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from printed import text_of
 
 from hposvc import spec as specs
@@ -77,8 +78,16 @@ def test_the_plan_says_what_is_trained_and_known_beside_the_search():
         r"budget +12 GPU-hours, 50.00 EUR",
     ):
         assert re.search(row, text), row
-    names = ("limits", "tried first", "baseline", "learns from", "finalists")
-    assert not any(name in text_of(plan_table(specs.load(SPEC))) for name in names)
+    plain = text_of(plan_table(specs.load(SPEC)))
+    assert not any(name in plain for name in ("limits", "tried first", "baseline", "finalists"))
+    assert re.search(r"learns from +earlier sweeps like it, if there are any", plain)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"warm_start": None}, {"search": "tpe"}, {"limits": ["latency <= 20"]}]
+)
+def test_the_plan_does_not_promise_what_no_earlier_sweep_can_give(changes):
+    assert "learns from" not in text_of(plan_table(specs.load({**SPEC, **changes})))
 
 
 def test_what_the_spec_declares_is_not_rounded():

@@ -3,8 +3,9 @@ import math
 
 from rich.console import Console
 
-from hposvc.events import Ended, Ordered
+from hposvc.events import Ended, Ordered, WarmStarted
 from hposvc.views.live import LiveView
+from searchers import Observation
 from trainables.order import Order
 
 
@@ -37,6 +38,20 @@ def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
         "t0002 FAILED at 0/27 epoch (user: ValueError: no luck)",
         "COMPLETED: all 2 trials are done",
     ]
+
+
+def test_both_views_say_what_earlier_sweeps_a_sweep_learns_from(story):
+    earlier = tuple(Observation(f"before/t{number}", {}) for number in range(2))
+    [event] = story.happen(WarmStarted(story.tick(), earlier))
+    for console in (plain(), terminal()):
+        with LiveView("digits-1", console) as view:
+            view.on_events(story.state, [event])
+            view.on_events(story.state, story.begin("t0001", 1))
+        text = " ".join(console.file.getvalue().split())
+        assert (
+            text.count("digits-1: learns from 2 trials of before; `warm_start: null`: from none")
+            == 1
+        )
 
 
 def test_a_trial_that_ran_out_of_memory_says_how_small_it_was_and_one_that_diverged_why(story):
