@@ -296,6 +296,8 @@ def _why_no_default(state: SweepState) -> str:
     first = next(iter(state.trials.values()), None)
     if first is None:
         return "no trial has begun yet"
+    if first.excluded:
+        return "the first trial counts no longer"
     if first.at_end and not first.kept:
         pairs = zip(state.spec.bounds, first.excess, strict=True)
         broken = [

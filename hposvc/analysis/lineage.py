@@ -47,6 +47,16 @@ class LineageSegment:
         return self.last - self.first + 1
 
 
+def copies_of(state: SweepState, trial: str) -> tuple[str, ...]:
+    """Return the trials whose present weights come from a trial, directly or by others."""
+    return tuple(
+        other.id
+        for other in state.trials.values()
+        if other.id != trial
+        and any(segment.trial == trial for segment in ancestry(state, other.id, other.step))
+    )
+
+
 def ancestry(state: SweepState, trial: str, step: int) -> list[LineageSegment]:
     """Return the segments that trained the weights of a trial at a step, oldest first."""
     segments: list[LineageSegment] = []

@@ -12,11 +12,12 @@ from hposvc.analysis.finding import Finding
 from hposvc.state.prospects import FEWEST
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import count, likely_percent, number
+from hposvc.text import count, likely_percent, listed, number
 from searchers import Float, Int
 
 EDGE = 0.02  # share of a range that counts as its end
 WAIT = 0.2  # share of time in which ranks wait for data
+NAMED = 5  # excluded trials that are named
 SPIKE = 8.0  # usual steps of a curve
 WAITS = "perf/data_wait_fraction"
 SKIPS = ("train/skipped", "train/rollbacks")
@@ -148,6 +149,14 @@ def _of_sweep(state: SweepState) -> Iterator[Finding]:
             f"{number} of {count(len(trials), 'trial')} failed or diverged ({causes}); "
             "the search knows little of the configurations that they had.",
             {"failed": dict(failed), "trials": len(trials)},
+        )
+    if excluded := state.excluded:
+        names = [f"{name} ({because})" for name, because in excluded.items()]
+        yield _warn(
+            "Trials count no longer",
+            f"Somebody excluded {listed(names, NAMED)}: no other finding counts "
+            f"{'it' if len(names) == 1 else 'them'}.",
+            excluded=excluded,
         )
     ended = sum(bool(trial.values) for trial in trials)
     if 0 < ended < FEWEST:

@@ -13,6 +13,7 @@ from hposvc.controller import elasticity, moments, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
+    MARKS,
     OUTRANKED,
     PATIENT,
     PRIORITY,
@@ -65,7 +66,8 @@ class Controller:
     scheduler: Scheduler = field(init=False)
     early_stopping: EarlyStopping | None = field(init=False)  # None: no trial stops for its curve
     state: SweepState = field(init=False)
-    facts_told: list[facts.Fact] = field(default_factory=list, init=False)  # to the scheduler
+    # To the scheduler, and of excluded trials.
+    facts_told: list[facts.Fact] = field(default_factory=list, init=False)
     # Orders whose slots are others' by the sweep's share: they end at their next rung.
     lost: Collection[int] = field(default=frozenset(), init=False)
 
@@ -78,12 +80,11 @@ class Controller:
     def apply(self, event: Event) -> None:
         """Apply an event to the state, and tell the scheduler the facts that follow from it."""
         new = self.state.apply(event)
-        if isinstance(event, Requested) and event.verb in RENEWALS:
+        if isinstance(event, Requested) and event.verb in (*RENEWALS, *MARKS):
             self._renew_scheduler(new)
         else:
             self.facts_told += new
-            for fact in new:
-                self.scheduler.apply(fact)
+            self._tell(new)
         if self.early_stopping is not None and isinstance(event, Reported) and new:
             trial = self.state.trials[event.trial]
             if trial.step == event.step:  # the report has the sweep's metric
@@ -115,8 +116,14 @@ class Controller:
         self.facts_told = [*filter(holds, self.facts_told), *new]
         spec = self.state.spec
         self.scheduler = begin_scheduler(spec.scheduler.name, self.policy, spec.plan)
-        for fact in self.facts_told:
-            self.scheduler.apply(fact)
+        self._tell(self.facts_told)
+
+    def _tell(self, facts_told: Sequence[facts.Fact]) -> None:
+        """Tell the scheduler facts, but for those of excluded trials."""
+        excluded = self.state.excluded
+        for fact in facts_told:
+            if isinstance(fact, facts.Closed) or fact.trial not in excluded:
+                self.scheduler.apply(fact)
 
     @property
     def revision(self) -> str:
@@ -359,7 +366,7 @@ class Controller:
         return []
 
     def _steer_trial(self, event: Requested, trial: TrialState | None) -> list[Event]:
-        if event.verb == "retry":
+        if event.verb in ("retry", "include"):
             return []
         verdict: TrialAction = "kill" if event.verb == "kill" else "stop"
         if trial is None:
@@ -382,6 +389,9 @@ class Controller:
         if state.asked == "drain" and state.closed is None:
             events.append(Closed(time, "drain"))
         trials = state.trials.values()
+        for name in state.excluded:  # perhaps while no driver was at work
+            if not state.trials[name].over:
+                events.append(decided(time, state.trials[name], "stop", "user"))
         met = filter(None, (stopping.check_target(state, trial, time) for trial in trials))
         events += next(met, [])
         if len(state.trials) == state.spec.trials.max and state.closed is None:
@@ -392,5 +402,6 @@ class Controller:
             if trial.awaiting is not None and trial.intent is None
         )
         for name in [*state.trials.waiting, *undecided]:
-            events += self._judge(state.trials[name], time)
+            if name not in state.excluded:
+                events += self._judge(state.trials[name], time)
         return events

@@ -29,7 +29,7 @@ from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import EventsLost, Interrupted, Terminated
-from hposvc.events import ENDS, RENEWALS, Requested
+from hposvc.events import ENDS, MARKS, RENEWALS, Requested
 from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.claims import journal_id
@@ -305,11 +305,13 @@ def rebuild(journal: Journal, sweep: str, spec: specs.SweepSpec) -> tuple[Contro
     for number, event in journal.read(sweep):
         controller.apply(event)
         seq = number
-    return controller, apply_renewals(journal, sweep, controller, seq)
+    return controller, apply_requests(journal, sweep, controller, seq)
 
 
-def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: int) -> int:
+def apply_requests(journal: Journal, sweep: str, controller: Controller, seq: int) -> int:
     """Apply requests for longer or more trials before anything is built from the old limits.
+
+    Trials are excluded and included, too, which needs no slots.
 
     Args:
         seq: number of the last event in the journal, which the controller has applied.
@@ -325,14 +327,15 @@ def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: in
     handled = {
         number: request
         for number, request in requests
-        if number <= last_renewal and (request.verb in RENEWALS or request.trial is None)
+        if request.verb in MARKS
+        or (number <= last_renewal and (request.verb in RENEWALS or request.trial is None))
         if request.verb != "propose"
     }
     # Dated as the last event: no driver worked since, so the sweep's clock stood still.
     now = controller.state.now
-    renewals = (request for request in handled.values() if request.verb in RENEWALS)
+    due = (request for request in handled.values() if request.verb in (*RENEWALS, *MARKS))
     events = []
-    for request in renewals:
+    for request in due:
         events.append(controller.accept(replace(request, time=now)))
         controller.apply(events[-1])
     return journal.append(sweep, seq, events, list(handled))
@@ -340,6 +343,8 @@ def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: in
 
 def _when_due(state: SweepState, request: Requested) -> Due:
     """Decide when to carry out a request that came too late for the driver's loop."""
+    if request.verb in MARKS:
+        return "now"
     if request.verb == "propose":
         return "later"  # also after the end: `extend` may give it a trial
     if state.finished:

@@ -186,6 +186,8 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
         constant_names(their_spec.space) & constant_names(spec.space) if is_judged else frozenset()
     )
     for trial in state.trials.values():
+        if trial.excluded:
+            continue
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
             note = seen.note if goes_on else {}

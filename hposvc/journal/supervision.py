@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
-from hposvc.events import ENDS
+from hposvc.events import ENDS, MARKS
 from hposvc.journal.database import LEASES, REQUESTS, SUPERVISED, SWEEPS, Store
 from hposvc.journal.lease import Holder, holder_of
 
@@ -75,8 +75,7 @@ def supervised(store: Store) -> list[Supervised]:
 def _select() -> Select[Any]:
     asked_to_end = exists().where(
         REQUESTS.c.sweep == SUPERVISED.c.sweep,
-        REQUESTS.c.verb.in_(ENDS),
-        REQUESTS.c.trial.is_(None),
+        REQUESTS.c.verb.in_(MARKS) | (REQUESTS.c.verb.in_(ENDS) & REQUESTS.c.trial.is_(None)),
     )
     leases = [column for column in LEASES.c if column.name != "sweep"]
     joined = SUPERVISED.outerjoin(LEASES, LEASES.c.sweep == SUPERVISED.c.sweep)

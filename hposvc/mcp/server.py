@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from hposvc.analysis.findings import why
 from hposvc.analysis.selection import chosen
 from hposvc.errors import FixableError, SpecError, SweepOver, fail
-from hposvc.events import NOTHING
+from hposvc.events import BECAUSE, MARKS, NOTHING
 from hposvc.mcp.spec_tools import Answer, Settings, SpecTools, apart
 from hposvc.mcp.tasks import SweepTasks, brief
 from hposvc.open_sweep import OpenSweep, Record
@@ -55,7 +55,7 @@ ROUTINE |= {"suggested", "decided", "retry_due"}
 SLICE_S, MAX_WAIT_S = 2.0, 300.0  # of a wait; it can be cancelled after each slice
 TOKEN = "`plan` returns it: call that with the same spec and `set`, and look at the cost"
 Top = Annotated[int, Field(ge=1, le=100)]
-Action = Literal["pause", "resume", "stop", "kill", "extend"]
+Action = Literal["pause", "resume", "stop", "kill", "extend", "exclude", "include"]
 
 
 @dataclass(frozen=True)
@@ -103,20 +103,28 @@ class SweepTools:
         trial: str | None = None,
         trials: int | None = None,
         set: Settings = NOTHING,
+        because: str | None = None,
     ) -> Answer:
         """pause, resume, stop (running trials end at their next report), kill (at once) or extend
         a sweep. trial: stop or kill only this one. extend: trials adds as many, set gives new
-        limits like budget.wall. stop and kill can't be undone."""
+        limits like budget.wall. exclude: trial counts no longer, because its data was wrong;
+        include takes that back. stop and kill can't be undone."""
         place, row = self.place, self.place.find(sweep)
-        if trial is not None and action not in ("stop", "kill"):
-            raise fail(f"is given to {action}", "trial", fix="only stop and kill are of a trial")
+        if trial is not None and action not in ("stop", "kill", *MARKS):
+            fix = f"only stop, kill, {' and '.join(MARKS)} are of a trial"
+            raise fail(f"is given to {action}", "trial", fix=fix)
+        if trial is None and action in MARKS:
+            raise fail("is missing", "trial", fix=f"name the trial to {action}", at_key=True)
+        if (because is None) == (action == "exclude"):
+            raise fail("belongs to exclude, and to it alone", "because", fix="say why to exclude")
         if (set or trials is not None) and action != "extend":
             raise fail(f"are given to {action}", "set or trials", fix="only extend takes them")
         if lifted := [key for key in set if key.startswith("budget") and set[key] is None]:
             raise fail("is taken away: an agent's sweep needs a limit", lifted[0], fix="raise it")
         if action == "resume":
             return self._resume(OpenSweep(place, row.id).record())
-        receipt = place.steer(row.id, action, trial, more_trials(set, trials))
+        changes = more_trials(set, trials) if because is None else {BECAUSE: because}
+        receipt = place.steer(row.id, action, trial, changes)
         if action == "extend" and receipt.state in OVER and not place.url:
             place.resume_apart(row.id)  # as a server does by itself
         return asdict(receipt)

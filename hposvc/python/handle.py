@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from hposvc import api
 from hposvc.analysis.findings import why
 from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
-from hposvc.events import NOTHING, Event, Verb
+from hposvc.events import BECAUSE, NOTHING, Event, Verb
 from hposvc.open_sweep import OpenSweep, Record, Status
 from hposvc.reporting import comparison, comparison_checks, writing
 from hposvc.reporting.result import Result
 from hposvc.spec.extension import more_trials
 from hposvc.state.answers import Best
+from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import resume
 from hposvc.verbs.place import HomeSweeps, Place
@@ -159,6 +160,18 @@ class Handle:
         """Ask for the sweep, or one trial, to be killed at once."""
         self._steer("kill", trial)
 
+    def exclude(self, trial: str, because: str) -> tuple[str, ...]:
+        """Let a trial count no longer; it stays in the record, and is stopped if it runs.
+
+        Returns:
+            the trials that went on from its weights.
+        """
+        return self._steer("exclude", trial, {BECAUSE: because}).copies
+
+    def include(self, trial: str) -> None:
+        """Let an excluded trial count again."""
+        self._steer("include", trial)
+
     def pause(self) -> None:
         """Ask running trials to release their slots; `resume` continues them."""
         self._steer("pause")
@@ -249,8 +262,10 @@ class Handle:
     def _result(self, record: Record) -> Result:
         return Result(self.id, record.phase, record, self._events)
 
-    def _steer(self, verb: Verb, trial: str | None = None) -> None:
-        self.sweeps.steer(self.id, verb, trial)
+    def _steer(
+        self, verb: Verb, trial: str | None = None, changes: Mapping[str, object] = NOTHING
+    ) -> RequestReceipt:
+        return self.sweeps.steer(self.id, verb, trial, changes)
 
     def _renew(
         self, verb: Verb, trial: str | None, changes: Mapping[str, object], progress: bool

@@ -259,7 +259,9 @@ class History:
             self.spent[trial.id] = self.cost(self.rank_s)
 
     def _follow_best(self) -> None:
-        """Note a change of the best trial, or of its value."""
+        """Note a change of the best trial, or of its value; forget those of excluded trials."""
+        if excluded := self.state.excluded:
+            self.improvements = [each for each in self.improvements if each.trial not in excluded]
         best = None if self.spec.several else next(iter(self.state.trials.best()), None)
         value = None if best is None else self.state.trials[best].value
         if best is None or value is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from hposvc.events import ENDS, RENEWALS, Verb
+from hposvc.events import ENDS, MARKS, RENEWALS, Verb
 from hposvc.journal import operations, supervision
 from hposvc.journal.journal import SweepRow, add_request
 from hposvc.journal.lease import busy, find_holder, holder
@@ -19,7 +19,7 @@ from hposvc.verbs import steering as requests
 
 RESUME = "resume"
 POLL_S = 0.1
-PATIENCE_S = 2.0  # how long the caller of a request to end a sweep waits for it to be carried out
+PATIENCE_S = 2.0  # how long the caller of a request without slots waits for it to be carried out
 
 
 def steer(
@@ -47,11 +47,14 @@ def steer(
     """
     sweeps, store = service.sweeps, service.sweeps.journal.store
     secrets: Mapping[str, str] = {}
-    renews, ends = verb in RENEWALS, trial is None and verb in ENDS
+    renews = verb in RENEWALS
+    ends = trial is None and verb in ENDS
     with service.folded.open(row) as folded:
         record = folded.record()
         if renews:
             secrets = sweep_secrets.renewed(sweeps, by, record, sent, True)
+        if verb in MARKS:  # one that was interrupted hears of it from its next driver
+            ends = record.state.finished or record.state.state == "PAUSED"
         receipt, due = requests.check(sweeps, record, verb, trial, changes)
     with (
         sweep_secrets.kept(sweeps.home, row.id, secrets) as adopt,

@@ -53,6 +53,8 @@ class Alerts:
 
     def is_better(self, best: TrialState, trials: TrialTable) -> bool:
         """Return whether the best trial is another or a better one than when it was last told."""
+        if self.best is not None and trials[self.best].excluded:
+            return True
         if self.best is None or self.best == best.id:
             return best.loss < self.best_loss
         return improvement(trials[self.best], best) > 0

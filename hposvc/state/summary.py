@@ -292,11 +292,12 @@ def trial_row(
 ) -> Trial:
     """Return the facts about one trial."""
     gpus, rank_s = state.spec.resources.gpus_per_worker, trial.rank_s_at(state.now)
+    reason, message = trial.end_reason
     return Trial(
         trial=trial.id,
         state=_seen(trial.state, driver),
-        reason=trial.reason,
-        detail=error_line(trial.message),
+        reason=reason,
+        detail=error_line(message),
         params=dict(trial.reported_params),
         value=named(state.spec, trial.values),
         kept=trial.kept if trial.excess else None,

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hposvc.events import (
+    BECAUSE,
     HALTS,
+    MARKS,
     Attached,
     Checkpointed,
     Closed,
@@ -69,6 +71,7 @@ class SweepState:
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
     alerts: Alerts = field(default_factory=Alerts)
+    marked: dict[str, None] = field(default_factory=dict)  # trials that were excluded at some time
 
     def __post_init__(self) -> None:
         self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
@@ -157,17 +160,25 @@ class SweepState:
         return self.trials.results + self.replicates.trials.results
 
     def history(self) -> Sequence[Observation]:
-        """Return all trials as a searcher may see them, with the results of their replicates.
+        """Return the trials that count as a searcher may see them, with their replicates' results.
 
         The list may be updated where trials change: copy it to keep it.
         """
         observed, repeats = self.trials.history(), self.replicates.losses()
+        if excluded := self.excluded:
+            observed = [seen for seen in observed if seen.id not in excluded]
         if not repeats:
             return observed
         return [
             replace(seen, repeats=repeats[seen.id]) if seen.id in repeats else seen
             for seen in observed
         ]
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Why users let trials count no longer, by trial."""
+        marked = {name: self.trials[name].excluded for name in self.marked}
+        return {name: because for name, because in marked.items() if because}
 
     @property
     def worked_s(self) -> float:
@@ -210,7 +221,7 @@ class SweepState:
         """Return why a configuration is not trained if somebody proposes it; empty: it is."""
         key = self.spec.space.key(params)
         for trial in self.trials.values():
-            if self.spec.space.key(trial.params) == key:
+            if self.spec.space.key(trial.params) == key and not trial.excluded:
                 return f"it was tried as {trial.id}"
         return "it is in the queue already" if key in self.proposals.waiting else ""
 
@@ -325,13 +336,25 @@ class SweepState:
             if not event.refused:
                 self.proposals.add(event)
         elif event.trial is not None:
-            self.replicates.end(event)
+            if event.verb in MARKS:
+                self._mark(event.trial, event)
+            if event.verb != "include":
+                self.replicates.end(event)
         elif not self.finished:
             # stop and kill cannot be withdrawn, drain ends no pause
             is_ending = self.asked in ("stop", "kill") and event.verb != "kill"
             is_paused = self.asked == "pause" and event.verb == "drain"
             if not (is_ending or is_paused):
                 self.asked = event.verb
+
+    def _mark(self, name: str, event: Requested) -> None:
+        """Exclude a trial with its replicates, or include them again."""
+        because = f"{event.changes[BECAUSE]}" if event.verb == "exclude" else ""
+        self.marked[name] = None
+        self.trials.mark(self.trials[name], because)
+        for replicate in self.replicates.trials.values():
+            if replicate.replicate_of == name:
+                self.replicates.trials.mark(replicate, because)
 
     def _extend(self, event: Requested) -> None:
         if event.refused:

@@ -96,6 +96,7 @@ class TrialState:
     unjudged: dict[int, Mapping[str, float]] = field(default_factory=dict)  # steps without them
     best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
     diverged: bool = False
+    excluded: str = ""  # why a user lets it count no longer; empty: it counts
     at_end: bool = False  # it came to its end by itself, and its value is its result
     returned: bool = False  # its trainable returned, which is the end of a trial without fidelity
     awaiting: int | None = None  # the milestone that it reached and that is undecided
@@ -163,6 +164,11 @@ class TrialState:
         """Whether it has done all steps of its order."""
         return self.came_to(self.until)
 
+    @property
+    def end_reason(self) -> tuple[str, str]:
+        """A word, and a text for people, that say why it ended or counts no longer."""
+        return ("excluded", self.excluded) if self.excluded else (self.reason, self.message)
+
     def came_to(self, last: int | None) -> bool:
         """Return whether it reached this step; None: whether its trainable returned."""
         return self.returned if last is None else self.reached >= last
@@ -175,9 +181,9 @@ class TrialState:
     def values(self) -> tuple[float, ...]:
         """The selected value (last, best, mean_K) of each metric.
 
-        Empty before a report, or when it diverged.
+        Empty before a report, when it diverged, or was excluded.
         """
-        if self.diverged or self.best is None:
+        if self.diverged or self.excluded or self.best is None:
             return ()
         values = (selected.value for selected in self.chosen.values())
         return tuple(value for value in values if value is not None)

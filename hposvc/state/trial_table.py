@@ -251,6 +251,14 @@ class TrialTable(Mapping[str, TrialState]):
             del self.waiting[trial.id]
             self.backing_off[trial.id] = event.time + wait
 
+    def mark(self, trial: TrialState, excluded: str) -> None:
+        """Exclude a trial for a reason, or include it again: empty."""
+        trial.excluded = excluded
+        self._ranking.update(trial)
+        self.results += 1
+        if self.plateau.best == trial.id:
+            self.plateau = PlateauCounter(counted=self.plateau.counted)
+
     def lose_orders(self, time: float, kept: Collection[int] = ()) -> None:
         """Take all orders but the kept ones off their trials, because their driver is gone."""
         for order, name in list(self.orders.items()):

@@ -5,11 +5,12 @@ Times are milliseconds since the epoch; a simulated clock starts when the sweep 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hposvc.events import (
+    MARKS,
     Attached,
     Decided,
     Described,
@@ -84,7 +85,7 @@ class Projection:
         self._offset_s = sweep.created if spec.engine.traits.simulated else 0.0
         self._starts: dict[str, int] = {PARENT: round(1000 * sweep.created)}
         self._ends: dict[str, int] = {}
-        self._ended_trials = 0  # number of ended trials so far
+        self._ended_trials = 0  # number of ended trials so far, and of changes of what counts
         self._rerunning: set[str] = set()  # runs that had ended and run again
         self._front: set[str] = set()  # the best trials, as of the last `take_entries`
         self._sent_names: dict[str, str] = {}  # by run, as of the last `take_entries`
@@ -101,6 +102,10 @@ class Projection:
         steps_before = self._count_reports(event)
         self.state.apply(event)
         time = round(1000 * (event.time + self._offset_s))
+        if isinstance(event, Requested) and event.verb in MARKS and event.trial is not None:
+            self._stale[event.trial] = None
+            self._ended_trials += 1
+            self._add_to_parent(self._bests(self.state.finished), time)
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
@@ -157,6 +162,8 @@ class Projection:
             "hposvc.reason": trial.reason,
             "hposvc.best": "true" if run in self._front else "false",
         }
+        if run in self.state.marked:
+            tags["hposvc.excluded"] = trial.excluded
         if trial.parent is not None:
             tags["hposvc.parent_trial"] = trial.parent
         if trial.shrink:
@@ -287,17 +294,25 @@ class Projection:
         new = sum(name != PARENT for name in names)
         self._ended_trials += new
         values = self._costs() if new else {}
-        due = PARENT in names if self.spec.several else new > 0
-        bests = summary.bests(self.state) if due else []
-        pairs = zip(self.spec.objectives, bests, strict=False)
-        values |= {f"best/{metric.name}": value for metric, value in pairs}
-        if self.spec.several and bests:
-            values["hypervolume"] = summary.front_hypervolume(self.state)
+        if new > 0 or self.spec.several:
+            values |= self._bests(PARENT in names)
         result = of_best(self.state) if PARENT in names else None
         interval = {} if result is None else result.data()
         for name in ("mean", "low", "high"):
             if interval.get(name) is not None:
                 values[f"final/{name}"] = interval[name]
+        self._add_to_parent(values, time)
+
+    def _bests(self, over: bool) -> dict[str, float]:
+        """Return the best values so far; with several metrics, once the sweep is over."""
+        bests = summary.bests(self.state) if over or not self.spec.several else []
+        pairs = zip(self.spec.objectives, bests, strict=False)
+        values = {f"best/{metric.name}": value for metric, value in pairs}
+        if self.spec.several and bests:
+            values["hypervolume"] = summary.front_hypervolume(self.state)
+        return values
+
+    def _add_to_parent(self, values: Mapping[str, float], time: int) -> None:
         points = [
             MetricPoint(name, value, time, self._ended_trials) for name, value in values.items()
         ]

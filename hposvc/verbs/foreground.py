@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -13,7 +13,7 @@ from hposvc import api
 from hposvc.analysis.reproduction import ReproductionResult, Trained
 from hposvc.driver.loop import Watcher
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted, Terminated
-from hposvc.events import Ended, Event, Reported, Verb
+from hposvc.events import NOTHING, Ended, Event, Reported, Verb
 from hposvc.journal.home import Home
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
@@ -131,9 +131,15 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
     return OUT_OF_REACH if record.behind and record.state.spec.register else 0
 
 
-def steer(shared: Shared, verb: Verb, sweep: str, trial: str | None) -> None:
+def steer(
+    shared: Shared,
+    verb: Verb,
+    sweep: str,
+    trial: str | None,
+    changes: Mapping[str, object] = NOTHING,
+) -> None:
     """Record a request, and print who will carry it out."""
-    report(shared, shared.open_place().steer(sweep, verb, trial), verb, trial)
+    report(shared, shared.open_place().steer(sweep, verb, trial, changes), verb, trial)
 
 
 def report(shared: Shared, answer: Record | RequestReceipt, verb: Verb, trial: str | None) -> int:

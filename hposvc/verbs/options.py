@@ -29,6 +29,7 @@ PICTURES = (".png", ".svg", ".pdf")
 spec_file = click.argument("spec", type=click.Path(path_type=Path))  # `-`: standard input
 sweep_id = click.argument("sweep", metavar="ID", shell_complete=complete_sweep)
 optional_trial = click.argument("trial", required=False, shell_complete=complete_trial)
+trial_id = click.argument("trial", shell_complete=complete_trial)
 settings = click.option(
     "--set",
     "sets",

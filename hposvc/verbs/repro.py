@@ -3,16 +3,15 @@
 import click
 
 from hposvc.analysis.reproduction import Trained
-from hposvc.verbs.completion import complete_trial
 from hposvc.verbs.foreground import conclude_trained, relaunched, starting
-from hposvc.verbs.options import Shared, ray_address, sweep_id, verb
+from hposvc.verbs.options import Shared, ray_address, sweep_id, trial_id, verb
 from hposvc.verbs.resume import how_it_agrees
 from hposvc.views.console import note
 
 
 @verb
 @sweep_id
-@click.argument("trial", shell_complete=complete_trial)
+@trial_id
 @click.option(
     "--accept-code", is_flag=True, help="Continue even if the trainable's code has changed."
 )

@@ -1,7 +1,7 @@
-"""Requests to a sweep, which pause, stop, kill, extend and retry record in its journal.
+"""Requests to a sweep, which pause, stop, kill, exclude, extend and retry record in its journal.
 
-A living driver carries out a request, on whatever machine it runs. Without a driver a stop or pause
-is carried out at once, in this process; requests that need slots wait for `resume`.
+A living driver carries out a request, on whatever machine it runs. Without a driver a stop, a pause
+or an exclusion is carried out at once, in this process; requests that need slots wait for `resume`.
 """
 
 import getpass
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hposvc import api
+from hposvc.analysis.lineage import copies_of
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import ENDS, NOTHING, RENEWALS, Verb
+from hposvc.events import ENDS, MARKS, NOTHING, RENEWALS, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
@@ -49,7 +50,7 @@ def steer(
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))
     # No driver is at work: the state changes only if this process changes it.
-    if trial is None and verb in ENDS:
+    if verb in MARKS or (trial is None and verb in ENDS):
         try:
             state = Driver(sweeps.home, sweeps.journal, row).end()
         except Busy:  # another driver has just resumed the sweep, and sees the request
@@ -85,6 +86,10 @@ def check(
     driver = holder(sweeps.journal.store, row.id)
     place = driver_place(driver)
     answer = RequestReceipt(row.id, state.state, driver.state, place, changes=dict(changes))
+    if verb in MARKS:
+        assert trial is not None  # nobody excludes a sweep
+        answer = replace(answer, copies=copies_of(state, trial))
+        return answer, (trial in state.excluded) != (verb == "exclude")
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         done = state.finished and verb != "propose"  # `extend` may begin what was proposed

@@ -104,6 +104,6 @@ def table(
 
 def _reason(trial: Trial) -> str:
     beyond_limit = "beyond a limit" if trial.kept is False else ""
-    detail = trial.detail if trial.reason == "diverged" else ""
+    detail = trial.detail if trial.reason in ("diverged", "excluded") else ""
     reason = ": ".join(filter(None, (trial.reason, detail)))
     return ", ".join(filter(None, (reason, beyond_limit)))

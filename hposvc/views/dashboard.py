@@ -383,8 +383,9 @@ def phase_text(name: str) -> Text:
 
 def why_over(trial: TrialState) -> str:
     """Return why a trial ended, as in `stopped (rung): rank 4 of 5`, or `failed (oom): ...`."""
-    reason = f"{trial.state.lower()} ({trial.reason})" if trial.reason else trial.state.lower()
-    detail = error_line(trial.message) if trial.state != "COMPLETED" else ""
+    word, message = trial.end_reason
+    reason = f"{trial.state.lower()} ({word})" if word else trial.state.lower()
+    detail = error_line(message) if trial.state != "COMPLETED" or trial.excluded else ""
     return f"{reason}: {detail}" if detail else reason
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from hposvc.analysis import devices
 from hposvc.analysis.findings import worth
 from hposvc.errors import missing
-from hposvc.events import RENEWALS, Verb, error_line
+from hposvc.events import MARKS, RENEWALS, Verb, error_line
 from hposvc.journal.home import REPORT, Home
 from hposvc.open_sweep import Record
 from hposvc.spec import SweepSpec
@@ -22,7 +22,7 @@ from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialState
-from hposvc.text import NONE, duration, number
+from hposvc.text import NONE, duration, listed, number
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import address, is_served
@@ -41,6 +41,8 @@ LATER: Mapping[Verb, str] = {
     "drain": "begins no new trials",
     "extend": "has its new limits",
     "retry": "tries again",
+    "exclude": "counts no longer",
+    "include": "counts again",
 }
 WHEN: Mapping[Verb, str] = {
     **LATER,
@@ -226,6 +228,11 @@ def describe_receipt(
     """
     host, _, pid = answer.place.rpartition(":")
     target, resume = trial or answer.sweep, f"hposvc resume {answer.sweep}"
+    if verb in MARKS:
+        asked = f"asked the driver (process {pid} on {host}): " if answer.driver == "alive" else ""
+        line = f"{asked}{trial} of {answer.sweep} {LATER[verb]}"
+        names = listed(answer.copies, SHOWN)
+        return f"{line}; {names} went on from its weights" if names else line
     if answer.trial_state is not None:
         return f"{trial} of {answer.sweep} has ended: {answer.trial_state}"
     if answer.state in OVER and verb not in RENEWALS:

@@ -12,7 +12,7 @@ from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.controller.controller import Controller
-from hposvc.driver.driver import apply_renewals
+from hposvc.driver.driver import apply_requests
 from hposvc.driver.loop import Runner, Watcher
 from hposvc.driver.proposals import SyncProposer
 from hposvc.driver.user_stop_rules import StopRules
@@ -197,7 +197,7 @@ class Lab:
         controller = controller or make_controller(spec)
         for _, event in self.journal.read(sweep):
             controller.apply(event)
-        seq = apply_renewals(self.journal, sweep, controller, self.journal.last(sweep))
+        seq = apply_requests(self.journal, sweep, controller, self.journal.last(sweep))
         state, spec = controller.state, controller.state.spec
         if state.finished:
             return state

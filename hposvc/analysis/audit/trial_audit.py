@@ -9,6 +9,7 @@ from hposvc.analysis.audit.comparison import Rivals, TrialStanding
 from hposvc.analysis.audit.entry import Line
 from hposvc.analysis.audit.sweep_audit import asked
 from hposvc.events import (
+    MARKS,
     PRIORITY,
     QUEUE,
     TIMEOUT,
@@ -170,7 +171,8 @@ class TrialAudit:
                 why = f"{event.driver} took the sweep over; order {before.order} is lost"
                 self._write(event, trial, "lost", why, {"driver": event.driver})
             case Requested() if event.trial in (None, self.trial) and event.verb != "propose":
-                if before.phase not in OVER or trial.state != before.phase:
+                changes = before.phase not in OVER or trial.state != before.phase
+                if changes or event.verb in MARKS:
                     self._write(event, trial, "asked", phrasing.request_text(event), asked(event))
 
     def _write_proposal(self, event: Proposed) -> None:

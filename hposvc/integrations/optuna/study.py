@@ -130,7 +130,8 @@ class StudyTrials:
 
     def freeze(self, trial: states.TrialState) -> FrozenTrial:
         """Return a trial as Optuna keeps it, as of the events so far."""
-        state = TrialState.FAIL if trial.over and trial.diverged else STATES[trial.state]
+        counts = not (trial.diverged or trial.excluded)
+        state = STATES[trial.state] if counts or not trial.over else TrialState.FAIL
         values = list(trial.values)
         params = trial.reported_params
         distributions = {

@@ -329,11 +329,14 @@ class ServedSweeps:
             action, body = "stop", {"drain": True}
         if verb == "extend":
             body = {"set": dict(changes)}
+        if verb == "exclude":
+            body = dict(changes)
         if verb in RENEWALS:
             body |= self._secrets_for(self.status(sweep))
         where = path_of(sweep, action, trial)
         answer = self.http.post(where, body, repeatable=verb not in RENEWALS)
-        return RequestReceipt(**(answer.get("receipt") or self.result(answer)))
+        receipt = RequestReceipt(**(answer.get("receipt") or self.result(answer)))
+        return replace(receipt, copies=tuple(answer.get("copies", ())))
 
     def renew(
         self,

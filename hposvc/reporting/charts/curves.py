@@ -84,7 +84,7 @@ def _row(history: History, trial: TrialState) -> dict[str, Any]:
     return {
         "trial": trial.id,
         "state": trial.state,
-        "reason": trial.reason,
+        "reason": trial.end_reason[0],
         "step": [step for step, _ in trial.curve],
         "value": [value for _, value in trial.curve],
         "decisions": [
@@ -328,7 +328,7 @@ def _draw_end(
     picture: Picture, at: float, level: float, row: Mapping[str, Any], best: bool
 ) -> None:
     """Draw how a trial ended."""
-    if row["state"] == "FAILED" or row["reason"] == "diverged":
+    if _is_lost(row):
         picture.cross(at, level, BAD)
     elif row["state"] == "STOPPED":
         picture.dot(at, level, MUTED, 2.6, hollow=True)
@@ -338,11 +338,17 @@ def _draw_end(
         picture.dot(at, level, BEST, 4)
 
 
+def _is_lost(row: Mapping[str, Any]) -> bool:
+    """Return whether a trial's values count for nothing."""
+    return row["state"] == "FAILED" or row["reason"] in ("diverged", "excluded")
+
+
 def _words(row: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Return a trial's end and its last decision, in words."""
     value = next((value for value in reversed(row["value"]) if value is not None), None)
     shown = "no finite value" if value is None else number(value)
     name = f"{row['trial']}, baseline" if row["trial"] == data["baseline"] else row["trial"]
+    name += ", excluded" if row["reason"] == "excluded" else ""
     text = f"{name}, {row['state'].lower()} at {data['unit']} {row['step'][-1]}: {shown}"
     if row["decisions"]:
         step, verdict, reason, detail = row["decisions"][-1]
@@ -356,7 +362,7 @@ def _draw_legend(picture: Picture, frame: Frame, data: Mapping[str, Any]) -> Non
     """Write what the marks mean that are in the picture."""
     rows = data["trials"]
     states = {row["state"] for row in rows}
-    lost = any(row["state"] == "FAILED" or row["reason"] == "diverged" for row in rows)
+    lost = any(map(_is_lost, rows))
     legend = Frame(frame.left, frame.top - 24, frame.right, frame.bottom)
     entries: list[Any] = []
     if data["best"]:

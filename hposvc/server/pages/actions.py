@@ -122,6 +122,15 @@ KILL_TRIAL = Action(
     "It ends at once. What it did after its last report is lost.",
     is_dangerous=True,
 )
+EXCLUDE = Action(
+    "exclude",
+    "Exclude",
+    "Exclude this trial?",
+    "It stays in the record, but no best trial, search or report counts it. It is stopped if it "
+    "runs. Include takes that back.",
+    (Field("because", "Why", is_needed=True),),
+)
+INCLUDE = Action("include", "Include", "Include this trial?", "It counts again.")
 
 
 def of_sweep(record: Record, scopes: Collection[str]) -> list[Action]:
@@ -146,5 +155,7 @@ def of_trial(record: Record, trial: TrialState, scopes: Collection[str]) -> list
         RETRY_TRIAL: trial.state == "FAILED",
         STOP_TRIAL: not (trial.over or record.state.finished),
         KILL_TRIAL: not (trial.over or record.state.finished),
+        EXCLUDE: not trial.excluded,
+        INCLUDE: trial.excluded != "",
     }
     return [action for action, now in applies.items() if now and action.scope in scopes]

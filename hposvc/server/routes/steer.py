@@ -5,12 +5,13 @@ one transaction, secrets come with it, and the server itself never drives a swee
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from hposvc.events import NOTHING, Verb
+from hposvc.analysis.lineage import copies_of
+from hposvc.events import BECAUSE, NOTHING, Verb
 from hposvc.journal.journal import SweepRow
 from hposvc.server import steering
 from hposvc.server.access import Principal, Steerer
@@ -36,6 +37,12 @@ class StopBody(Body):
     drain: bool = Field(
         default=False, description="Start no new trials, and let running ones finish."
     )
+
+
+class Exclude(Body):
+    """Why a trial counts no longer."""
+
+    because: Annotated[str, Field(min_length=1, description="Why, for the record.")]
 
 
 class Renewal(Body):
@@ -66,6 +73,9 @@ class Steered(Accepted):
     """A sweep, the operation that steers it or its trial, and who carries that out."""
 
     trial: str | None = None
+    copies: list[str] = Field(
+        default=[], description="Of an excluded trial: those that went on from its weights."
+    )
     receipt: dict[str, Any] | None = Field(
         default=None,
         description="Who carries it out; null: the operation's result says so once it is done",
@@ -131,6 +141,22 @@ def retry_trial(
 ) -> Steered:
     """Train a failed trial again, from its last checkpoint."""
     return _steer(service, caller, sweep, "retry", trial, renewal=body)
+
+
+@router.post("/sweeps/{id}/trials/{t}/exclude", status_code=202)
+def exclude_trial(
+    caller: Steerer, service: Serving, sweep: SweepId, trial: TrialId, body: Exclude
+) -> Steered:
+    """Let a trial count no longer; it stays in the record, and is stopped if it runs."""
+    steered = _steer(service, caller, sweep, "exclude", trial, {BECAUSE: body.because})
+    with service.folded.open(service.find(caller, sweep)) as folded:
+        return steered.model_copy(update={"copies": [*copies_of(folded.record().state, trial)]})
+
+
+@router.post("/sweeps/{id}/trials/{t}/include", status_code=202)
+def include_trial(caller: Steerer, service: Serving, sweep: SweepId, trial: TrialId) -> Steered:
+    """Let an excluded trial count again."""
+    return _steer(service, caller, sweep, "include", trial)
 
 
 @router.post("/sweeps/{id}/resume", status_code=202)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import CALLS, Flaky, Lab, at_desk, fold, make_controller, make_spec
 
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.driver import apply_renewals
+from hposvc.driver.driver import apply_requests
 from hposvc.events import Closed, Decided, Finished, Ordered, Reported, Requested, Suspended
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -390,7 +390,7 @@ def test_the_time_without_a_driver_is_not_charged(lab):
     controller = make_controller(spec)
     for event in lab.events():
         controller.apply(event)
-    apply_renewals(lab.journal, "s", controller, lab.journal.last("s"))
+    apply_requests(lab.journal, "s", controller, lab.journal.last("s"))
     assert controller.state.elapsed_s == before.elapsed_s
     assert controller.state.rank_s == before.rank_s
 

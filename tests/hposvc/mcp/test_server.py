@@ -160,3 +160,15 @@ def test_the_skill_is_short_and_names_every_tool(hposvc):
     assert [line.split(":")[0] for line in front.splitlines()] == ["name", "description"]
     assert len(answer.out.splitlines()) <= 120
     assert not [name for name in NAMES if f"`{name}`" not in text]
+
+
+def test_an_agent_excludes_a_trial_and_says_why(ask, sweeps, tmp_path):
+    spec = write_spec(tmp_path / "files")
+    api.create(sweeps, api.validate(spec, {}), "s")
+    asked = {"sweep": "s", "action": "exclude"}
+    missing = ask(lambda agent: agent.refusal("steer", **asked, because="wrong data"))
+    assert "trial: is missing; name the trial to exclude" in missing
+    silent = ask(lambda agent: agent.refusal("steer", **asked, trial="t0001"))
+    assert "because: belongs to exclude, and to it alone" in silent
+    unknown = {**asked, "trial": "t0001", "because": "wrong data"}
+    assert "s has no trial t0001" in ask(lambda agent: agent.refusal("steer", **unknown))

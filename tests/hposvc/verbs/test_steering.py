@@ -7,7 +7,7 @@ import pytest
 from hposvc import api
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, SpecError
-from hposvc.events import Attached, Finished, Requested, Suspended
+from hposvc.events import BECAUSE, MARKS, Attached, Finished, Requested, Suspended
 from hposvc.journal.lease import Lease, holder
 from hposvc.spec.extension import more_trials
 from hposvc.verbs import steering
@@ -25,7 +25,9 @@ SPEC = {
     "tracking": {},
 }
 DEADLINE_S = 20.0
-VERBS = ("pause", "stop", "drain", "kill", "extend", "retry", "stop t", "kill t", "retry t")
+VERBS = ("pause", "stop", "drain", "kill", "extend", "retry")
+VERBS += ("stop t", "kill t", "retry t", "exclude t", "include t")
+WHY = {BECAUSE: "wrong data"}
 STATES = ("QUEUED", "INTERRUPTED", "PAUSING", "STOPPING", "PAUSED", "COMPLETED", "STOPPED")
 
 
@@ -90,7 +92,7 @@ def bring(sweeps, state, name="s"):
 
 def ask(sweeps, asked, name="s"):
     verb, _, trial = asked.partition(" ")
-    changes = more_trials({}, 1) if verb == "extend" else {}
+    changes = {"extend": more_trials({}, 1), "exclude": WHY}.get(verb, {})
     return within(steer, sweeps, name, verb, "t0001" if trial else None, changes)
 
 
@@ -116,7 +118,13 @@ def heed(sweeps, state, asked, name):
             wanted = "STOPPED" if ends else "PAUSED"
             assert answer.state == ("COMPLETED" if state == "COMPLETED" else wanted)
             assert requests(sweeps, name) == []
+        if verb == "exclude":
+            assert api.load(sweeps, name).state.excluded == {"t0001": "wrong data"}
+            assert requests(sweeps, name) == []
     record = within(api.drive, sweeps, sweeps.find(name))
+    if verb in MARKS and state != "QUEUED":  # once, though asked for twice; an include of nothing
+        asked = [event for event in events(sweeps, name) if isinstance(event, Requested)]
+        assert sum(event.verb in MARKS for event in asked) == (verb == "exclude")
     assert record.state.finished
     assert requests(sweeps, name) == []
     if verb == "extend":
@@ -135,14 +143,14 @@ def test_extensions_by_two_people_add_up(sweeps):
 class AtTheEnd:
     """A watcher that makes a request with the sweep's last event, while its driver still runs."""
 
-    def __init__(self, sweeps, verb, changes):
-        self.sweeps, self.verb, self.changes = sweeps, verb, changes
+    def __init__(self, sweeps, verb, changes, trial=None):
+        self.sweeps, self.verb, self.changes, self.trial = sweeps, verb, changes, trial
         self.answer = None
 
     def on_events(self, state, written):
         over = any(isinstance(event, Finished | Suspended) for event in written)
         if over and self.answer is None:
-            self.answer = within(steer, self.sweeps, "s", self.verb, None, self.changes)
+            self.answer = within(steer, self.sweeps, "s", self.verb, self.trial, self.changes)
 
 
 def test_an_extension_at_a_driver_s_last_moment_is_taken_by_it(sweeps):
@@ -150,6 +158,14 @@ def test_an_extension_at_a_driver_s_last_moment_is_taken_by_it(sweeps):
     record = api.drive(sweeps, begun(sweeps), [late])
     assert late.answer.driver == "alive"
     assert (record.state.state, len(record.state.trials)) == ("COMPLETED", 6)
+    assert requests(sweeps) == []
+
+
+def test_an_exclusion_at_a_driver_s_last_moment_is_carried_out_by_it(sweeps):
+    late = AtTheEnd(sweeps, "exclude", WHY, "t0002")
+    record = api.drive(sweeps, begun(sweeps), [late])
+    assert late.answer.driver == "alive"
+    assert (record.state.state, record.state.excluded) == ("COMPLETED", {"t0002": "wrong data"})
     assert requests(sweeps) == []
 
 

@@ -1,8 +1,10 @@
 """The page of a trial: its curve, its configuration, its log."""
 
 from hposvc.api import load
+from hposvc.events import BECAUSE
 from hposvc.server.pages import trial_page
 from hposvc.tracking.projection import EXPERIMENT
+from hposvc.verbs.steering import steer
 from trainables.runtime.assignment import log_file
 
 
@@ -47,3 +49,14 @@ def test_its_run_in_mlflow_is_linked(recorded, server, monkeypatch):
     page = server.get(trial).text
     assert "https://mlflow.example.org/#/experiments/7/runs/abc/artifacts?" in page
     assert "secret" not in page
+
+
+def test_a_button_excludes_a_trial_and_its_page_says_why(recorded, server):
+    best = server.get("/api/v1/sweeps/ended/best").json()["best"]["trial"]
+    address = f"/sweeps/ended/trials/{best}"
+    assert "Exclude this trial?" in server.get(address).text
+    steer(recorded, "ended", "exclude", best, {BECAUSE: "wrong <data>"})
+    page = server.get(address).text
+    assert "excluded: wrong &lt;data&gt;" in page
+    assert "Include this trial?" in page
+    assert "Exclude this trial?" not in page

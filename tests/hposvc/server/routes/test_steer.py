@@ -216,3 +216,33 @@ def test_a_proposal_is_answered_and_queued_once_with_its_caller(sweeps, client):
     wrong = client.post(f"{API}/s/propose", json={"set": {"y": 2.0}})
     assert wrong.status_code == 400
     assert "y: is no parameter" in wrong.json()["errors"][0]["message"]
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "INTERRUPTED"])
+def test_a_trial_is_excluded_and_included_by_a_driver_that_does_nothing_else(
+    sweeps, driving, state
+):
+    """An interrupted sweep hears of it from its next driver: nobody asked for it to go on."""
+    row = create(sweeps)
+    api.drive(sweeps, row)
+    events = [event for _, event in sweeps.journal.read("s")]
+    if state == "INTERRUPTED":
+        create(sweeps, "cut")
+        sweeps.journal.append("cut", 0, events[: len(events) // 2])
+    name = "s" if state == "COMPLETED" else "cut"
+    trial = f"{API}/{name}/trials/t0001"
+    wrong = driving.post(f"{trial}/exclude", json={"because": ""})
+    assert wrong.status_code == 400
+    answer = driving.post(f"{trial}/exclude", json={"because": "wrong data"})
+    assert (answer.status_code, answer.json()["copies"]) == (202, [])
+    await_rest(sweeps, name)
+    if state == "INTERRUPTED":
+        assert [request.verb for request in requests(sweeps, name)] == ["exclude"]
+        assert len(list(sweeps.journal.read(name))) == len(events) // 2
+        api.drive(sweeps, sweeps.find(name))
+    shown = driving.get(trial).json()
+    assert (shown["reason"], shown["detail"]) == ("excluded", "wrong data")
+    assert driving.get(f"{API}/{name}/best").json()["best"]["trial"] != "t0001"
+    assert driving.post(f"{trial}/include").status_code == 202
+    await_rest(sweeps, name)
+    assert driving.get(trial).json()["reason"] != "excluded"
