@@ -96,7 +96,8 @@ def chances_of_stopped(state: SweepState) -> dict[str, float]:
     stopped: dict[int, dict[str, float]] = defaultdict(dict)  # losses by step
     for trial in state.trials.values():
         value = trial.steps.get(trial.step, math.nan)
-        if trial.step > 0 and abs(value) < HUGE and _stopped_early(trial, last):
+        counts = trial.step > 0 and abs(value) < HUGE and not trial.excluded
+        if counts and _stopped_early(trial, last):
             stopped[trial.step][trial.id] = trial.metric.loss(value)
     chances: dict[str, float] = {}
     for step, losses in stopped.items():

@@ -120,7 +120,7 @@ def transfer_of(sweeps: Sequence[OpenSweep], of: str, over: str) -> RateTransfer
     for record in records:
         for trial in record.state.trials.values():
             size, rate = (_positive(trial.reported_params, name) for name in (over, of))
-            if trial.diverged:
+            if trial.diverged and not trial.excluded:
                 found.setdefault(size, []).append((rate, math.inf))
             elif trial.at_end and trial.value is not None:
                 found.setdefault(size, []).append((rate, trial.loss))

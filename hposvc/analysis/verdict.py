@@ -135,6 +135,8 @@ def judge_candidate(
 
 def _why_worthless(trial: TrialState) -> str:
     """Return why a trial is none of those that finalists are chosen from; empty: it is one."""
+    if trial.excluded:
+        return f"is excluded ({trial.excluded})"
     if trial.state == "FAILED":
         return f"failed ({trial.reason})"
     if trial.diverged:
@@ -196,7 +198,7 @@ def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
         ]
     runs = defaultdict[object, list[float]](list)
     for key, run in keyed:
-        if run.state == "FAILED":
+        if run.state == "FAILED" and not run.excluded:
             runs[key].append(math.inf)
         elif run.state == "COMPLETED" and run.value is not None:
             runs[key].append(run.metric.loss(run.value))

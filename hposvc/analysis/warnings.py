@@ -120,7 +120,7 @@ def _over_fitted(best: TrialState, usual: float) -> Iterator[Finding]:
 
 
 def _of_sweep(state: SweepState) -> Iterator[Finding]:
-    trials = state.trials.values()
+    trials = [trial for trial in state.trials.values() if not trial.excluded]
     if unlike := devices.describe([state]):
         cost = devices.normalised(devices.trials_on_devices([state]))
         data = {} if cost is None else cost.data()

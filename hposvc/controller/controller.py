@@ -4,6 +4,7 @@
 returns the events that follow from one that just happened, `next` the work for a free slot.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -66,8 +67,7 @@ class Controller:
     scheduler: Scheduler = field(init=False)
     early_stopping: EarlyStopping | None = field(init=False)  # None: no trial stops for its curve
     state: SweepState = field(init=False)
-    # To the scheduler, and of excluded trials.
-    facts_told: list[facts.Fact] = field(default_factory=list, init=False)
+    facts_told: list[facts.Fact] = field(default_factory=list, init=False)  # to the scheduler
     # Orders whose slots are others' by the sweep's share: they end at their next rung.
     lost: Collection[int] = field(default=frozenset(), init=False)
 
@@ -119,10 +119,16 @@ class Controller:
         self._tell(self.facts_told)
 
     def _tell(self, facts_told: Sequence[facts.Fact]) -> None:
-        """Tell the scheduler facts, but for those of excluded trials."""
+        """Tell the scheduler facts; the losses of excluded trials are infinite to it.
+
+        It hears that they were ordered, as a bracket is filled in the order of its trials.
+        """
         excluded = self.state.excluded
         for fact in facts_told:
-            if isinstance(fact, facts.Closed) or fact.trial not in excluded:
+            if isinstance(fact, facts.Report) and fact.trial in excluded:
+                losses = (math.inf,) * len(fact.losses)
+                self.scheduler.apply(replace(fact, loss=math.inf, losses=losses))
+            else:
                 self.scheduler.apply(fact)
 
     @property
@@ -369,14 +375,14 @@ class Controller:
         if event.verb in ("retry", "include"):
             return []
         verdict: TrialAction = "kill" if event.verb == "kill" else "stop"
-        if trial is None:
-            return []
-        replicates = self.state.replicates.trials.running()
-        ended = [
-            *([] if trial.over else [trial]),
-            *(replicate for replicate in replicates if replicate.shown_as == trial.id),
-        ]
-        return [decided(event.time, ending, verdict, "user") for ending in ended]
+        return [] if trial is None else self._end_trial(trial.id, event.time, verdict)
+
+    def _end_trial(self, name: str, time: float, verdict: TrialAction) -> list[Event]:
+        """Return the ends of a trial and of its replicates, but for those that are over."""
+        trial, replicates = self.state.trials[name], self.state.replicates.trials.running()
+        ended = [] if trial.over else [trial]
+        ended += [replicate for replicate in replicates if replicate.shown_as == name]
+        return [decided(time, ending, verdict, "user") for ending in ended]
 
     def _catch_up(self, time: float) -> list[Event]:
         """Return the decisions that the previous driver had not made when it exited."""
@@ -390,8 +396,7 @@ class Controller:
             events.append(Closed(time, "drain"))
         trials = state.trials.values()
         for name in state.excluded:  # perhaps while no driver was at work
-            if not state.trials[name].over:
-                events.append(decided(time, state.trials[name], "stop", "user"))
+            events += self._end_trial(name, time, "stop")
         met = filter(None, (stopping.check_target(state, trial, time) for trial in trials))
         events += next(met, [])
         if len(state.trials) == state.spec.trials.max and state.closed is None:

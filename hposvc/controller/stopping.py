@@ -224,11 +224,13 @@ def _no_value(state: SweepState) -> str:
     if not trials and state.closed == "space":
         why = "the earlier sweeps have tried every configuration" if state.earlier else ""
         return f"no trial ran: {why or f'search.method {state.spec.search.name} proposed none'}"
-    diverged = [trial for trial in trials if trial.diverged and trial.state != "FAILED"]
-    failed = [trial for trial in trials if trial.state == "FAILED"]
+    excluded = [trial for trial in trials if trial.excluded]
+    counted = [trial for trial in trials if not trial.excluded]
+    diverged = [trial for trial in counted if trial.diverged and trial.state != "FAILED"]
+    failed = [trial for trial in counted if trial.state == "FAILED"]
     parts = [
         f"{len(those)} of {len(trials)} {what}, the first was {_what(those[0])}"
-        for what, those in (("diverged", diverged), ("failed", failed))
+        for what, those in (("diverged", diverged), ("failed", failed), ("excluded", excluded))
         if those
     ]
     return "; ".join(["no trial has a value", *parts])
@@ -236,7 +238,8 @@ def _no_value(state: SweepState) -> str:
 
 def _what(trial: TrialState) -> str:
     """Return the trial and why it is over."""
-    return f"{trial.id}: {error_line(trial.message) or trial.reason}"
+    reason, message = trial.end_reason
+    return f"{trial.id}: {error_line(message) or reason}"
 
 
 def not_finite(metrics: Mapping[str, float], objectives: Sequence[Metric], step: int) -> str:

@@ -64,7 +64,9 @@ def alike(rows: Sequence[SweepRow], spec: SweepSpec) -> list[SweepRow]:
     Args:
         rows: sweeps, newest first; of equal ones the newer stays before the older.
     """
-    overlaps = [(_overlap_of(row, spec), row) for row in rows]
+    code = _code_of(specs.dump(spec))
+    same = [row for row in rows if code is not None and _code_of(row.spec) == code]
+    overlaps = [(_overlap_of(row, spec), row) for row in same]
     enough = [(overlap, row) for overlap, row in overlaps if overlap >= MIN_OVERLAP]
     return [row for _, row in sorted(enough, key=lambda pair: -pair[0])]
 
@@ -92,10 +94,7 @@ def _have_common_values(one: Domain, other: Domain) -> bool:
 
 
 def _overlap_of(row: SweepRow, spec: SweepSpec) -> float:
-    """Return how much of a new sweep's space an earlier one searched; 0 for another task."""
-    code = _code_of(specs.dump(spec))
-    if code is None or _code_of(row.spec) != code:
-        return 0.0
+    """Return how much of a new sweep's space an earlier one searched; 0 for other metrics."""
     try:
         theirs = specs.thaw(row.spec)
         goals = {metric.name: metric.goal for metric in theirs.objectives}

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
 from hposvc.events import ENDS, MARKS
-from hposvc.journal.database import LEASES, REQUESTS, SUPERVISED, SWEEPS, Store
+from hposvc.journal.database import LEASES, OPERATIONS, REQUESTS, SUPERVISED, SWEEPS, Store
 from hposvc.journal.lease import Holder, holder_of
 
 
@@ -73,10 +73,15 @@ def supervised(store: Store) -> list[Supervised]:
 
 
 def _select() -> Select[Any]:
-    asked_to_end = exists().where(
+    ends = exists().where(
         REQUESTS.c.sweep == SUPERVISED.c.sweep,
-        REQUESTS.c.verb.in_(MARKS) | (REQUESTS.c.verb.in_(ENDS) & REQUESTS.c.trial.is_(None)),
+        REQUESTS.c.verb.in_(ENDS),
+        REQUESTS.c.trial.is_(None),
     )
+    waiting = (OPERATIONS.c.sweep == SUPERVISED.c.sweep) & (OPERATIONS.c.state == "running")
+    marks = exists().where(waiting, OPERATIONS.c.verb.in_(MARKS))
+    others = exists().where(waiting, OPERATIONS.c.verb.not_in(MARKS))
+    asked_to_end = ends | (marks & ~others)
     leases = [column for column in LEASES.c if column.name != "sweep"]
     joined = SUPERVISED.outerjoin(LEASES, LEASES.c.sweep == SUPERVISED.c.sweep)
     return select(SUPERVISED, *leases, asked_to_end.label("ends")).select_from(joined)

@@ -153,7 +153,7 @@ def group_names(entries: Sequence[ComparedSweep], by: Sequence[str]) -> list[str
 def differing_keys(entries: Sequence[ComparedSweep]) -> list[str]:
     """Return the keys of the specs whose values differ, but for those that tell repeats apart."""
     keys = _differing([specs.dump(entry.spec) for entry in entries])
-    return [key for key in keys if key.split(".")[0] not in OWN]
+    return [key for key in keys if key.split(".")[0] not in OWN and key != "warm_start.found"]
 
 
 def usual_groups(entries: Sequence[ComparedSweep]) -> list[str]:

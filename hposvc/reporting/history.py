@@ -4,6 +4,7 @@ A fold of the journal's events, beside the sweep's state. The cost of an event i
 """
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,7 @@ from hposvc.events import (
     Placed,
     Proposed,
     Reported,
+    Requested,
     error_line,
 )
 from hposvc.spec import SweepSpec
@@ -121,6 +123,7 @@ class History:
     lanes: int = 0  # the most orders at the same time
     # What models say of the results, made a little before; None: `explained` asks them.
     answers: Sequence[Explained] | None = None
+    _latest: dict[str, Improvement] = field(default_factory=dict)  # as of a trial's last report
     _running: dict[int, SlotSpan] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)  # lanes, a heap
     _unlucky: set[str] = field(default_factory=set)  # trials whose last order failed or was lost
@@ -190,6 +193,8 @@ class History:
                 self.decisions.setdefault(event.trial, []).append(decided)
             case Reported() if trial is not None and trial.step > step:
                 self._report(event, trial)
+            case Requested(verb="exclude" | "include") if not self.spec.several:
+                self._find_bests()
         self._follow_best()
 
     def _begin(self, event: Ordered) -> None:
@@ -256,12 +261,23 @@ class History:
         if trial.replicate_of is None:
             reading = Reading(event.step, event.time, trial.curve[-1][1])
             self.readings.setdefault(trial.id, []).append(reading)
-            self.spent[trial.id] = self.cost(self.rank_s)
+            cost = self.spent[trial.id] = self.cost(self.rank_s)
+            latest = Improvement(trial.id, reading.value, self.started_trials, event.time, cost)
+            self._latest[trial.id] = latest
+
+    def _find_bests(self) -> None:
+        """Find the best values so far anew, by the trials' last reports: others count now."""
+        trials = [self.state.trials[name] for name in self._latest]
+        valued = [trial for trial in trials if trial.value is not None and trial.kept]
+        ended = [trial for trial in valued if trial.at_end] or valued
+        self.improvements, lowest = [], math.inf
+        for trial in sorted(ended, key=lambda trial: self._latest[trial.id].time):
+            if trial.loss < lowest and trial.value is not None:
+                lowest, latest = trial.loss, self._latest[trial.id]
+                self.improvements.append(replace(latest, value=trial.value))
 
     def _follow_best(self) -> None:
-        """Note a change of the best trial, or of its value; forget those of excluded trials."""
-        if excluded := self.state.excluded:
-            self.improvements = [each for each in self.improvements if each.trial not in excluded]
+        """Note a change of the best trial, or of its value."""
         best = None if self.spec.several else next(iter(self.state.trials.best()), None)
         value = None if best is None else self.state.trials[best].value
         if best is None or value is None:

@@ -53,9 +53,11 @@ def steer(
         record = folded.record()
         if renews:
             secrets = sweep_secrets.renewed(sweeps, by, record, sent, True)
-        if verb in MARKS:  # one that was interrupted hears of it from its next driver
-            ends = record.state.finished or record.state.state == "PAUSED"
         receipt, due = requests.check(sweeps, record, verb, trial, changes)
+        if verb in MARKS:  # a driver that is asked for anyway carries it out, or the next one
+            ends = record.state.finished or record.state.state == "PAUSED"
+            ends = ends and supervision.find(store, row.id) is None
+            receipt = replace(receipt, pending=not ends and receipt.driver != "alive")
     with (
         sweep_secrets.kept(sweeps.home, row.id, secrets) as adopt,
         store.writing() as connection,

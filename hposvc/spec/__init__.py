@@ -135,7 +135,9 @@ def _unlike(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
     """Return the values that are not those of `defaults`; options stay with their plug-in."""
     return {
         key: _unlike(value, defaults[key])
-        if key not in PLUG_IN_SECTIONS and isinstance(defaults.get(key), dict)
+        if key not in PLUG_IN_SECTIONS
+        and isinstance(value, dict)
+        and isinstance(defaults.get(key), dict)
         else value
         for key, value in data.items()
         if key not in defaults or value != defaults[key]

@@ -104,6 +104,7 @@ def nearest_to_limits(state: SweepState) -> str:
         trial
         for trial in state.trials.values()
         if trial.state != "FAILED"
+        and not trial.excluded
         and all(map(math.isfinite, trial.excess))
         and any(excess > 0 for excess in trial.excess)  # others were not picked for other reasons
     ]

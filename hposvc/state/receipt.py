@@ -18,4 +18,5 @@ class RequestReceipt:
     place: str  # host:pid of the driver at work; empty: there is none
     trial_state: TrialPhase | None = None  # of a trial that is over, so that nothing was requested
     changes: Mapping[str, object] = field(default_factory=dict)  # of limits, that were requested
+    pending: bool = False  # whether an exclusion, or its end, waits for the sweep's next driver
     copies: tuple[str, ...] = ()  # of an excluded trial: those that go on from its weights

@@ -73,7 +73,7 @@ def earlier_trials(state: SweepState) -> dict[str, int]:
 
 def learned_from(state: SweepState) -> str:
     """Return what a sweep takes from earlier ones, as text; empty: nothing."""
-    trials = earlier_trials(state)
+    trials = {sweep: trials for sweep, trials in earlier_trials(state).items() if trials}
     return f"{count(sum(trials.values()), 'trial')} of {listed(trials, NAMED)}" if trials else ""
 
 

@@ -160,13 +160,19 @@ class SweepState:
         return self.trials.results + self.replicates.trials.results
 
     def history(self) -> Sequence[Observation]:
-        """Return the trials that count as a searcher may see them, with their replicates' results.
+        """Return all trials as a searcher may see them, with the results of their replicates.
 
-        The list may be updated where trials change: copy it to keep it.
+        Excluded ones are killed trials, of which nothing is learned. The list may be updated where
+        trials change: copy it to keep it.
         """
         observed, repeats = self.trials.history(), self.replicates.losses()
         if excluded := self.excluded:
-            observed = [seen for seen in observed if seen.id not in excluded]
+            observed = [
+                Observation(seen.id, seen.params, seen.note, state="failed", reason="killed")
+                if seen.id in excluded
+                else seen
+                for seen in observed
+            ]
         if not repeats:
             return observed
         return [
@@ -298,7 +304,8 @@ class SweepState:
         """Let the sweep's first trial be trained with other seeds, if the spec has a baseline."""
         if self.spec.baseline is not None and self.trials:
             first = next(iter(self.trials.values()))
-            self.replicates.measure(first, self.spec.baseline.seeds)
+            if not first.excluded:
+                self.replicates.measure(first, self.spec.baseline.seeds)
 
     def _order(self, order: Order, time: float) -> None:
         self.next_order, self.queued = order.id + 1, False
@@ -317,6 +324,8 @@ class SweepState:
     def _attach(self, event: Attached) -> None:
         for table in self._tables:
             table.lose_orders(self.now, event.kept)
+        for name in self.excluded:  # those of the lost driver are not trained again
+            self.replicates.end(Requested(event.time, "exclude", name))
         self.started = event.time if self.started is None else self.started
         self.now, self.driven, self.queued = event.time, True, not event.kept
         self.scheduler = event.scheduler

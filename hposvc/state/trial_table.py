@@ -254,6 +254,7 @@ class TrialTable(Mapping[str, TrialState]):
     def mark(self, trial: TrialState, excluded: str) -> None:
         """Exclude a trial for a reason, or include it again: empty."""
         trial.excluded = excluded
+        self._changed.add(trial.id)
         self._ranking.update(trial)
         self.results += 1
         if self.plateau.best == trial.id:

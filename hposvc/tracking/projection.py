@@ -105,7 +105,8 @@ class Projection:
         if isinstance(event, Requested) and event.verb in MARKS and event.trial is not None:
             self._stale[event.trial] = None
             self._ended_trials += 1
-            self._add_to_parent(self._bests(self.state.finished), time)
+            over = self.state.finished
+            self._add_to_parent(self._bests(over) | (self._finals() if over else {}), time)
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
@@ -296,12 +297,16 @@ class Projection:
         values = self._costs() if new else {}
         if new > 0 or self.spec.several:
             values |= self._bests(PARENT in names)
-        result = of_best(self.state) if PARENT in names else None
-        interval = {} if result is None else result.data()
-        for name in ("mean", "low", "high"):
-            if interval.get(name) is not None:
-                values[f"final/{name}"] = interval[name]
+        if PARENT in names:
+            values |= self._finals()
         self._add_to_parent(values, time)
+
+    def _finals(self) -> dict[str, float]:
+        """Return the mean of the best finalist, with its interval; empty: there is none."""
+        result = of_best(self.state)
+        interval = {} if result is None else result.data()
+        known = [name for name in ("mean", "low", "high") if interval.get(name) is not None]
+        return {f"final/{name}": interval[name] for name in known}
 
     def _bests(self, over: bool) -> dict[str, float]:
         """Return the best values so far; with several metrics, once the sweep is over."""

@@ -8,7 +8,7 @@ compared without the sweeps that they came from.
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Candidate:
     value: float
     metric: Metric
     saved: Saved
+    excluded: Collection[str] = ()  # trials of the sweep that count no longer
 
     @property
     def tags(self) -> dict[str, str]:
@@ -77,7 +78,7 @@ def candidate(sweep: str, state: SweepState) -> Candidate:
             f"the best trial {trial.id} has no checkpoint of step {step}, where it got its value"
         )
         raise Unfit(f"{sweep}: {message}; see `checkpoints` in the spec")
-    return Candidate(sweep, trial.id, step, value, metrics[0], saved)
+    return Candidate(sweep, trial.id, step, value, metrics[0], saved, [*state.excluded])
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,9 @@ class Registry:
         if champion == version:
             return False, "this version has it"
         tags, metric = self._tags(champion), best.metric
+        trial = tags.get("hposvc.trial", "")
+        if tags.get("hposvc.sweep") == best.sweep and trial in best.excluded:
+            return True, f"version {champion} is of {trial}, which was excluded"
         objective = (tags.get("hposvc.metric"), tags.get("hposvc.goal"))
         try:
             champion_value = float(tags.get("hposvc.value", ""))

@@ -204,17 +204,17 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
         SpecError: it has another one; the message has the values that differ.
     """
     before = specs.restore(row.spec)
-    if (warm := before.warm_start) and warm.auto:
-        before = replace(before, warm_start=replace(warm, sweeps=()))
     recorded, given = specs.flat(specs.dump(before)), specs.dump(spec)
     then, now = before.variants, spec.variants
     if then and now and [*then.names] == [*now.names]:  # frozen, whatever became of the branches
         given = with_versions(given, then, dict(zip(now.trees, then.trees, strict=True)))
     given = specs.flat(given)
+    found_then = spec.warm_start is not None and spec.warm_start.auto
+    passed_over = {"chosen", "warm_start"} if found_then else {"chosen"}
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"
         for key in dict.fromkeys([*recorded, *given])
-        if recorded.get(key) != given.get(key) and key.partition(".")[0] != "chosen"
+        if recorded.get(key) != given.get(key) and key.partition(".")[0] not in passed_over
     ]
     if differing:
         more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""

@@ -14,7 +14,7 @@ from hposvc import api
 from hposvc.analysis.lineage import copies_of
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import ENDS, MARKS, NOTHING, RENEWALS, Verb
+from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
@@ -88,8 +88,14 @@ def check(
     answer = RequestReceipt(row.id, state.state, driver.state, place, changes=dict(changes))
     if verb in MARKS:
         assert trial is not None  # nobody excludes a sweep
-        answer = replace(answer, copies=copies_of(state, trial))
-        return answer, (trial in state.excluded) != (verb == "exclude")
+        because = f"{changes.get(BECAUSE, '')}".strip()
+        if verb == "exclude" and not because:
+            raise fail("is empty", "--because", fix="say why, for the record")
+        asked = [one for _, one in sweeps.journal.requests(row.id) if one.trial == trial]
+        pending = [f"{one.changes.get(BECAUSE, '')}" for one in asked if one.verb in MARKS]
+        copies = copies_of(state, trial) if because else ()
+        last = [state.excluded.get(trial, ""), *pending][-1]
+        return replace(answer, copies=copies), last != because
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         done = state.finished and verb != "propose"  # `extend` may begin what was proposed

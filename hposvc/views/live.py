@@ -62,9 +62,11 @@ class LiveView:
         if self._broken:
             return
         try:
-            if any(isinstance(event, WarmStarted) for event in events):
-                learns = f"learns from {learned_from(state)}; `warm_start: null`: from none"
-                self.console.print(f"{self._sweep}: {learns}", highlight=False)
+            if any(isinstance(event, WarmStarted) and event.trials for event in events):
+                warm = state.spec.warm_start
+                off = " (`warm_start: null` turns that off)" if warm and warm.auto else ""
+                line = f"{self._sweep}: learns from {learned_from(state)}{off}"
+                self.console.print(line, highlight=False)
             self._shown.on_events(state, events)
         except Exception as error:  # noqa: BLE001 - a view must not end the sweep
             self._broken = True

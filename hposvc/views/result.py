@@ -230,7 +230,8 @@ def describe_receipt(
     target, resume = trial or answer.sweep, f"hposvc resume {answer.sweep}"
     if verb in MARKS:
         asked = f"asked the driver (process {pid} on {host}): " if answer.driver == "alive" else ""
-        line = f"{asked}{trial} of {answer.sweep} {LATER[verb]}"
+        when = ", once it is driven again" if answer.pending else ""
+        line = f"{asked}{trial} of {answer.sweep} {LATER[verb]}{when}"
         names = listed(answer.copies, SHOWN)
         return f"{line}; {names} went on from its weights" if names else line
     if answer.trial_state is not None:

@@ -20,7 +20,7 @@ from scene import Scene
 from terminal import GONE_S, pause, until
 from wandering import MOOD
 
-from hposvc.events import Attached, Event, Failed
+from hposvc.events import Attached, Event, Failed, Requested
 from hposvc.tracking.recorder_process import BOOT
 from trainables.storage.checkpoint import Saved
 
@@ -161,6 +161,21 @@ def extend_twice(scene: Scene) -> None:
     if codes == [0, 0]:
         scene.hit.add("extend")
     scene.trials += codes.count(0)
+
+
+def exclude_one(scene: Scene) -> None:
+    """A user takes a trial out, whether it runs, waits or has ended."""
+    trial = f"t{scene.rng.randint(1, 2):04d}"
+    asked = scene.terminal.start("exclude", scene.sweep, trial, "--because", "wrong data")
+    if asked.end()[0] == 0:
+        scene.hit.add("exclude")
+
+
+def excluded(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether the journal has it, once, and the best trial is another."""
+    state, asked = scene.record().state, [one for one in events if isinstance(one, Requested)]
+    marks = [one.trial for one in asked if one.verb == "exclude"]
+    return "exclude" in scene.hit and [*state.excluded] == marks and state.best not in marks
 
 
 def plan_beside(scene: Scene) -> None:
@@ -338,6 +353,7 @@ INJECTIONS = {
     "observer": Injection(arm("observer"), looked_on),
     "interrupt": Injection(arm("interrupt"), failed("user")),
     "two terminals": Injection(extend_twice, hit("extend"), early=True, schedulers=("asha",)),
+    "exclude": Injection(exclude_one, excluded),
     "beside": Injection(remove_beside, spared, plan_beside, place="checkpoints"),
     **{
         name: Injection(

@@ -74,6 +74,7 @@ def check(scene: Scene) -> Verdict:
     verdict.broken += over(scene, events, record, ledger)
     verdict.broken += words(scene.sweep, scene.ends, events)
     verdict.broken += values(scene, record, ledger)
+    verdict.broken += counted(scene, record)
     verdict.broken += checkpoints(scene, record)
     verdict.broken += mlflow(scene, record)
     verdict.broken += left(scene)
@@ -128,6 +129,15 @@ def values(scene: Scene, record: Record, ledger: Ledger) -> Iterator[str]:
             found, held = metrics["loss"], trial.steps.get(step, math.inf)
             if not same(found, expected) or not same(held, expected):
                 yield f"{trial.id} step {step}: {found}, held as {held}, not {expected}"
+
+
+def counted(scene: Scene, record: Record) -> Iterator[str]:
+    """What somebody excluded is on record, unless an older journal took its place."""
+    excluded = record.state.excluded
+    if "exclude" in scene.hit and not excluded and not scene.set_back_at:
+        yield "an exclusion is lost"
+    if record.state.best in excluded:
+        yield f"{record.state.best} is excluded, and the best"
 
 
 def same(one: float, other: float) -> bool:

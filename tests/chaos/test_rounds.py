@@ -24,6 +24,7 @@ QUICK = [
     Plan(2, "pbt", ("torn", "nan")),
     Plan(4, "pbt", ("driver",)),
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
+    Plan(5, "pbt", ("driver", "exclude")),
 ]
 
 

@@ -19,6 +19,7 @@ from hposvc.events import (
     Finished,
     Ordered,
     Reported,
+    Requested,
     Suspended,
 )
 from hposvc.spec import SweepSpec
@@ -118,16 +119,21 @@ class _Reading:
             case Reported():
                 if event.order in self.runs:
                     self.runs[event.order].reports.append((event.time, event.step))
-                metric = self.spec.objectives[0]
-                if metric.name in event.metrics:
-                    loss = metric.loss(event.metrics[metric.name])
-                    self.curves[event.trial].setdefault(event.step, loss)
+                self._add_loss(event)
+            case Requested(verb="exclude", trial=str(name)):
+                self.curves.pop(name, None)
             case Ended() | Failed() if event.order in self.under_way:
                 run = self.under_way.pop(event.order)
                 run.ended, run.failure = event.time, event if isinstance(event, Failed) else None
                 self.freed.append(event.time)
             case Finished() | Suspended() if self.freed:
                 self.closes_s.append(event.time - max(self.freed))
+
+    def _add_loss(self, event: Reported) -> None:
+        metric = self.spec.objectives[0]
+        if metric.name in event.metrics:
+            loss = metric.loss(event.metrics[metric.name])
+            self.curves[event.trial].setdefault(event.step, loss)
 
     def _begin(self, event: Ordered) -> None:
         if self.attached is not None:

@@ -10,9 +10,12 @@ from hposvc.analysis.lineage import copies_of
 from hposvc.backends.simulate import Simulation
 from hposvc.driver.driver import rebuild
 from hposvc.driver.warm_start import load_warm_start
+from hposvc.errors import SpecError
 from hposvc.events import BECAUSE, Finished, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from hposvc.reporting.history import History
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.state.trial import OVER
 from hposvc.tracking.projection import PARENT, Projection
@@ -45,7 +48,7 @@ class Marks:
         self.lab, self.data = lab, data
 
     def on_events(self, state, events):
-        if state.trials and not state.finished and self.data.draw(st.integers(0, 4)) == 0:
+        if state.trials and not state.finished and self.data.draw(st.integers(0, 19)) == 0:
             name = self.data.draw(st.sampled_from([*state.trials]))
             mark(self.lab, "include" if state.trials[name].excluded else "exclude", name)
 
@@ -59,7 +62,8 @@ def test_excluded_trials_count_for_nothing_whenever_they_were_excluded(
     folder = tmp_path_factory.mktemp("sweep")
     store = Store(f"sqlite:///{folder / 'x.db'}")
     lab = Lab(Journal(store), folder)
-    sections = {"trials": {"max": 9, "parallel": 3}, "seed": data.draw(st.integers(0, 99))}
+    # So many that hyperband fills several brackets.
+    sections = {"trials": {"max": 30, "parallel": 3}, "seed": data.draw(st.integers(0, 99))}
     if name == "several":
         spec = make_several(**sections)
     else:
@@ -67,14 +71,18 @@ def test_excluded_trials_count_for_nothing_whenever_they_were_excluded(
     state = lab.run(spec, "s", data.draw(st.sampled_from([Simulation, Flaky])), [Marks(lab, data)])
     assert state.finished
     assert {trial.state for trial in state.trials.values()} <= OVER
+    assert counted(state) == counted(fold(spec, lab.events()))
     for trial in data.draw(st.lists(st.sampled_from([*state.trials]), unique=True, max_size=3)):
         mark(lab, "exclude", trial)
     state = lab.run(spec)
     assert sum(isinstance(event, Finished) for event in lab.events()) == 1
     excluded = set(state.excluded)
     assert excluded == {trial.id for trial in state.trials.values() if trial.excluded}
-    assert not excluded & {*state.front, *(seen.id for seen in state.history())}
-    assert len(state.history()) == len(state.trials) - len(excluded)
+    assert not excluded & {*state.front}
+    assert [seen.id for seen in state.history()] == [*state.trials]  # so no proposal comes twice
+    for seen in state.history():
+        learned = (seen.loss, seen.losses, seen.curve, seen.state, seen.reason)
+        assert (learned == (None, (), (), "failed", "killed")) == (seen.id in excluded)
     assert bool(state.front) == any(trial.values for trial in state.trials.values())
     assert repr(fold(spec, lab.events())) == repr(rebuild(lab.journal, "s", spec)[0].state)
     store.close()
@@ -178,3 +186,66 @@ def test_mlflow_has_the_mark_and_the_best_of_the_others(lab, sweeps):
     assert points[-1].value == state.trials[state.best].value
     assert points[-1].step == points[-2].step + 1  # MLflow keeps the first value of a step
     assert "hposvc.excluded" not in entries[state.best][-1].tags
+
+
+def test_no_configuration_is_proposed_twice_after_an_exclusion(lab):
+    spec = make_spec(trials={"max": 6, "parallel": 1}, initial=[{"lr": 0.1}, {"lr": 0.01}])
+    lab.run(spec)
+    mark(lab, "exclude", "t0001")
+    lab.journal.request("s", "extend", changes={"trials.max": 8})
+    state = lab.run(spec)
+    assert len({trial.params["lr"] for trial in state.trials.values()}) == 8
+
+
+def test_an_include_takes_back_an_exclusion_that_is_not_carried_out_yet(sweeps):
+    """Of two people's requests the last one holds, in whatever state the sweep is."""
+    row = api.create(sweeps, make_spec(tracking={"send_to": []}), "s")
+    api.drive(sweeps, row)
+    lease = Lease(sweeps.journal.store, "s")
+    lease.acquire()  # of a driver that has not come to its requests
+    steer(sweeps, "s", "exclude", "t0002", WHY)
+    steer(sweeps, "s", "include", "t0002")
+    steer(sweeps, "s", "exclude", "t0003", {BECAUSE: "wrong"})
+    steer(sweeps, "s", "exclude", "t0003", WHY)
+    lease.release()
+    api.drive(sweeps, sweeps.find("s"))
+    assert api.load(sweeps, "s").state.excluded == {"t0003": "wrong data"}
+
+
+@pytest.mark.parametrize("because", ["", "  "])
+def test_an_exclusion_without_a_reason_is_refused(sweeps, because):
+    api.drive(sweeps, api.create(sweeps, make_spec(tracking={"send_to": []}), "s"))
+    with pytest.raises(SpecError, match="--because: is empty"):
+        steer(sweeps, "s", "exclude", "t0002", {BECAUSE: because})
+    assert not api.load(sweeps, "s").state.excluded
+
+
+def test_the_curve_of_the_best_does_without_an_excluded_trial_and_comes_back(lab):
+    spec = make_spec(trials={"max": 12, "parallel": 1})
+    best = lab.run(spec).best
+
+    def bests():
+        history = History.of(spec, lab.events())
+        return [(each.trial, each.value, each.trials) for each in history.improvements]
+
+    before = bests()
+    mark(lab, "exclude", best)
+    lab.run(spec)
+    without = bests()
+    assert best not in [name for name, *_ in without]
+    assert [value for _, value, _ in without] == sorted((v for _, v, _ in without), reverse=True)
+    assert all(name == f"t{begun:04d}" for name, _, begun in without)  # as of its own end
+    mark(lab, "include", best)
+    lab.run(spec)
+    assert bests()[-1] == before[-1]
+
+
+def test_a_sweep_of_excluded_trials_alone_says_so():
+    desk = at_desk(trials={"max": 2})
+    for order in [desk.start(), desk.start()]:
+        desk.report(order, 9, 0.5)
+        desk.end(order)
+        desk.happen(Requested(0.0, "exclude", order.trial, WHY))
+    ended = desk.controller.finish(0.0)
+    assert ended.state == "FAILED"
+    assert "2 of 2 excluded, the first was t0001: wrong data" in ended.reason

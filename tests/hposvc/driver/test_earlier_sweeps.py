@@ -213,3 +213,9 @@ TORCHRUN = {"command": ["torchrun", "train.py", "--fast"]}
 def test_code_is_the_same_by_its_name_wherever_it_is(theirs, ours, same):
     spec = specs.thaw(row("ours", **ours).spec)
     assert bool(alike([row("theirs", **theirs)], spec)) == same
+
+
+def test_a_spec_that_learns_from_none_can_be_sent():
+    spec = make(warm_start=None)
+    assert specs.given(spec)["warm_start"] is None
+    assert specs.load(specs.given(spec)).warm_start is None
