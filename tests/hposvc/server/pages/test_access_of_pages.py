@@ -85,7 +85,7 @@ def test_every_button_asks_first_and_calls_a_route_that_there_is(sweeps, vision)
         page = served.get("/sweeps/vision-1").text
         page += served.get("/sweeps/vision-1/trials/t0001").text
     buttons = BUTTON.findall(page)
-    assert buttons == ["extend", "retry", "fork", "retry"]
+    assert buttons == ["extend", "retry", "fork", "retry", "exclude"]
     for verb in set(buttons):
         assert f'data-dialog="dialog-{verb}"' in page
         assert re.search(rf'id="effect-{verb}" class="muted">[A-Z].+\.</p>', page)
