@@ -121,15 +121,18 @@ class Controller:
     def _tell(self, facts_told: Sequence[facts.Fact]) -> None:
         """Tell the scheduler facts; the losses of excluded trials are infinite to it.
 
-        It hears that they were ordered, as a bracket is filled in the order of its trials.
+        It hears that they were ordered, as a bracket is filled in the order of its trials. Those
+        that are over have left, also if they could go on as trials become longer.
         """
         excluded = self.state.excluded
-        for fact in facts_told:
+        for told in facts_told:
+            fact = told
             if isinstance(fact, facts.Report) and fact.trial in excluded:
                 losses = (math.inf,) * len(fact.losses)
-                self.scheduler.apply(replace(fact, loss=math.inf, losses=losses))
-            else:
-                self.scheduler.apply(fact)
+                fact = replace(fact, loss=math.inf, losses=losses)
+            elif isinstance(fact, facts.Paused) and fact.trial in excluded:
+                fact = facts.Left(fact.trial) if self.state.trials[fact.trial].over else fact
+            self.scheduler.apply(fact)
 
     @property
     def revision(self) -> str:

@@ -265,8 +265,9 @@ class Driver:
     def _end_requested(self, state: SweepState) -> bool:
         """Whether an end or a pause was requested and is not carried out yet."""
         asked = state.state != "PAUSED" and state.asked in ENDS
-        requests = self.journal.requests(self.sweep.id)
-        return asked or any(_when_due(state, request) == "now" for _, request in requests)
+        # Exclusions are no ends: `rebuild` has carried them out, and does so again for later ones.
+        requests = [one for _, one in self.journal.requests(self.sweep.id) if one.verb not in MARKS]
+        return asked or any(_when_due(state, request) == "now" for request in requests)
 
     def _all_watchers(self, spec: specs.SweepSpec, recorder: Recorder) -> list[Watcher]:
         return [*self.watchers, MissingLimitMetrics(self.sweep.id, spec), recorder]

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
-from hposvc.events import ENDS, MARKS
+from hposvc.events import ENDS, MARKS, RENEWALS
 from hposvc.journal.database import LEASES, OPERATIONS, REQUESTS, SUPERVISED, SWEEPS, Store
 from hposvc.journal.lease import Holder, holder_of
 
@@ -78,9 +78,12 @@ def _select() -> Select[Any]:
         REQUESTS.c.verb.in_(ENDS),
         REQUESTS.c.trial.is_(None),
     )
-    waiting = (OPERATIONS.c.sweep == SUPERVISED.c.sweep) & (OPERATIONS.c.state == "running")
-    marks = exists().where(waiting, OPERATIONS.c.verb.in_(MARKS))
-    others = exists().where(waiting, OPERATIONS.c.verb.not_in(MARKS))
+    waits = (OPERATIONS.c.sweep == SUPERVISED.c.sweep) & (OPERATIONS.c.state == "running")
+    waits &= OPERATIONS.c.server.is_(None)  # for the sweep's driver
+    marks = exists().where(waits, OPERATIONS.c.verb.in_(MARKS))
+    others = exists().where(waits, OPERATIONS.c.verb.not_in(MARKS)) | exists().where(
+        REQUESTS.c.sweep == SUPERVISED.c.sweep, REQUESTS.c.verb.in_(RENEWALS)
+    )
     asked_to_end = ends | (marks & ~others)
     leases = [column for column in LEASES.c if column.name != "sweep"]
     joined = SUPERVISED.outerjoin(LEASES, LEASES.c.sweep == SUPERVISED.c.sweep)

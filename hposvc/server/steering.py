@@ -54,10 +54,9 @@ def steer(
         if renews:
             secrets = sweep_secrets.renewed(sweeps, by, record, sent, True)
         receipt, due = requests.check(sweeps, record, verb, trial, changes)
-        if verb in MARKS:  # a driver that is asked for anyway carries it out, or the next one
-            ends = record.state.finished or record.state.state == "PAUSED"
-            ends = ends and supervision.find(store, row.id) is None
-            receipt = replace(receipt, pending=not ends and receipt.driver != "alive")
+        if verb in MARKS:  # of an interrupted sweep, its next driver carries it out
+            rests = record.state.finished or record.state.state == "PAUSED"
+            ends = rests or record.driver == "alive"  # which may have ended in between
     with (
         sweep_secrets.kept(sweeps.home, row.id, secrets) as adopt,
         store.writing() as connection,
@@ -68,7 +67,9 @@ def steer(
         waits = due and ends and driver.state != "alive"
         if due:
             add_request(connection, row.id, verb, trial, changes, by)
-            receipt = replace(receipt, driver=driver.state, place=requests.driver_place(driver))
+            place = requests.driver_place(driver)
+            pending = verb in MARKS and driver.state != "alive" and not ends
+            receipt = replace(receipt, driver=driver.state, place=place, pending=pending)
         if waits or renews:
             supervision.ask(connection, row.id)
             adopt()

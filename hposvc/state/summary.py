@@ -284,7 +284,8 @@ def trials(
 
 def failures(state: SweepState) -> Sequence[TrialState]:
     """Return the failed trials."""
-    return [trial for trial in state.trials.values() if trial.state == "FAILED"]
+    trials = state.trials.values()
+    return [trial for trial in trials if trial.state == "FAILED" and not trial.excluded]
 
 
 def trial_row(

@@ -386,7 +386,7 @@ class SweepState:
         failed = [
             trial
             for trial in self.trials.values()
-            if trial.state == "FAILED" and event.trial in (None, trial.id)
+            if trial.state == "FAILED" and event.trial in (None, trial.id) and not trial.excluded
         ]
         if failed:
             self._reopen()

@@ -95,7 +95,7 @@ def check(
         pending = [f"{one.changes.get(BECAUSE, '')}" for one in asked if one.verb in MARKS]
         copies = copies_of(state, trial) if because else ()
         last = [state.excluded.get(trial, ""), *pending][-1]
-        return replace(answer, copies=copies), last != because
+        return replace(answer, copies=copies), bool(pending) or last != because
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         done = state.finished and verb != "propose"  # `extend` may begin what was proposed
@@ -169,7 +169,7 @@ def _check_failed(record: Record, trial: str | None) -> None:
     if trial is None and not (record.failures() or state.replicates.failed()):
         raise NotFound(f"{row.id} has no failed trial", f"`hposvc trials {row.id}` lists them all")
     if trial is not None and not (trial in record.failures() or state.replicates.failed(trial)):
-        phase = state.trials[trial].state
+        phase = "excluded" if trial in state.excluded else state.trials[trial].state
         raise NotFound(f"{trial} of {row.id} is {phase}", "only trials that failed are tried again")
 
 

@@ -8,13 +8,14 @@ from simulated_sweeps import SCHEDULERS, Flaky, Lab, at_desk, fold, make_several
 from hposvc import api
 from hposvc.analysis.lineage import copies_of
 from hposvc.backends.simulate import Simulation
+from hposvc.driver import driver
 from hposvc.driver.driver import rebuild
 from hposvc.driver.warm_start import load_warm_start
 from hposvc.errors import SpecError
 from hposvc.events import BECAUSE, Finished, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
+from hposvc.journal.lease import Lease, holder
 from hposvc.reporting.history import History
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.state.trial import OVER
@@ -249,3 +250,53 @@ def test_a_sweep_of_excluded_trials_alone_says_so():
     ended = desk.controller.finish(0.0)
     assert ended.state == "FAILED"
     assert "2 of 2 excluded, the first was t0001: wrong data" in ended.reason
+
+
+@pytest.mark.parametrize("name", ["fifo", "median", "pbt", "stop"])
+def test_longer_trials_leave_an_excluded_one_as_it_is(lab, name):
+    spec = make_spec(scheduler=SCHEDULERS[name])
+    best = lab.run(spec).best
+    mark(lab, "exclude", best)
+    lab.journal.request("s", "extend", changes={"fidelity.max": 18})
+    state = lab.run(spec)
+    assert state.finished
+    assert state.trials[best].step == 9
+    assert any(trial.step == 18 for trial in state.trials.values())
+
+
+def test_a_failed_trial_that_is_excluded_is_not_tried_again():
+    desk = at_desk(trials={"max": 1})
+    desk.fail(desk.start(), "user")
+    desk.happen(Requested(0.0, "exclude", "t0001", WHY))
+    desk.happen(Requested(0.0, "retry"))
+    assert desk.state.trials["t0001"].state == "FAILED"
+
+
+def test_of_two_exclusions_at_once_none_hangs(sweeps, monkeypatch):
+    """The second is recorded when the process that carries out the first has read the requests."""
+    row = api.create(sweeps, make_spec(tracking={"send_to": []}), "whole")
+    api.drive(sweeps, row)
+    events = [event for _, event in sweeps.journal.read("whole")]
+    api.create(sweeps, make_spec(tracking={"send_to": []}), "s")
+    sweeps.journal.append("s", 0, events[: len(events) // 2])  # interrupted
+    then = driver.rebuild
+
+    def and_another(journal, *arguments):
+        rebuilt = then(journal, *arguments)
+        if "t0002" not in rebuilt[0].state.excluded:
+            journal.request("s", "exclude", "t0002", WHY)
+        return rebuilt
+
+    monkeypatch.setattr(driver, "rebuild", and_another)
+    steer(sweeps, "s", "exclude", "t0001", WHY)
+    state = api.load(sweeps, "s").state
+    assert {*state.excluded} == {"t0001", "t0002"}
+    assert holder(sweeps.journal.store, "s").state == "none"
+
+
+def test_an_exclusion_that_nobody_carried_out_is_when_it_is_asked_for_again(sweeps):
+    api.drive(sweeps, api.create(sweeps, make_spec(tracking={"send_to": []}), "s"))
+    sweeps.journal.request("s", "exclude", "t0002", WHY)  # its process died then
+    steer(sweeps, "s", "exclude", "t0002", WHY)
+    assert api.load(sweeps, "s").state.excluded == {"t0002": "wrong data"}
+    assert not sweeps.journal.requests("s")

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import insert
 
 from hposvc.events import Requested
-from hposvc.journal import supervision
+from hposvc.journal import operations, supervision
 from hposvc.journal.database import LEASES, Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
@@ -84,6 +84,23 @@ def test_a_pending_request_to_end_the_sweep_is_known(store):
     journal.request("trial", "stop", "t0001")
     journal.request("more", "extend", changes={"trials.max": 3})
     assert [supervised.ends for supervised in supervision.supervised(store)] == [True, False, False]
+
+
+def test_an_exclusion_needs_no_slots_unless_somebody_asked_for_more(store):
+    """Its driver ends when it has carried that out: a resume or an extension goes on."""
+    journal = Journal(store)
+    names = ("alone", "beside-a-resume", "beside-more", "beside-a-promotion")
+    ask(store, *names)
+    with store.writing() as connection:
+        for name in names:
+            operations.begin(connection, "exclude", name, "t0001", "ann")
+        operations.begin(connection, "resume", "beside-a-resume", None, "ann")
+        server = operations.this_server()  # which carries that out itself
+        operations.begin(connection, "promote", "beside-a-promotion", None, "ann", server)
+    journal.request("beside-more", "extend", changes={"trials.max": 3})
+    assert [supervised.ends for supervised in supervision.supervised(store)] == [
+        *(True, False, False, True)
+    ]
 
 
 def test_a_pending_pause_can_be_withdrawn(store):
