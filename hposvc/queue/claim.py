@@ -1,4 +1,4 @@
-"""What a sweep writes into the journal about itself, for the sweeps that share its cluster.
+"""A sweep's claim: what it holds and wants, in the journal for those that share its cluster.
 
 Each driver writes the claim of its own sweep, and reads those of the others. All compute the
 shares of all sweeps from them (`hposvc/queue/shares.py`), so there is no process that hands out

@@ -12,7 +12,7 @@ ROUNDING = 1e-6
 
 @dataclass
 class Quotas:
-    """What was granted so far to those that have a quota."""
+    """The count of what was granted so far to those that have a quota."""
 
     rules: Rules
     _granted: dict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))

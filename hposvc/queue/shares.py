@@ -33,7 +33,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class SlotShare:
-    """What a sweep may hold now."""
+    """A sweep's share: what it may hold now."""
 
     due: float = 0.0  # its part of the cluster by its weight, in GPUs
     slots: int = 0
