@@ -136,8 +136,8 @@ class Cluster(Simulation):
         super().start(order, environment)
         self._begin_s = 0.0
 
-    def _call(self, params: Any, step: int) -> tuple[Any, float]:
-        metrics, seconds = super()._call(params, step)
+    def _call(self, order: Any, step: int) -> tuple[Any, float]:
+        metrics, seconds = super()._call(order, step)
         return metrics, seconds + getattr(self, "_begin_s", 0.0)
 
     def _finish_step(self, run: Any) -> Sequence[BackendEvent]:

@@ -60,6 +60,7 @@ SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry", "propose", "exclude", "include"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
+NO_NOISE = "no noise"  # why a further seed ended: it gave the values of the first
 MARKS: tuple[Verb, ...] = ("exclude", "include")  # requests that are carried out without a driver
 BECAUSE = "because"  # the key of the changes that says why
 NOTHING: Mapping[str, object] = {}  # no changes

@@ -88,6 +88,8 @@ class _Levels:
                 loss = None if seen.curve else primary_loss(seen)
             else:
                 loss = _last_loss(seen.curve, self.common_step)
+            if loss is not None and step == self.common_step:
+                loss = seen.mean_loss(loss)
             return () if loss is None else self._known(seen, loss)
         has_curves = bool(seen.curves) or len(seen.losses) < 2
         if seen.state == "pending" or self.common_step == END or not has_curves:

@@ -39,6 +39,12 @@ class Observation:
     # infinite: without steps.
     repeats: tuple[tuple[float, float], ...] = ()
 
+    def mean_loss(self, loss: float) -> float:
+        """Return the mean of a loss at the last step and of further trainings up to that step."""
+        last = self.curve[-1][0] if self.curve else math.inf
+        losses = [loss, *(again for step, again in self.repeats if step == last)]
+        return loss if len(losses) == 1 else math.fsum(loss / len(losses) for loss in losses)
+
     @property
     def keeps_limits(self) -> bool:
         """Whether no limit was exceeded."""

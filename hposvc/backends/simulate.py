@@ -2,10 +2,12 @@
 
 `curve(params, step)` returns the metrics of a step and the seconds that the step takes with the
 smallest number of workers of a trial; twice as many workers take half as long. It is called when a
-step begins, once per step that runs, in the order of the simulated clock.
+step begins, once per step that runs, in the order of the simulated clock; with the seed of the
+trial too if it has a parameter `seed`.
 """
 
 import heapq
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from typing import ClassVar, Literal
 from hposvc.backends.backend import Answer, Backend, Setting, to_events
 from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, TrialAction
 from hposvc.spec.registry import resolve_function
-from searchers import Params, copied
+from searchers import copied
 from trainables.contract import (
     CheckedMetrics,
     NoNumber,
@@ -26,9 +28,10 @@ from trainables.contract import (
     outcome_kind,
     shortened,
     text_of,
+    trial_seed,
 )
 
-Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
+Curve = Callable[..., tuple[Mapping[str, float], float]]
 
 
 @dataclass
@@ -54,6 +57,7 @@ class Simulation(Backend):
     def __post_init__(self) -> None:
         spec = self.setting.spec
         self._curve: Curve = resolve_function(str(spec.engine.curve))
+        self._has_seed = _has_parameter(self._curve, "seed")
         parallel = spec.trials.parallel
         self._max_slots = self._limit = 1 if parallel == "auto" else parallel
         # The fewest of a trial; those of each new order.
@@ -127,15 +131,16 @@ class Simulation(Backend):
         run.outcome = None
         if run.verdict == "continue":
             try:
-                run.outcome, seconds = self._call(run.order.params, run.step + 1)
+                run.outcome, seconds = self._call(run.order, run.step + 1)
                 seconds *= self._min_ranks / (run.order.workers or self._min_ranks)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 run.outcome = error
         heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))
 
-    def _call(self, params: Params, step: int) -> tuple[CheckedMetrics, float]:
+    def _call(self, order: Order, step: int) -> tuple[CheckedMetrics, float]:
         """Call the curve for a step, and return its checked metrics and seconds."""
-        answer: object = self._curve(copied(params), step)  # which may change them
+        seed = {"seed": trial_seed(self.setting.spec.seed, order)} if self._has_seed else {}
+        answer: object = self._curve(copied(order.params), step, **seed)  # which may change them
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             kind = type(answer).__name__
             message = f"returned {kind} at step {step}; return the metrics, and the seconds"
@@ -181,3 +186,11 @@ class Simulation(Backend):
     def _end_order(self, run: _CurveRun) -> Ended:
         del self._runs[run.order.id]
         return Ended(self._clock, run.order.id, run.order.trial)
+
+
+def _has_parameter(function: Callable[..., object], name: str) -> bool:
+    """Return whether a function has a parameter of this name; False if nobody can tell."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hposvc.controller import elasticity, moments, replication, stopping
+from hposvc.controller import elasticity, moments, racing, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
@@ -181,17 +181,18 @@ class Controller:
         """Return the search's work for a free slot; lost and failed orders come first."""
         state = self.state
         if self.halted or state.resting:
-            return Wait() if state.trials.orders else SearchDone()
+            return Wait() if state.searching() else SearchDone()
         if state.trials.waiting:
             trial = state.trials[next(iter(state.trials.waiting))]
             order = trial.next_order(state.next_order, trial.until, trial.milestones)
             return self._seeded(order)
-        if (order_of_baseline := replication.baseline(state)) is not None:
-            return order_of_baseline
+        if (replicate := replication.beside(state)) is not None:
+            return replicate
         move = self.scheduler.next()
         if isinstance(move, Advance):
             return self._seeded(self._advance(move))
-        if isinstance(move, SearchDone) and (state.trials.orders or state.trials.backing_off):
+        unfinished = state.searching() or state.trials.backing_off
+        if isinstance(move, SearchDone) and (unfinished or replication.left_beside(state)):
             return Wait()
         return move
 
@@ -211,7 +212,7 @@ class Controller:
         width = 0 if self.halted else self.scheduler.max_concurrency()
         trials, replicates = self.state.trials, self.state.replicates.trials
         needed = len(trials.orders) + len(trials.waiting) + len(trials.backing_off)
-        beside = len(replicates.orders) + replication.baseline_left(self.state)
+        beside = len(replicates.orders) + replication.left_beside(self.state)
         return max(max(width, needed) + beside, replication.needed_slots(self.state))
 
     def regrow(self, ranks: int, now: float) -> list[Event]:
@@ -287,7 +288,10 @@ class Controller:
         return replace(order, params=params, start=start, first=trial.step + 1, parent=parent)
 
     def _seeded(self, order: Order) -> Order:
-        """Return the order with the random numbers that its trial is to repeat."""
+        """Return the order with the random numbers that its trial is to repeat, or shares."""
+        if (seeds := self.state.spec.trials.seeds) is not None:
+            order = replication.together(order) if seeds.min > 1 else order
+            return replace(order, seed_of=replication.common_seed(0))
         if not isinstance(self.policy, Repeating):
             return order
         return replace(order, seed_of=self.policy.seeded_as(order.first))
@@ -300,9 +304,11 @@ class Controller:
             what = stopping.not_finite(event.metrics, self.state.spec.objectives, event.step)
             return [decided(event.time, trial, "stop", "diverged", what)]
         if trial.replicate_of is not None:
-            return []  # no target, no scheduler: it is trained to its end
+            if trial.number > self.state.replicates.own_seeds:
+                return []  # no target, no scheduler: it is trained to its end
+            return racing.stop_equal(trial, self.state.trials[event.trial], event.time)
         reached = stopping.check_target(self.state, trial, event.time)
-        if reached or trial.intends("suspend"):
+        if reached or trial.intends("suspend") or trial.together > 1:
             return reached
         return self._judge(trial, event.time)
 
@@ -313,7 +319,7 @@ class Controller:
             return full
         if failures := stopping.check_failures(self.state, event.time):
             return failures
-        if trial.id in self.state.trials.waiting and not (self.halted or self.state.resting):
+        if self._is_due(trial) and not (self.halted or self.state.resting):
             return self._judge(trial, event.time)
         if isinstance(event, Ended) and (
             met := stopping.check_target(self.state, trial, event.time)
@@ -322,6 +328,12 @@ class Controller:
         return stopping.check_plateau(self.state, event.time) or stopping.check_worth(
             self.state, event.time
         )
+
+    def _is_due(self, trial: TrialState) -> bool:
+        """Return whether the decision at a milestone may be made without a running order."""
+        if trial.together > 1:
+            return trial.state == "PAUSED" and trial.awaiting is not None and trial.level
+        return trial.id in self.state.trials.waiting
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """Return the decision that a trial at a milestone waits for, or its early stop."""
@@ -409,7 +421,9 @@ class Controller:
             for trial in state.trials.running()  # in orders that outlived the driver before
             if trial.awaiting is not None and trial.intent is None
         )
-        for name in [*state.trials.waiting, *undecided]:
+        level = (trial.id for trial in state.trials.values() if trial.together > 1)
+        due = [name for name in (*state.trials.waiting, *level) if self._is_due(state.trials[name])]
+        for name in [*due, *undecided]:
             if name not in state.excluded:
                 events += self._judge(state.trials[name], time)
         return events

@@ -1,15 +1,18 @@
 """Replicates: when trials are trained again with other random numbers.
 
-The baseline's are the first orders after its own trial, so that the noise is known early; slots
-that it does not need go on with the search. Those that run at a target go on to their ends.
+The baseline's are the first orders after its own trial, so that the noise is known early, and
+further seeds of the search come before its next trials; slots that neither needs go on with the
+search. Those that run at a target go on to their ends.
 
 Those of finalists begin when the search has nothing left to run and nobody ended the sweep. They
 may use the reserve of the budget; when all of the budget is used up, those that run are ended.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hposvc.controller import racing
 from hposvc.controller.stopping import BROKEN, spending, stop_running
 from hposvc.events import Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
@@ -28,19 +31,51 @@ def due(state: SweepState) -> bool:
     return all(spent < limit for spent, limit in spending(state, state.now))
 
 
-def baseline(state: SweepState) -> Order | None:
-    """Return the next order of the baseline; None: it has none ready."""
+def beside(state: SweepState) -> Order | None:
+    """Return the next order of the baseline, or of a trial's next seed; None: none is ready."""
     backing_off = state.replicates.trials.backing_off
-    pending = (trial for trial in state.replicates.baseline if trial.state == "PENDING")
-    ready = next((trial for trial in pending if trial.id not in backing_off), None)
-    return None if ready is None else _order(state, ready)
+    ready = next((one for one in _begun(state) if one.id not in backing_off), None)
+    if ready is not None:
+        return _order(state, ready)
+    for trial, number in racing.racers(state):
+        return _order(state, state.replicates.replicate(trial, number))
+    return None
 
 
-def baseline_left(state: SweepState) -> int:
-    """Return how many replicates of the baseline wait for an order."""
+def together(order: Order) -> Order:
+    """Return the order of a trial whose rungs wait for further seeds: it ends at its next rung."""
+    rungs = (step for step in order.milestones if step >= order.first)
+    return replace(order, until=next(rungs, order.until), milestones=())
+
+
+def left_beside(state: SweepState) -> int:
+    """Return how many replicates of the baseline and seeds of the search wait for an order."""
     if state.halted or state.resting:
         return 0
-    return sum(trial.state == "PENDING" for trial in state.replicates.baseline)
+    return len(_begun(state)) + len(racing.racers(state))
+
+
+def _begun(state: SweepState) -> list[TrialState]:
+    """Return the replicates beside the search that began, or were planned, and wait."""
+    seeds = [
+        seed
+        for name in state.replicates.seeded
+        if not state.trials[name].over or state.trials[name].at_end
+        for seed in state.trials[name].seeds
+    ]
+    waiting = [one for one in (*state.replicates.baseline, *seeds) if one.state == "PENDING"]
+    behind = (one for one in seeds if one.state == "PAUSED")
+    return [*waiting, *(one for one in behind if one.step < _until(state, one))]
+
+
+def _until(state: SweepState, replicate: TrialState) -> float:
+    """Return the last step of a replicate's next order; infinite: where its trainable returns.
+
+    A seed that a rung waits for goes as far as its trial, all others to the end.
+    """
+    trial = state.trials[replicate.shown_as]
+    until = trial.until if replicate.number < trial.together else state.spec.last_step
+    return math.inf if until is None else until
 
 
 def step(state: SweepState) -> Order | Wait | SearchDone:
@@ -50,7 +85,7 @@ def step(state: SweepState) -> Order | Wait | SearchDone:
     ready = next((trial for trial in pending if trial.id not in trials.backing_off), None)
     if ready is not None:
         return _order(state, ready)
-    return Wait() if trials.orders or pending or baseline_left(state) else SearchDone()
+    return Wait() if trials.orders or pending or left_beside(state) else SearchDone()
 
 
 def needed_slots(state: SweepState) -> int:
@@ -88,9 +123,16 @@ def _planned(state: SweepState) -> Sequence[TrialState]:
 def _order(state: SweepState, replicate: TrialState) -> Order:
     """Return the order that continues a replicate from its newest checkpoint."""
     finalist = state.trials[replicate.shown_as]
-    order = replicate.next_order(state.next_order, replicate.until, ())
-    seed_of = seed_name(finalist, replicate.number)
+    until = _until(state, replicate)
+    order = replicate.next_order(state.next_order, None if until == math.inf else int(until), ())
+    number, own = replicate.number, state.replicates.own_seeds
+    seed_of = common_seed(number) if number <= own else seed_name(finalist, number - own)
     return replace(order, seed_of=seed_of, shrink=finalist.shrink + replicate.shrink)
+
+
+def common_seed(number: int) -> str:
+    """Return the seed name of all trials' n-th replicates in the search; 0: of the trials."""
+    return f"seed{number + 1}"
 
 
 def seed_name(finalist: TrialState, number: int) -> str:

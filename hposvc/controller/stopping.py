@@ -25,7 +25,7 @@ from hposvc.events import (
 from hposvc.spec.metrics import Metric
 from hposvc.state.prospects import next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState
+from hposvc.state.trial import END, TrialState
 from hposvc.text import number
 
 DISK_FULL = "disk full"
@@ -47,7 +47,7 @@ def halt(
     state: SweepState, time: float, reason: End, verdict: TrialAction = "stop", detail: str = ""
 ) -> list[Event]:
     """Return the end of the search and of its orders; of the replicates too if it is broken."""
-    trials = state.running() if reason in BROKEN else state.trials.running()
+    trials = state.running() if reason in BROKEN else state.searching()
     return [Closed(time, reason, detail), *stop_running(trials, time, reason, verdict)]
 
 
@@ -83,16 +83,24 @@ def check_target(state: SweepState, trial: TrialState, time: float) -> list[Even
     The value of a trial that has not come to its end may still become worse, unless it is the best
     of its steps: where losses rise with the step, every trial meets a target at first.
     """
-    objectives = state.spec.objectives
-    targets = [metric.target is not None for metric in objectives]
-    if state.halted or not any(targets) or not math.isfinite(trial.loss):
+    if state.halted or not meets_target(trial):
         return []
     at_end = trial.at_end or trial.came_to(state.spec.last_step)
     if not at_end and state.spec.objectives[0].select != "best":
         return []
-    with_target = compress(zip(objectives, trial.values, strict=True), targets)
-    reached = all(metric.reached(value) for metric, value in with_target)
-    return halt(state, time, "target") if reached else []
+    seeds = state.spec.trials.seeds
+    if seeds is not None and trial.place < END + seeds.max and not state.noiseless:
+        return []  # one seed may meet it by luck
+    return halt(state, time, "target")
+
+
+def meets_target(trial: TrialState) -> bool:
+    """Return whether a trial's values meet all targets; False: there are none."""
+    targets = [metric.target is not None for metric in trial.objectives]
+    if not any(targets) or not math.isfinite(trial.loss):
+        return False
+    with_target = compress(zip(trial.objectives, trial.values, strict=True), targets)
+    return all(metric.reached(value) for metric, value in with_target)
 
 
 def check_failures(state: SweepState, time: float) -> list[Event]:

@@ -33,7 +33,7 @@ from hposvc.spec.metrics import Metric
 from hposvc.spec.sections import AUTO
 from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState, loss_at
+from hposvc.state.trial import END, TrialState, loss_at
 from searchers import (
     NO_FAULT,
     TRIED,
@@ -138,19 +138,16 @@ class _Earlier:
         return self.seen.id
 
     @property
-    def step(self) -> int:
-        return self.seen.curve[-1][0] if self.seen.curve else 0
-
-    @property
     def loss(self) -> float:
-        return math.inf if self.seen.loss is None else self.seen.loss
+        return math.inf if self.seen.loss is None else self.seen.mean_loss(self.seen.loss)
 
     @property
-    def at_end(self) -> bool:
-        return self.last is None or self.step >= self.last
+    def place(self) -> int:
+        step = self.seen.curve[-1][0] if self.seen.curve else 0
+        return END + 1 if self.last is None or step >= self.last else step
 
-    def loss_at(self, step: int) -> float:
-        return loss_at(self.seen.curve, step)
+    def loss_at(self, place: int) -> float:
+        return self.loss if place > END else loss_at(self.seen.curve, place)
 
 
 def _restore_spec(row: SweepRow, spec: SweepSpec) -> SweepSpec:

@@ -202,6 +202,23 @@ def baseline_problems(spec: "SweepSpec") -> Iterator[Problem]:
             yield from _point_problems(spec.space, baseline.params, ("baseline", "params"))
 
 
+def seed_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that a mean over seeds means something, and nothing else trains them again."""
+    scheduler, path = spec.scheduler, ("trials", "seeds")
+    if spec.trials.seeds is None:
+        return
+    if trait(SCHEDULERS, scheduler, "changes_values"):
+        message = f"are of one configuration, and scheduler {scheduler.name} changes values"
+        fix = "remove seeds, or take a scheduler such as asha"
+        yield Problem(path, f"{message} of trials that learn from each other", fix, at_key=True)
+    if trait(SEARCHERS, spec.search, "must_repeat"):
+        message = "is true, and trials.seeds trains configurations again already"
+        yield Problem(("search", "repeats"), message, "remove one of the two", at_key=True)
+    if scheduler.options.get("plateau"):
+        message = "ends seeds of a trial at unlike steps, so they have no mean"
+        yield Problem(("scheduler", "plateau"), message, "remove it, or trials.seeds", at_key=True)
+
+
 def scheduler_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a scheduler with requirements suits this sweep."""
     try:
@@ -508,6 +525,7 @@ CHECKS: tuple[Check, ...] = (
     variant_problems,
     finalist_problems,
     baseline_problems,
+    seed_problems,
     scheduler_problems,
     search_problems,
     repeat_problems,

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJso
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.schedulers.scheduler import FIRST_PART
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.stopping import Fraction
+from hposvc.spec.stopping import SEEDS, Fraction
 from hposvc.spec.types import (
     CLOSED,
     Amount,
@@ -76,6 +76,40 @@ class Fidelity:
 
 
 @dataclass(frozen=True)
+class SearchSeeds:
+    """The seeds that the search trains each configuration with: more while it may be the best."""
+
+    max: Annotated[int, Field(ge=2), SEEDS]
+    min: Annotated[int, Field(ge=1), SEEDS] = 1
+    # What a seed counts that fails: the configuration is the worst of all, or nothing.
+    on_failure: Literal["worst", "leave_out"] = "worst"
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.min > self.max:
+            raise fail(f"is {self.min}, and max is {self.max}", "min", fix="swap them")
+
+
+def read_search_seeds(value: object) -> object:
+    """Return the seeds of each trial: a number of them, or a mapping."""
+    if value is None or isinstance(value, SearchSeeds):
+        return value
+    if isinstance(value, Mapping):
+        return fill(SearchSeeds, value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return fill(SearchSeeds, {"min": value, "max": value})
+    raise ValueError(f"is {shown(value)}; give {{min: 1, max: 5}}, or one number for every trial")
+
+
+_SEARCH_SEEDS = TypeAdapter(SearchSeeds).json_schema()
+SearchSeedsSection = Annotated[
+    SearchSeeds | None,
+    PlainValidator(read_search_seeds),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2}, _SEARCH_SEEDS, {"type": "null"}]}),
+]
+
+
+@dataclass(frozen=True)
 class Trials:
     """The number of trials, in all and at once."""
 
@@ -83,6 +117,7 @@ class Trials:
     max: Extendable[Annotated[int, Field(ge=1), MAX_TRIALS] | None] = None
     parallel: Extendable[Parallel] = "auto"
     proposed: Extendable[Fraction] = 0.3  # of the trials begun, for what `hposvc propose` queues
+    seeds: SearchSeedsSection = None  # trainings of each trial; None: one, with a seed of its own
     __pydantic_config__ = CLOSED
 
 

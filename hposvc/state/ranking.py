@@ -12,6 +12,9 @@ lowest loss of all. So, for one metric:
    and went on at least as far, and above the trials that were worse there as far as that permits.
 3. While no trial has a result, the best trial is one that came at least half as far as the longest:
    the first steps of a new trial make it no leader.
+4. Where the search trains with several seeds, results are means, and a mean of few seeds stands to
+   one of many as a step to a later step: both are compared by the seeds that both have. It is the
+   best alone if the evidence of these seeds is strong.
 
 Trials can beat each other in a circle: a stopped trial may beat one at a rung that beats, at a
 later step, the trial that the stopped one lost to. Rule 2 gives an order in any case.
@@ -29,7 +32,8 @@ from itertools import accumulate
 from typing import Protocol
 
 from hposvc.spec.stopping import PlateauRule
-from hposvc.state.trial import TrialState
+from hposvc.state.evidence import PROOF, evidence
+from hposvc.state.trial import END, TrialState
 from searchers import dominates
 
 RankKey = tuple[float, int, str]  # loss, number, trial
@@ -47,19 +51,15 @@ class Contender(Protocol):
         """Its number among the proposals; of equals the first proposed stands above."""
 
     @property
-    def step(self) -> int:
-        """Its last step."""
+    def place(self) -> int:
+        """Its last step, or once it came to its end by itself END and its number of seeds."""
 
     @property
     def loss(self) -> float:
         """The loss of its value; infinite if it can't be the best."""
 
-    @property
-    def at_end(self) -> bool:
-        """Whether it came to its end by itself."""
-
-    def loss_at(self, step: int) -> float:
-        """Return the loss of its value at a step that it reached; minus infinity: unknown."""
+    def loss_at(self, place: int) -> float:
+        """Return the loss of its value at a place that it reached; minus infinity: unknown."""
 
 
 @dataclass
@@ -67,10 +67,10 @@ class Ranking:
     """All trials with a loss, so kept that the best needs no look at the others."""
 
     trials: Mapping[str, Contender] = field(repr=False)
-    results: list[RankKey] = field(default_factory=list)  # of trials that came to their ends
-    groups: dict[int, list[RankKey]] = field(default_factory=dict)  # of all others, by last step
-    steps: list[int] = field(default_factory=list)  # of the groups
-    _places: dict[str, tuple[int | None, RankKey]] = field(default_factory=dict)
+    noise: float | None = None  # standard deviation of a loss from seed to seed; None: unknown
+    groups: dict[int, list[RankKey]] = field(default_factory=dict)  # by place
+    places: list[int] = field(default_factory=list)  # of the groups
+    _keys: dict[str, tuple[int, RankKey]] = field(default_factory=dict)
     _order: list[str] | None = None  # None: to be computed
 
     @classmethod
@@ -84,30 +84,33 @@ class Ranking:
     def update(self, trial: Contender) -> None:
         """Move a trial that may have reported, ended or begun again."""
         self._order = None
-        if (before := self._places.pop(trial.id, None)) is not None:
+        if (before := self._keys.pop(trial.id, None)) is not None:
             self._remove(*before)
         if trial.loss < math.inf:
-            key = trial.loss, trial.number, trial.id
-            step = None if trial.at_end else trial.step
-            self._places[trial.id] = step, key
-            if step is not None and step not in self.groups:
-                self.groups[step] = []
-                insort(self.steps, step)
-            insort(self.results if step is None else self.groups[step], key)
+            place, key = trial.place, (trial.loss, trial.number, trial.id)
+            self._keys[trial.id] = place, key
+            if place not in self.groups:
+                self.groups[place] = []
+                insort(self.places, place)
+            insort(self.groups[place], key)
 
-    def _remove(self, step: int | None, key: RankKey) -> None:
-        keys = self.results if step is None else self.groups[step]
+    def _remove(self, place: int, key: RankKey) -> None:
+        keys = self.groups[place]
         del keys[bisect_left(keys, key)]
-        if step is not None and not keys:
-            del self.groups[step]
-            del self.steps[bisect_left(self.steps, step)]
+        if not keys:
+            del self.groups[place]
+            del self.places[bisect_left(self.places, place)]
+
+    def results(self) -> dict[int, list[RankKey]]:
+        """Return the trials that came to their ends by their number of seeds, most seeds first."""
+        return {place - END: self.groups[place] for place in self.places[::-1] if place > END}
 
     def best(self) -> list[str]:
         """Return the best trial, of equals the first proposed; empty: none has a value."""
-        if self.results:
-            return [self.results[0][2]]
+        if results := self.results():
+            return [self._best_of(results)]
         leader, longer = None, list[int]()  # steps; to list their trials would cost as many
-        for step in reversed(self.steps):
+        for step in reversed(self.places):
             if not self._may_lead(step):
                 break
             loss, _, name = self.groups[step][0]
@@ -118,33 +121,43 @@ class Ranking:
             longer.append(step)
         return [] if leader is None else [leader]
 
+    def _best_of(self, results: Mapping[int, Sequence[RankKey]]) -> str:
+        """Return the best mean of the most seeds, or one of fewer that is shown to be better."""
+        best, *others = ((seeds, *keys[0]) for seeds, keys in results.items())
+        for seeds, loss, number, name in others:
+            gain = self.trials[best[-1]].loss_at(END + seeds) - loss
+            if evidence(gain, seeds, self.noise) >= PROOF:
+                best = seeds, loss, number, name
+        return best[-1]
+
     def order(self) -> Sequence[str]:
         """Return all trials, the best first."""
         if self._order is None:
-            order = [name for *_, name in self.results]
-            for step in reversed(self.steps):
-                order = self._joined(order, step)
-            self._order = order
+            order: list[str] = []
+            for place in reversed(self.places):
+                order = self._joined(order, place)
+            best = self.best()
+            self._order = [*best, *(name for name in order if name not in best)]
         return self._order
 
-    def _joined(self, order: Sequence[str], step: int) -> list[str]:
-        """Return the order with the trials that ended at a step, which all in it went beyond.
+    def _joined(self, order: Sequence[str], place: int) -> list[str]:
+        """Return the order with the trials at a place, which all in it went beyond.
 
         Each comes directly below the last one that beat it there.
         """
-        losses = [self.trials[name].loss_at(step) for name in order]
+        losses = [self.trials[name].loss_at(place) for name in order]
         lowest = [*accumulate(reversed(losses), min)][::-1]  # from each index on: it ascends
-        first = 0 if not self.results and self._may_lead(step) else 1
+        first = 1 if order and (self.places[-1] > END or not self._may_lead(place)) else 0
         joined: list[str] = []
         done = 0
-        for loss, _, name in self.groups[step]:
+        for loss, _, name in self.groups[place]:
             index = max(first, bisect_right(lowest, loss))
             joined += [*order[done:index], name]
             done = max(done, index)
         return [*joined, *order[done:]]
 
     def _may_lead(self, step: int) -> bool:
-        return 2 * step >= self.steps[-1]
+        return 2 * step >= self.places[-1]
 
 
 def improvement(before: TrialState, best: TrialState) -> float:
@@ -154,8 +167,8 @@ def improvement(before: TrialState, best: TrialState) -> float:
     """
     if best.at_end and not before.at_end:
         return math.inf
-    step = max(before.step, best.step) if best.at_end else min(before.step, best.step)
-    return before.loss_at(step) - best.loss_at(step)
+    place = min(before.place, best.place)
+    return before.loss_at(place) - best.loss_at(place)
 
 
 @dataclass

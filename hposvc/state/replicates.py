@@ -1,17 +1,20 @@
 """The replicates of a sweep: trials trained again with other random numbers.
 
 At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
+Where the search trains with several seeds, they are also the second and later seeds of its trials,
+whose values are means then.
 
 A replicate is a trial in a table of its own, so no scheduler or ranking sees it; a searcher sees
 its result as a repeat of its trial, unless `finalists.set` gives replicates other values. Its
 orders and events have the name of its finalist; the orders have its number as well.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
 from hposvc.events import Decided, End, Requested, TrialAction
+from hposvc.state.evidence import residual
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
 from searchers import Params
@@ -31,6 +34,7 @@ class Replicates:
         default_factory=dict
     )  # the replicates of each, the best trial of the search first
     baseline: list[TrialState] = field(default_factory=list)  # the replicates of the first trial
+    seeded: dict[str, None] = field(default_factory=dict)  # trials with several seeds in the search
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
     over: bool = False  # the sweep ended after its replicates
@@ -78,7 +82,7 @@ class Replicates:
         return [trial.value for trial in completed if trial.value is not None]
 
     def losses(self) -> dict[str, tuple[tuple[int, float], ...]]:
-        """Return step and loss of each trial's completed replicates, for one metric.
+        """Return step and loss of each trial's completed or paused replicates, for one metric.
 
         Replicates with other values than their trial's say nothing of it, and are left out.
         """
@@ -86,7 +90,7 @@ class Replicates:
             return {}
         losses: dict[str, tuple[tuple[int, float], ...]] = {}
         for trial in self.trials.values():
-            if trial.state == "COMPLETED" and trial.value is not None:
+            if trial.state in ("COMPLETED", "PAUSED") and trial.value is not None:
                 result = (trial.step, trial.metric.loss(trial.value))
                 losses[trial.shown_as] = (*losses.get(trial.shown_as, ()), result)
         return losses
@@ -96,6 +100,30 @@ class Replicates:
         """The results of the baseline's completed replicates, as reported: the metric's noise."""
         completed = (trial for trial in self.baseline if trial.state == "COMPLETED")
         return [trial.value for trial in completed if trial.value is not None]
+
+    @property
+    def own_seeds(self) -> int:
+        """The number of replicates of a trial that are its seeds in the search, at most."""
+        seeds = self.trials.spec.trials.seeds
+        return 0 if seeds is None else seeds.max - 1
+
+    def begin_seed(self, trial: TrialState, number: int) -> None:
+        """Plan the n-th replicate of a trial, from 1, which is a seed of the search."""
+        if replica_name(trial.id, number) not in self.trials:
+            seed = self.replicate(trial, number)
+            self.trials.add(seed)
+            trial.seeds.append(seed)
+            self.seeded[trial.id] = None
+
+    def noise(self, trials: Mapping[str, TrialState]) -> float | None:
+        """Return the noise of a loss among trials of equal seeds; None: it is not known yet.
+
+        It is the standard deviation of what neither the trial nor the seed explains, pooled over
+        all trials with several seeds: of a two-way analysis of variance without interaction.
+        """
+        ended = (trials[name] for name in self.seeded if trials[name].at_end)
+        rows = [trial.seed_losses(self.own_seeds + 1) for trial in ended]
+        return residual([row for row in rows if len(row) > 1])
 
     def measure(self, trial: TrialState, seeds: int) -> None:
         """Plan the replicates of the baseline; a finalist that it becomes shares them."""
@@ -117,9 +145,9 @@ class Replicates:
 
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
-        numbers = range(1, seeds + 1)
+        numbers = range(self.own_seeds + 1, self.own_seeds + seeds + 1)
         return {
-            finalist.id: [self._replicate(finalist, number) for number in numbers]
+            finalist.id: [self.replicate(finalist, number) for number in numbers]
             for finalist in leaders
         }
 
@@ -128,13 +156,18 @@ class Replicates:
         every = (replicate.id for row in self.lineup(leaders, seeds).values() for replicate in row)
         return bool(leaders) and all(name in self.trials for name in every)
 
-    def _replicate(self, finalist: TrialState, number: int) -> TrialState:
+    def replicate(self, finalist: TrialState, number: int) -> TrialState:
+        """Return the n-th replicate of a trial, from 1; a new one until it is part of the table."""
         name = replica_name(finalist.id, number)
         return self.trials.get(name) or TrialState(
             id=name,
             objectives=finalist.objectives,
             limits=finalist.limits,
-            params={**finalist.reported_params, **self.changed},
+            params=(
+                finalist.reported_params
+                if number <= self.own_seeds
+                else {**finalist.reported_params, **self.changed}
+            ),
             note={},
             until=self.trials.spec.last_step,
             milestones=(),
@@ -175,7 +208,7 @@ class Replicates:
         for trial in self.trials.values():
             self.trials.checkpoints.forget(trial)
         self.trials = self.trials.emptied()
-        self.finalists, self.baseline = {}, []
+        self.finalists, self.baseline, self.seeded = {}, [], {}
 
     def failed(self, finalist: str | None = None) -> list[TrialState]:
         """Return the replicates that failed, of a finalist or of all."""

@@ -1,6 +1,6 @@
 """The state of a sweep: a fold of its journal, which all views and MLflow read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -8,6 +8,7 @@ from hposvc.events import (
     BECAUSE,
     HALTS,
     MARKS,
+    NO_NOISE,
     Attached,
     Checkpointed,
     Closed,
@@ -38,7 +39,7 @@ from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.proposals import ProposalQueue
 from hposvc.state.replicates import Replicates, replica_name
 from hposvc.state.trial import OVER, TrialState
-from hposvc.state.trial_table import TrialTable
+from hposvc.state.trial_table import TrialTable, report_of
 from searchers import Observation, Params
 from trainables.contract import Order
 
@@ -72,6 +73,8 @@ class SweepState:
     queued: bool = False  # whether a driver is at work that has given no order yet
     alerts: Alerts = field(default_factory=Alerts)
     marked: dict[str, None] = field(default_factory=dict)  # trials that were excluded at some time
+    # Facts for the scheduler, by the trial whose further seeds they wait for.
+    held: dict[str, list[facts.Fact]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
@@ -107,10 +110,12 @@ class SweepState:
                 self._finish(event)
             case _:
                 self._follow(event)
+        if self.spec.trials.seeds is not None:
+            self._weigh_seeds(event)
         self.alerts.apply(event, self.trials)
         self.replicates.trials.new_facts.clear()  # no scheduler knows of replicates
         new_facts, self.trials.new_facts = self.trials.new_facts, []
-        return new_facts
+        return [*self._released(new_facts)]
 
     @property
     def finished(self) -> bool:
@@ -214,6 +219,23 @@ class SweepState:
         """Return the running trials, and the running replicates."""
         return [*self.trials.running(), *self.replicates.trials.running()]
 
+    def searching(self) -> list[TrialState]:
+        """Return the running trials, and their running seeds; other replicates are left out."""
+        own = self.replicates.own_seeds
+        seeds = (trial for trial in self.replicates.trials.running() if trial.number <= own)
+        return [*self.trials.running(), *seeds]
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether further seeds gave the values of the first ones, so that there are no more."""
+        seeded = [self.trials[name] for name in self.replicates.seeded]
+        if any(seed.reason == NO_NOISE for trial in seeded for seed in trial.seeds):
+            return True
+        known = [trial for trial in seeded if len(trial.runs) > 1]
+        return bool(known) and all(
+            len({run.own_values for run in trial.runs}) == 1 for trial in known
+        )
+
     def by_order(self, order: int | None) -> TrialState | None:
         """Return the trial or replicate that runs an order; None: none does."""
         return self.trials.by_order(order) or self.replicates.trials.by_order(order)
@@ -285,11 +307,14 @@ class SweepState:
         self.waits += event.waited > 0
         self.waited_s += event.waited
         self.proposals.begin(event)
+        seeds = self.spec.trials.seeds
         self.trials.add(
             TrialState(
                 id=event.trial,
                 objectives=self.spec.objectives,
                 limits=self.spec.bounds,
+                leaves_out=seeds is not None and seeds.on_failure == "leave_out",
+                together=1 if seeds is None else seeds.min,
                 params=event.params,
                 note=event.note,
                 until=event.until,
@@ -313,13 +338,49 @@ class SweepState:
             order = replace(order, workers=self.spec.resources.ranks)
         if not order.replicate:
             self.trials.order(order.trial, order, time)
+            for number in range(1, self.trials[order.trial].together):
+                self.replicates.begin_seed(self.trials[order.trial], number)
             return
         options, replicates = self.spec.finalists, self.replicates
-        if not replicates.is_baseline(order.trial, order.replicate):
+        if order.replicate <= replicates.own_seeds:
+            replicates.begin_seed(self.trials[order.trial], order.replicate)
+        elif not replicates.is_baseline(order.trial, order.replicate):
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
             replicates.admit(self.trials[order.trial], options.seeds)
         replicates.trials.order(replica_name(order.trial, order.replicate), order, time)
+
+    def _released(self, new: Sequence[facts.Fact]) -> Iterator[facts.Fact]:
+        """Yield the facts for the scheduler: of a trial, when all its first seeds came as far.
+
+        Their losses are means then.
+        """
+        for fact in new:
+            name = fact.trial if isinstance(fact, facts.Report | facts.Paused | facts.Left) else ""
+            if name and self.trials[name].together > 1:
+                self.held.setdefault(name, []).append(fact)
+            else:
+                yield fact
+        for name in [name for name in self.held if self.trials[name].level]:
+            trial = self.trials[name]
+            for fact in self.held.pop(name):
+                if isinstance(fact, facts.Report):
+                    yield report_of(trial, fact.step, fact.step)
+                else:
+                    yield fact
+
+    def _weigh_seeds(self, event: Event) -> None:
+        """Let an event count for the means of the trials whose seeds it may have ended."""
+        if isinstance(event, Ended | Failed):
+            names = [event.trial] if event.trial in self.replicates.seeded else []
+        elif isinstance(event, Attached | Requested | Finished):
+            names = [*self.replicates.seeded]
+        else:
+            return
+        if names:
+            noise = 0.0 if self.noiseless else self.replicates.noise(self.trials)
+            for name in names:
+                self.trials.weigh(self.trials[name], noise)
 
     def _attach(self, event: Attached) -> None:
         for table in self._tables:
@@ -376,6 +437,8 @@ class SweepState:
         completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
         self._reopen()
         if self.spec.last_step != before.last_step:  # no trial can become shorter
+            for name in self.replicates.seeded:
+                self.trials[name].seeds.clear()
             self.replicates.clear(self.now)
             self._plan_baseline()
             for trial in completed:

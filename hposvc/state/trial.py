@@ -12,6 +12,7 @@ from searchers import REPEAT_OF, Observation, Params, Value
 from trainables.contract import DataSet, Order, Saved
 
 TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
+END = 1 << 60  # the place beyond all steps
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
 # The phases that may follow each phase. A trial that is over runs again if its sweep is extended,
 # or if somebody has it tried again.
@@ -97,6 +98,9 @@ class TrialState:
     best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
     diverged: bool = False
     excluded: str = ""  # why a user lets it count no longer; empty: it counts
+    seeds: list["TrialState"] = field(default_factory=list)  # the same with the next seeds
+    together: int = 1  # of its seeds, itself included, those that its rungs wait for
+    leaves_out: bool = False  # whether failed seeds are left out; else they are infinite losses
     at_end: bool = False  # it came to its end by itself, and its value is its result
     returned: bool = False  # its trainable returned, which is the end of a trial without fidelity
     awaiting: int | None = None  # the milestone that it reached and that is undecided
@@ -167,11 +171,54 @@ class TrialState:
     @property
     def end_reason(self) -> tuple[str, str]:
         """A word, and a text for people, that say why it ended or counts no longer."""
-        return ("excluded", self.excluded) if self.excluded else (self.reason, self.message)
+        if self.excluded:
+            return "excluded", self.excluded
+        if self.fails and not (self.diverged or self.state == "FAILED"):
+            seed = self.failed_seeds[0]
+            reason, message = seed.end_reason
+            return reason, f"seed {seed.number + 1}: {message or reason}"
+        return self.reason, self.message
 
     def came_to(self, last: int | None) -> bool:
         """Return whether it reached this step; None: whether its trainable returned."""
         return self.returned if last is None else self.reached >= last
+
+    @property
+    def runs(self) -> list["TrialState"]:
+        """The trainings of its configuration that count: its own, those with the next seeds."""
+        if self.at_end:
+            return [self, *(seed for seed in self.seeds if seed.state == "COMPLETED" and seed.best)]
+        failed = self.failed_seeds if self.seeds else []
+        return [self, *(seed for seed in self.seeds[: self.together - 1] if seed not in failed)]
+
+    @property
+    def level(self) -> bool:
+        """Whether the seeds that its rungs wait for came as far as itself, or failed."""
+        if self.order is not None or self.state == "PENDING":
+            return False
+        if self.over and not self.at_end:
+            return True
+        seeds = self.seeds[: self.together - 1]
+        came = [seed.over or (seed.state == "PAUSED" and seed.step >= self.step) for seed in seeds]
+        return len(came) == self.together - 1 and all(came)
+
+    @property
+    def failed_seeds(self) -> list["TrialState"]:
+        """The trainings of its configuration with other seeds that failed, or diverged."""
+        return [seed for seed in self.seeds if seed.state == "FAILED" or seed.diverged]
+
+    @property
+    def fails(self) -> bool:
+        """Whether it has no result that counts, as one of its trainings failed or diverged."""
+        failed = self.state == "FAILED" or self.diverged
+        return failed or (not self.leaves_out and bool(self.seeds) and bool(self.failed_seeds))
+
+    @property
+    def place(self) -> int:
+        """How far it came: its last step, or beyond all steps how many seeds were tried."""
+        if not self.at_end:
+            return min(run.step for run in self.runs)
+        return END + len(self.runs) + (len(self.failed_seeds) if self.leaves_out else 0)
 
     def completed(self, last: int | None) -> bool:
         """Return whether it completed with this last step."""
@@ -179,10 +226,21 @@ class TrialState:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The selected value (last, best, mean_K) of each metric.
+        """The selected value (last, best, mean_K) of each metric: the mean over its seeds.
 
         Empty before a report, when it diverged, or was excluded.
         """
+        own, runs = self.own_values, self.runs
+        if not own or len(runs) == 1:
+            return own
+        if not self.at_end:
+            step = self.place
+            return self._signed(self.losses_at(step)) if step else ()
+        return tuple(map(average, zip(*(run.own_values for run in runs), strict=True)))
+
+    @property
+    def own_values(self) -> tuple[float, ...]:
+        """The selected value of each metric, of its own training alone."""
         if self.diverged or self.excluded or self.best is None:
             return ()
         values = (selected.value for selected in self.chosen.values())
@@ -198,6 +256,11 @@ class TrialState:
         """The excess over each limit of the metrics of its value; empty before a report."""
         if not self.limits or not self.curve:
             return ()
+        return tuple(map(average, zip(*(run.own_excess for run in self.runs), strict=True)))
+
+    @property
+    def own_excess(self) -> tuple[float, ...]:
+        """The excess over each limit, of its own training alone."""
         metrics = self.metrics if self.selected is None else self.selected[1]
         return tuple(limit.excess(metrics) for limit in self.limits)
 
@@ -213,7 +276,7 @@ class TrialState:
         Infinite if it can't be the best trial: without values, failed, or beyond a limit.
         """
         values = self.values
-        if not values or self.state == "FAILED" or not self.kept:
+        if not values or self.fails or not self.kept:
             return (math.inf,) * len(self.objectives)
         return self._signed(values)
 
@@ -227,18 +290,38 @@ class TrialState:
 
         After its last report they stay; before the first they are minus infinity: unknown.
         """
-        return tuple(loss_at(selected.losses, step) for selected in self.chosen.values())
+        rows = ([loss_at(one.losses, step) for one in run.chosen.values()] for run in self.runs)
+        return tuple(map(average, zip(*rows, strict=True)))
 
-    def loss_at(self, step: int) -> float:
-        """Return the first of the losses at a step."""
-        return loss_at(self.chosen[self.metric.name].losses, step)
+    def loss_at(self, place: int) -> float:
+        """Return the first of the losses at a step, or of its first seeds: see `place`."""
+        name = self.metric.name
+        if not self.seeds or (place <= END and self.together == 1):
+            return loss_at(self.chosen[name].losses, place)
+        if place <= END:
+            return average([loss_at(run.chosen[name].losses, place) for run in self._first_runs])
+        return average(self.seed_losses(place - END) or [math.inf])
+
+    @property
+    def _first_runs(self) -> list["TrialState"]:
+        return [run for run in self.runs if run is self or run.number < self.together]
+
+    def seed_losses(self, most: int) -> list[float]:
+        """Return the first of the losses of each of its first seeds that did not fail."""
+        runs = (run for run in self.runs if run is self or run.number < most)
+        return [run.metric.loss(run.own_values[0]) for run in runs if run.own_values]
 
     @property
     def last_losses(self) -> tuple[float, ...]:
         """The losses of the last report; all infinite once it diverged."""
-        if self.diverged:
+        return self.reported_losses(self.step)
+
+    def reported_losses(self, step: int) -> tuple[float, ...]:
+        """Return the losses of a report, the means of its first seeds; all infinite if it fails."""
+        if self.fails:
             return (math.inf,) * len(self.objectives)
-        return self._signed(tuple(curve[-1][1] for curve in self.curves.values()))
+        rows = ([loss_at(one, step) for one in run.curves.values()] for run in self._first_runs)
+        return self._signed(tuple(map(average, zip(*rows, strict=True))))
 
     def _signed(self, values: tuple[float, ...]) -> tuple[float, ...]:
         pairs = zip(self.objectives, values, strict=True)
@@ -455,24 +538,35 @@ class TrialState:
     def observation(self) -> Observation:
         """Return the trial as a searcher may see it."""
         settled = self.over or self.state == "PAUSED"
-        failed = self.diverged or self.state == "FAILED"
-        values = () if failed else self.values
-        losses = self._signed(values) if values else ()
         several = len(self.objectives) > 1
+        values = () if self.fails else self.values if several else self.own_values
+        losses = self._signed(values) if values else ()
         curve, *curves = (tuple(selected.losses) for selected in self.chosen.values())
+        if several and losses and len(self.runs) > 1:  # of one metric all are told: see `repeats`
+            means = zip((curve, *curves), losses, strict=True)
+            curve, *curves = ((*steps[:-1], (steps[-1][0], loss)) for steps, loss in means)
         return Observation(
             id=self.id,
             params=self._proposed_params,  # of the space
             note=self.note,
             loss=losses[0] if losses and not several else None,
             losses=losses if several else (),
-            excess=() if failed else self.excess,
+            excess=() if self.fails else self.excess,
             curve=curve,
             curves=tuple(curves),
-            state=("failed" if failed else "done") if settled else "pending",
-            reason="diverged" if self.diverged else self.reason,
+            state=("failed" if self.fails else "done") if settled else "pending",
+            reason="diverged" if self.diverged else self.end_reason[0],
             cost=self.seconds or None,
         )
+
+
+def average(values: Sequence[float]) -> float:
+    """Return the mean, which lies between the values; infinite if it exceeds a float."""
+    try:
+        mean = math.fsum(values) / len(values)
+    except OverflowError:
+        mean = math.fsum(value / len(values) for value in values)
+    return min(max(mean, min(values)), max(values))
 
 
 def loss_at(losses: Sequence[tuple[int, float]], step: int) -> float:

@@ -12,7 +12,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state.backoff import wait_s
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.error_pattern import error_pattern
-from hposvc.state.ranking import Front, PlateauCounter, Ranking
+from hposvc.state.ranking import Front, PlateauCounter, Ranking, RankKey
 from hposvc.state.trial import OVER, Intent, TrialPhase, TrialState
 from searchers import Observation
 from trainables.contract import Order
@@ -260,6 +260,19 @@ class TrialTable(Mapping[str, TrialState]):
         if self.plateau.best == trial.id:
             self.plateau = PlateauCounter(counted=self.plateau.counted)
 
+    def weigh(self, trial: TrialState, noise: float | None) -> None:
+        """Take in what further seeds of a trial have shown, and the noise from seed to seed."""
+        self._changed.add(trial.id)
+        self.results += 1
+        if isinstance(self._ranking, Ranking):
+            self._ranking.noise = noise
+        self._ranking.update(trial)
+
+    def completed(self) -> tuple[dict[int, list[RankKey]], float | None]:
+        """Return the trials that came to their ends by their number of seeds, and the noise."""
+        assert isinstance(self._ranking, Ranking)  # several metrics have a front
+        return self._ranking.results(), self._ranking.noise
+
     def lose_orders(self, time: float, kept: Collection[int] = ()) -> None:
         """Take all orders but the kept ones off their trials, because their driver is gone."""
         for order, name in list(self.orders.items()):
@@ -492,7 +505,7 @@ def _end_by(trial: TrialState, event: Decided) -> None:
     trial.intent = Intent("stop", event.verdict, event.reason, event.time, killed, ended_from)
 
 
-def report_of(trial: TrialState, step: int) -> facts.Report:
-    """Return a trial's last report for a scheduler, as the result of a step."""
-    losses = trial.last_losses
+def report_of(trial: TrialState, step: int, at: int | None = None) -> facts.Report:
+    """Return a trial's last report for a scheduler, or that `at` a step, as a step's result."""
+    losses = trial.reported_losses(trial.step if at is None else at)
     return facts.Report(trial.id, step, losses[0], losses if len(losses) > 1 else ())

@@ -19,13 +19,9 @@ LAST = 9  # step of every trial here
 class Seeded(Simulation):
     """A simulation whose values have noise that depends only on an order's seed."""
 
-    def _plan(self, run):
-        self._order = run.order
-        super()._plan(run)
-
-    def _call(self, params, step):
-        (metrics, left_out), seconds = super()._call(params, step)
-        seed = self._order.seed_of or self._order.trial
+    def _call(self, order, step):
+        (metrics, left_out), seconds = super()._call(order, step)
+        seed = order.seed_of or order.trial
         noisy = {"loss": metrics["loss"] + Random(f"{seed} {step}").gauss(0, 0.1)}
         return (noisy, left_out), seconds
 

@@ -43,6 +43,28 @@ def smooth(params, step):
     return {"loss": (math.log10(params["lr"]) + 3) ** 2 + 1 / step}, 1.0 + params["lr"]
 
 
+def noisy(params, step, seed):
+    """Return the loss of `smooth`, with the luck of the configuration's seed."""
+    luck = Random(f"{params['lr']} {seed}").gauss(0, 0.3)
+    return {"loss": smooth(params, step)[0]["loss"] + luck}, 1.0
+
+
+def hapless(params, step, seed):
+    """Return the loss of `noisy`; one seed in six diverges at step 4, or fails at step 3."""
+    match Random(f"{seed} {params['lr']}").randrange(12), step:
+        case 0, 4:
+            return {"loss": math.nan}, 1.0
+        case 1, 3:
+            raise RuntimeError("no luck")
+    return noisy(params, step, seed)
+
+
+def noisy_tradeoff(params, step, seed):
+    """Return the two metrics of `tradeoff`, with the luck of the configuration's seed."""
+    luck, (metrics, seconds) = Random(f"{params['lr']} {seed}"), tradeoff(params, step)
+    return {name: value + luck.gauss(0, 0.5) for name, value in metrics.items()}, seconds
+
+
 def rough(params, step):
     """Return the loss of `smooth`, which goes up and down from step to step."""
     return {"loss": smooth(params, step)[0]["loss"] + 0.05 * (-1) ** step}, 1.0

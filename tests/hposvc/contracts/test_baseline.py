@@ -25,9 +25,8 @@ class NoisyReplicates(Seeded):
 
     noise = 0.0
 
-    def _call(self, params, step):
-        (metrics, left_out), seconds = super(Seeded, self)._call(params, step)
-        order = self._order
+    def _call(self, order, step):
+        (metrics, left_out), seconds = super(Seeded, self)._call(order, step)
         scatter = Random(f"{order.seed_of} {step}").gauss(0, self.noise) if order.replicate else 0.0
         return ({"loss": metrics["loss"] + scatter}, left_out), seconds
 

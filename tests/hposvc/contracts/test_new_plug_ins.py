@@ -127,8 +127,8 @@ from hposvc.backends.simulate import Simulation
 class Twice(Simulation):
     """Takes twice the time of the curve."""
 
-    def _call(self, params, step):
-        values, seconds = super()._call(params, step)
+    def _call(self, order, step):
+        values, seconds = super()._call(order, step)
         return values, 2 * seconds
 '''
 

@@ -38,6 +38,7 @@ FULL = {
     "metric": {"name": "loss", "goal": "minimize"},
     "collect": {"stdout": "(?P<loss>.*)"},
     "fidelity": {"max": 9},
+    "trials": {"seeds": {"max": 5}},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
     "stop": {
         "plateau": {"trials": 30},

@@ -33,6 +33,7 @@ BESIDE = {  # what must stand beside a key
     "resources.workers.min": {"workers": {"max": 8}},
     "resources.workers.max": {"workers": {"min": 1}},
     "warm_start.top": {"from": "auto"},
+    "trials.seeds.min": {"max": 4, "seeds": {"max": 3}},
     "stop.worth.gain": {"worth": {"trials": 1}},
     "stop.worth.gpu_hours": {"worth": {"gain": 1.0}},
     "stop.worth.cpu_hours": {"worth": {"gain": 1.0}},

@@ -24,16 +24,16 @@ TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 class Unlucky(Seeded):
     """The best finalist's second replicate always fails, its third once, its fourth diverges."""
 
-    def _call(self, params, step):
-        CALLS[self._order.seed_of, step] += 1
-        match self._order.replicate if self._order.params["lr"] == 1e-3 else 0, step:
+    def _call(self, order, step):
+        CALLS[order.seed_of, step] += 1
+        match order.replicate if order.params["lr"] == 1e-3 else 0, step:
             case 2, 2:
                 raise RuntimeError("no luck")
-            case 3, 5 if CALLS[self._order.seed_of, step] == 1:
+            case 3, 5 if CALLS[order.seed_of, step] == 1:
                 raise RuntimeError("no luck once")
             case 4, 3:
                 return ({"loss": math.nan}, {}), 1.0
-        return super()._call(params, step)
+        return super()._call(order, step)
 
 
 def test_the_best_trials_are_trained_again_to_the_end_and_the_best_mean_is_the_best(lab):
