@@ -21,6 +21,7 @@ from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.finalists import SEEDLESS, of_best
 from hposvc.state.prospects import FEWEST
+from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import (
@@ -123,13 +124,16 @@ def _best(judged: Judgement) -> Finding:
     values = {name: best.reported_params[name] for name in searched}
     words = listed([f"{name} {value_text(value, 4)}" for name, value in values.items()], 6)
     config = f" with {words}" if words else ""
-    sentence = f"The best is {best.id}{config}: {best.metric.name} {number(best.value)}."
+    sentence = f"The best is {best.id}{config}: {trial_values(best)}."
     result = of_best(state)
     lowest = min(state.trials.values(), key=lambda trial: trial.loss)
     beaten = lowest.loss < best.loss and lowest.value is not None
     if result is not None and result.changed:
         sentence += f" It was chosen by {count(len(result.values), 'training')}"
         sentence += f"{result.of_what}: {best.metric.name} {number(result.mean)} on average."
+    elif beaten and lowest.at_end and best.at_end and state.spec.trials.seeds is not None:
+        sentence += f" {lowest.id} has {number(lowest.value)}, of {count(len(lowest.runs), 'seed')}"
+        sentence += " alone, which does not show that it is better."
     elif result is not None and beaten:
         sentence += f" The means of finalists decide ({number(result.mean)} on average), not "
         sentence += f"single values, such as {lowest.id}'s {number(lowest.value)}."
@@ -156,7 +160,7 @@ def _sure(judged: Judgement, answers: Sequence[Explained] = ()) -> Finding:
     if noise is None:
         sentence = (
             "How sure that is can't be told: no configuration was trained twice, so the noise of "
-            f"{best.metric.name} is not known; `baseline: {{seeds: 5}}` would measure it."
+            f"{best.metric.name} is not known; `trials.seeds` or `baseline` would measure it."
         )
     elif noise.deviation == 0:
         level, sentence = "info", _without_noise(judged, best)

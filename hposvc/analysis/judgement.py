@@ -336,11 +336,12 @@ def judge(state: SweepState) -> Judgement:
     first = {trial.id: trial.repeat_of or trial.id for trial in trials.values()}
     losses = {t.id: t.loss for t in trials.values() if t.at_end and abs(t.loss) < HUGE}
     again = _further_runs(state, losses)
-    runs = {name: [loss] for name, loss in losses.items() if first[name] == name}
+    own = {name: trials[name].seed_losses(1)[0] for name in losses}
+    runs = {name: [loss] for name, loss in own.items() if first[name] == name}
     for name, values in again.items():
         runs.setdefault(name, []).extend(values)
     in_ratios = spans_decades([value for values in runs.values() for value in values])
-    noise = _noise(state, losses, again, math.log if in_ratios else float)
+    noise = _noise(state, own, again, math.log if in_ratios else float)
     known = None if noise is None else expectations(runs, noise, in_ratios)
     best = None if state.best is None else trials[state.best]
     configuration = first[best.id] if best is not None and first[best.id] in runs else None
@@ -390,9 +391,12 @@ def judge(state: SweepState) -> Judgement:
 def _further_runs(state: SweepState, losses: Mapping[str, float]) -> dict[str, list[float]]:
     """Return the losses of replicates, and of trials that repeat another one, by that one."""
     metric, replicates = state.spec.objectives[0], state.replicates
+    seeded = [name for name in replicates.seeded if len(state.trials[name].runs) > 1]
     # Replicates with other values are no further runs of their trial.
     finalists = {} if replicates.changed else replicates.finalists
     values = {name: replicates.values(name) for name in finalists}
+    for name in seeded:
+        values[name] = [value for run in state.trials[name].runs[1:] for value in run.own_values]
     if replicates.baseline:
         values[replicates.baseline[0].shown_as] = replicates.baseline_values
     again = {
@@ -420,6 +424,8 @@ def _noise(
 ) -> Noise | None:
     # Not the loss of a trial that was run again: it may have been so because it was lucky. Only
     # where it was run again once is there nothing else to compare with.
+    if state.noiseless:
+        return Noise(0.0, 1, "repeats")
     groups = [
         [losses[name], *values] if len(values) == 1 and name in losses else values
         for name, values in again.items()

@@ -28,7 +28,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import Record, check_trial
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.metrics import Metric
-from hposvc.state.finalists import finalist_results
+from hposvc.state.finalists import repeated_results
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import doc
@@ -126,7 +126,7 @@ def describe(record: Record, trial: str, again: str, spec: SweepSpec) -> Origina
     state = record.state
     segments = lineage.ancestry(state, trial, state.trials[trial].step)
     # Over replicates with other random numbers, of all finalists.
-    trained = [] if state.replicates.changed else finalist_results(state)
+    trained = [] if state.replicates.changed else repeated_results(state)
     deviations = [result.deviation for result in trained if len(result.values) > 1]
     deviation = math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
     rows = [other.values for other in state.trials.values() if other.values]

@@ -15,7 +15,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state.answers import Trial, values_of
 from searchers import Value, as_cell, as_text, is_structured, nearest
 
-OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts")
+OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts", "seeds")
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,

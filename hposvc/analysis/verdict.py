@@ -21,14 +21,14 @@ from typing import Literal
 
 from hposvc.errors import NotFound, fail
 from hposvc.open_sweep import Record, check_trial
+from hposvc.state.evidence import PROOF
 from hposvc.state.trial import TrialState
 from hposvc.text import number
 from searchers import identity, nearest
 from trainables.storage.checkpoint import TRIAL
 
+DOUBT = 5.0  # wealth of the opposite bets that discards a candidate
 BET = 0.7  # share of the wealth on the largest difference so far
-PROOF = 20.0  # wealth that keeps a candidate: one useless candidate in 20, at most
-DOUBT = 5.0  # wealth of the opposite bets that discards it
 FEWEST = math.ceil(math.log(PROOF) / math.log(1 + BET))  # pairs that can keep a candidate
 MOST = 20  # pairs; without proof by then, it is discarded
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hposvc.controller import elasticity, moments, racing, replication, stopping
+from hposvc.controller import elasticity, moments, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
@@ -304,9 +304,9 @@ class Controller:
             what = stopping.not_finite(event.metrics, self.state.spec.objectives, event.step)
             return [decided(event.time, trial, "stop", "diverged", what)]
         if trial.replicate_of is not None:
-            if trial.number > self.state.replicates.own_seeds:
+            if not self.state.replicates.is_seed(trial):
                 return []  # no target, no scheduler: it is trained to its end
-            return racing.stop_equal(trial, self.state.trials[event.trial], event.time)
+            return replication.stop_equal(trial, self.state.trials[event.trial], event.time)
         reached = stopping.check_target(self.state, trial, event.time)
         if reached or trial.intends("suspend") or trial.together > 1:
             return reached

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from hposvc.controller.stopping import spending
 from hposvc.events import Alerted, MomentKind, error_line
+from hposvc.state.finalists import seeds_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import duration, listed, number
@@ -44,7 +45,8 @@ def _new_best(state: SweepState, now: float) -> Iterator[Alerted]:
     elif best and state.alerts.is_better(best[0], state.trials):
         trial = best[0]
         text = (
-            f"new best {trial.metric.name} {number(trial.value)}, {trial.id} at step {trial.step}"
+            f"new best {trial.metric.name} {number(trial.value)}{seeds_text(trial)}, "
+            f"{trial.id} at step {trial.step}"
         )
         yield Alerted(now, "new_best", text, trial=trial.id, value=trial.value)
 

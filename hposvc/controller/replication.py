@@ -12,13 +12,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hposvc.controller import racing
-from hposvc.controller.stopping import BROKEN, spending, stop_running
-from hposvc.events import Closed, Event
+from hposvc.controller.stopping import BROKEN, decided, spending, stop_running
+from hposvc.events import NO_NOISE, Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
+from hposvc.state import race
+from hposvc.state.finalists import SEEDLESS
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from trainables.contract import Order
+
+ALIKE = 5  # reports of a further seed that are those of the first one
+VALUES = 3  # unlike values among them, so that it is no chance
 
 
 def due(state: SweepState) -> bool:
@@ -37,7 +41,7 @@ def beside(state: SweepState) -> Order | None:
     ready = next((one for one in _begun(state) if one.id not in backing_off), None)
     if ready is not None:
         return _order(state, ready)
-    for trial, number in racing.racers(state):
+    for trial, number in race.racers(state):
         return _order(state, state.replicates.replicate(trial, number))
     return None
 
@@ -52,7 +56,7 @@ def left_beside(state: SweepState) -> int:
     """Return how many replicates of the baseline and seeds of the search wait for an order."""
     if state.halted or state.resting:
         return 0
-    return len(_begun(state)) + len(racing.racers(state))
+    return len(_begun(state)) + len(race.racers(state))
 
 
 def _begun(state: SweepState) -> list[TrialState]:
@@ -138,3 +142,18 @@ def common_seed(number: int) -> str:
 def seed_name(finalist: TrialState, number: int) -> str:
     """Return the seed name of a replicate; six digits keep it apart from trial names."""
     return f"final{number}/t{finalist.number + 1:06d}"
+
+
+def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]:
+    """Return the end of a further seed that repeats the reports of the first one.
+
+    Two different values at most may be alike by chance, as in the first steps of a game.
+    """
+    count = len(trial.steps)
+    if count < ALIKE or trial.intent is not None:
+        return []
+    if any(first.steps.get(step) != value for step, value in trial.steps.items()):
+        return []
+    if len({*trial.steps.values()}) < VALUES:
+        return []
+    return [decided(time, trial, "stop", NO_NOISE, SEEDLESS)]

@@ -6,7 +6,6 @@ All are functions of the state alone, at constant cost but for `check_worth`.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
 
 from hposvc.events import (
     PATIENT,
@@ -83,7 +82,7 @@ def check_target(state: SweepState, trial: TrialState, time: float) -> list[Even
     The value of a trial that has not come to its end may still become worse, unless it is the best
     of its steps: where losses rise with the step, every trial meets a target at first.
     """
-    if state.halted or not meets_target(trial):
+    if state.halted or not trial.meets_targets:
         return []
     at_end = trial.at_end or trial.came_to(state.spec.last_step)
     if not at_end and state.spec.objectives[0].select != "best":
@@ -92,15 +91,6 @@ def check_target(state: SweepState, trial: TrialState, time: float) -> list[Even
     if seeds is not None and trial.place < END + seeds.max and not state.noiseless:
         return []  # one seed may meet it by luck
     return halt(state, time, "target")
-
-
-def meets_target(trial: TrialState) -> bool:
-    """Return whether a trial's values meet all targets; False: there are none."""
-    targets = [metric.target is not None for metric in trial.objectives]
-    if not any(targets) or not math.isfinite(trial.loss):
-        return False
-    with_target = compress(zip(trial.objectives, trial.values, strict=True), targets)
-    return all(metric.reached(value) for metric, value in with_target)
 
 
 def check_failures(state: SweepState, time: float) -> list[Event]:

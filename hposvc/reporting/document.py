@@ -29,6 +29,7 @@ from hposvc.spec.metrics import Metric
 from hposvc.spec.parsing.document import to_yaml
 from hposvc.state import summary
 from hposvc.state.answers import Best, values_of
+from hposvc.state.finalists import seeds_text
 from hposvc.state.sweep import SweepState
 from hposvc.text import amount, duration, finite, number, value_text
 from hposvc.tracking.mlflow_server import hide_passwords
@@ -164,7 +165,8 @@ class Section:
         if not self.front:
             return "none"
         best = self.front[0]
-        return f"{self.metric} {number(values_of(best.value)[0])} ({best.trial})"
+        of_seeds = seeds_text(self.state.trials[best.trial])
+        return f"{self.metric} {number(values_of(best.value)[0])}{of_seeds} ({best.trial})"
 
     @property
     def nothing(self) -> str:
@@ -257,6 +259,7 @@ class Section:
             [_cell(row.params[name]) if name in row.params else None for row in rows]
             for name in self.names
         ]
+        seeds = of("seeds")
         causes = [row.detail or row.reason for row in rows]
         return [
             Column("trial", of("trial"), number=False),
@@ -268,6 +271,7 @@ class Section:
                 for name, column in zip(self.names, params, strict=True)
             ),
             *([Column("GPU-hours", of("gpu_hours"))] if self.gpu_hours else []),
+            *([Column("seeds", seeds)] if any(count > 1 for count in seeds) else []),
             Column("seconds", of("duration_s")),
             Column("attempts", of("attempts")),
             Column("why it ended", causes, number=False, wrap=True),

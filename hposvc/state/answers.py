@@ -85,7 +85,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class FinalistEstimate:
-    """The mean of a finalist's replicates, with a confidence interval."""
+    """The mean of a finalist's replicates, or of a trial's seeds, with a confidence interval."""
 
     mean: float | None
     low: Annotated[float | None, doc("Null for a single run.")]
@@ -113,7 +113,7 @@ class Best:
     mlflow_run_id: str | None = field(repr=False)
     baseline: Annotated[bool, doc("Whether it is the baseline, which measures the noise.")]
     device: Annotated[str | None, doc("The model of its GPU, or of its CPU; null: unknown.")]
-    estimate: Annotated[FinalistEstimate | None, doc("null: the sweep has no `finalists`.")] = (
+    estimate: Annotated[FinalistEstimate | None, doc("null: one training, or several metrics.")] = (
         field(default=None, repr=False)
     )
 
@@ -178,6 +178,8 @@ class Trial:
     mlflow_run_id: str | None
     parent: Annotated[str | None, doc("The trial that it copied.")]
     repeat_of: Annotated[str | None, doc("The trial whose configuration it repeats.")]
+    seeds: Annotated[int, doc("How many seeds `value` is the mean of.")]
+    seed_values: Annotated[list[Value], doc("The value of each; empty if there is one.")]
     baseline: Annotated[bool, doc("Whether it is the baseline, which measures the noise.")]
     device: Annotated[
         str | None, doc("The model of its GPU, or of its CPU; several if it moved; null: unknown.")

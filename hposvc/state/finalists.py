@@ -1,4 +1,7 @@
-"""Results of the finalists: the mean of their replicates, its interval, and comparisons."""
+"""Results of several trainings: the mean, its interval, and comparisons.
+
+They are those of the finalists, or of the seeds of each trial where the search trains with several.
+"""
 
 import math
 from collections import Counter
@@ -23,7 +26,7 @@ SEEDLESS = (
 
 @dataclass(frozen=True)
 class FinalistResult:
-    """The result of a finalist's replicates, in the metric's unit."""
+    """The result of a finalist's replicates, or a trial's seeds, in the metric's unit."""
 
     trial: str
     values: tuple[float, ...]  # of the completed replicates; at least one
@@ -63,6 +66,32 @@ class FinalistResult:
         return f" with {', '.join(words)}" if words else ""
 
 
+def seed_result(trial: TrialState) -> FinalistResult | None:
+    """Return the result of a trial's seeds; None: it has one, or it has several metrics."""
+    if len(trial.runs) == 1 or len(trial.objectives) > 1:
+        return None
+    missing = (f"seed {seed.number + 1} {seed.end_reason[0]}" for seed in trial.failed_seeds)
+    values = tuple(value for run in trial.runs for value in run.own_values)
+    return FinalistResult(trial.id, values, tuple(missing)) if values else None
+
+
+def seeds_text(trial: TrialState) -> str:
+    """Return what stands behind a mean over seeds, ` ± 0.02 over 3 seeds`; empty: it is none."""
+    runs = len(trial.runs)
+    if runs == 1 or not trial.values:
+        return ""
+    result = seed_result(trial)
+    width = "" if result is None else f" ± {result.estimate.half:.2g}"
+    return f"{width} over {runs} seeds"
+
+
+def repeated_results(state: SweepState) -> list[FinalistResult]:
+    """Return the finalists, or else the trials with several seeds, the best first."""
+    if state.replicates.finalists:
+        return finalist_results(state)
+    return [result for trial in state.ranked() if (result := seed_result(trial)) is not None]
+
+
 def finalist_results(state: SweepState) -> list[FinalistResult]:
     """Return the finalists that have values, best mean first, those with one value last."""
     results = []
@@ -83,8 +112,10 @@ def _missing(replicate: TrialState) -> str:
 
 
 def of_best(state: SweepState) -> FinalistResult | None:
-    """Return the best finalist's result once the replicates are over; None: there are none."""
-    return next(iter(finalist_results(state)), None) if state.replicates.over else None
+    """Return the result of the best finalist, or of the seeds of the best trial; None: neither."""
+    if state.replicates.over and (results := finalist_results(state)):
+        return results[0]
+    return None if state.best is None else seed_result(state.trials[state.best])
 
 
 def chance(one: FinalistResult, other: FinalistResult) -> float | None:

@@ -20,11 +20,6 @@ from hposvc.state.trial_table import TrialTable
 from searchers import Params
 
 
-def replica_name(trial: str, number: int) -> str:
-    """Return the name of the n-th replicate of a trial, from 1."""
-    return f"{trial}.{number}"
-
-
 @dataclass
 class Replicates:
     """All replicates; part of a sweep's state, so only events change it."""
@@ -107,9 +102,18 @@ class Replicates:
         seeds = self.trials.spec.trials.seeds
         return 0 if seeds is None else seeds.max - 1
 
+    def name(self, trial: str, number: int) -> str:
+        """Return the name of the n-th replicate of a trial, from 1: `t0001.1`, or `t0001.s2`."""
+        own = self.own_seeds
+        return f"{trial}.s{number + 1}" if number <= own else f"{trial}.{number - own}"
+
+    def is_seed(self, replicate: TrialState) -> bool:
+        """Return whether a replicate is a further seed of the search."""
+        return replicate.number <= self.own_seeds
+
     def begin_seed(self, trial: TrialState, number: int) -> None:
         """Plan the n-th replicate of a trial, from 1, which is a seed of the search."""
-        if replica_name(trial.id, number) not in self.trials:
+        if self.name(trial.id, number) not in self.trials:
             seed = self.replicate(trial, number)
             self.trials.add(seed)
             trial.seeds.append(seed)
@@ -158,7 +162,7 @@ class Replicates:
 
     def replicate(self, finalist: TrialState, number: int) -> TrialState:
         """Return the n-th replicate of a trial, from 1; a new one until it is part of the table."""
-        name = replica_name(finalist.id, number)
+        name = self.name(finalist.id, number)
         return self.trials.get(name) or TrialState(
             id=name,
             objectives=finalist.objectives,

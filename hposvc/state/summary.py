@@ -19,7 +19,7 @@ from hposvc.state.answers import (
     Proposals,
     Trial,
 )
-from hposvc.state.finalists import of_best
+from hposvc.state.finalists import of_best, seeds_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from hposvc.text import count, finite, listed, number
@@ -312,6 +312,8 @@ def trial_row(
         mlflow_run_id=runs.get(trial.id),
         parent=trial.parent,
         repeat_of=trial.repeat_of,
+        seeds=len(trial.runs),
+        seed_values=[named(state.spec, run.own_values) for run in trial.runs[1:] and trial.runs],
         baseline=trial.id == state.replicates.baseline_trial,
         device=", ".join(trial.uses) or None,
         node=trial.node or None,
@@ -319,6 +321,10 @@ def trial_row(
 
 
 def trial_values(trial: TrialState) -> str:
-    """Return a trial's values, as in `loss 0.31, latency_ms 12`; empty: the trial has none."""
+    """Return a trial's values, as in `loss 0.31, latency_ms 12`; empty: the trial has none.
+
+    Means over seeds say so: `loss 0.31 ± 0.02 over 3 seeds`.
+    """
     pairs = zip(trial.objectives, trial.values, strict=False)
-    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
+    values = ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
+    return values + seeds_text(trial)

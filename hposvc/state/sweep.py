@@ -37,7 +37,7 @@ from hposvc.spec.extension import changed
 from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.proposals import ProposalQueue
-from hposvc.state.replicates import Replicates, replica_name
+from hposvc.state.replicates import Replicates
 from hposvc.state.trial import OVER, TrialState
 from hposvc.state.trial_table import TrialTable, report_of
 from searchers import Observation, Params
@@ -221,9 +221,16 @@ class SweepState:
 
     def searching(self) -> list[TrialState]:
         """Return the running trials, and their running seeds; other replicates are left out."""
-        own = self.replicates.own_seeds
-        seeds = (trial for trial in self.replicates.trials.running() if trial.number <= own)
-        return [*self.trials.running(), *seeds]
+        return [
+            *self.trials.running(),
+            *filter(self.replicates.is_seed, self.replicates.trials.running()),
+        ]
+
+    @property
+    def tried(self) -> dict[str, TrialState]:
+        """All trials, and the further seeds of each that began after it, by name."""
+        rows = ((trial, *trial.seeds) for trial in self.trials.values())
+        return {one.id: one for row in rows for one in row if one is row[0] or one.attempts}
 
     @property
     def noiseless(self) -> bool:
@@ -348,7 +355,7 @@ class SweepState:
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
             replicates.admit(self.trials[order.trial], options.seeds)
-        replicates.trials.order(replica_name(order.trial, order.replicate), order, time)
+        replicates.trials.order(replicates.name(order.trial, order.replicate), order, time)
 
     def _released(self, new: Sequence[facts.Fact]) -> Iterator[facts.Fact]:
         """Yield the facts for the scheduler: of a trial, when all its first seeds came as far.

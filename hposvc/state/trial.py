@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, Literal
 
 from hposvc.events import TrialAction
@@ -284,6 +285,15 @@ class TrialState:
     def loss(self) -> float:
         """The first of the losses."""
         return self.losses[0]
+
+    @property
+    def meets_targets(self) -> bool:
+        """Whether its values meet all targets; False: there are none."""
+        targets = [metric.target is not None for metric in self.objectives]
+        if not any(targets) or not math.isfinite(self.loss):
+            return False
+        with_target = compress(zip(self.objectives, self.values, strict=True), targets)
+        return all(metric.reached(value) for metric, value in with_target)
 
     def losses_at(self, step: int) -> tuple[float, ...]:
         """Return the losses of its values at a step, between two reports on a straight line.

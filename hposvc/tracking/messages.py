@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from hposvc.events import Alerted, Event, Finished, MomentKind, Suspended
 from hposvc.journal.journal import SweepRow
 from hposvc.spec.notify import Channel, Moment
+from hposvc.state.summary import trial_values
 from hposvc.state.sweep import SweepState
-from hposvc.text import number
 
 VERSION = 1  # of the JSON body
 LONGEST = 500  # characters of a text
@@ -126,7 +126,7 @@ def _ending(state: SweepState, event: Event) -> Iterator[str]:
     if state.best is not None:
         trial = state.trials[state.best]
         if trial.value is not None:
-            yield f"best {trial.metric.name} {number(trial.value)}, {trial.id}"
+            yield f"best {trial_values(trial)}, {trial.id}"
     elif state.front:
         yield f"{len(state.front)} trials on the front"
     counts = {phase: count for phase, count in state.trials.counts.items() if count > 0}

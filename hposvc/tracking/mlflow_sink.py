@@ -85,10 +85,10 @@ class MLflowSink(Sink):
         Raises:
             Altered: runs of an ended sweep are missing.
         """
-        trials = projection.state.trials
-        for name in self._unused & trials.keys():  # begun before the runs were withdrawn
+        begun = {*projection.names}
+        for name in self._unused & begun:  # before the runs were withdrawn
             self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
-        for name in self._unused - trials.keys():
+        for name in self._unused - begun:
             self.tracker.delete(self._runs.pop(name))
         if projection.state.finished:
             self._complete_runs(projection)
@@ -124,13 +124,13 @@ class MLflowSink(Sink):
     def _complete_runs(self, projection: Projection) -> None:
         """Send what runs of an ended sweep lack; users' own MLflow calls may have changed them."""
         runs = self._choose_runs(self.tracker.runs())
-        names = {PARENT, *projection.state.trials}
+        names = {PARENT, *projection.names}
         if names - runs.keys():
             raise Altered("runs of this sweep were deleted in MLflow; they are made again")
         ranks = projection.ranks()
         for name in names:
             entry = self._nested(name, legal_entry(projection.current_entry(name)))
-            if name != PARENT:
+            if name in ranks:
                 entry.tags["hposvc.rank"] = ranks[name]
             self._send(runs[name].info.run_id, self.tracker.missing(runs[name], entry))
         self._attach_files()
@@ -159,7 +159,7 @@ class MLflowSink(Sink):
 
     def _send_entry(self, name: str, entry: RunContent) -> None:
         if name not in self._runs:
-            self._create_run(name, entry.start, entry.tags, entry.name)
+            self._create_run(name, entry.start, entry.tags, entry.name, entry.parent)
             entry = replace(entry, tags={}, name="")
         elif name in self._untouched:
             entry = self.tracker.missing(self._untouched.pop(name), self._nested(name, entry))
@@ -169,14 +169,19 @@ class MLflowSink(Sink):
         """Return the entry with its nesting tag, since its parent may have been created anew."""
         if name == PARENT:
             return entry
-        return replace(entry, tags={**entry.tags, NESTING: self._runs[PARENT]})
+        return replace(entry, tags={**entry.tags, NESTING: self._runs[entry.parent]})
 
     def _create_run(
-        self, name: str, start: int | None, tags: Mapping[str, str], shown: str = ""
+        self,
+        name: str,
+        start: int | None,
+        tags: Mapping[str, str],
+        shown: str = "",
+        parent: str = PARENT,
     ) -> None:
         tags = {**tags, "hposvc.sweep": self.sweep.id}
         if name != PARENT:
-            tags[NESTING] = self._runs[PARENT]
+            tags[NESTING] = self._runs[parent]
         self._runs[name] = self.tracker.create(shown or run_name(self.sweep.id, name), start, tags)
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 

@@ -65,6 +65,7 @@ class RunContent:
     reopened: bool = False  # an ended run runs again: its sweep was extended, or its trial retried
     inputs: tuple[DataSet, ...] = ()  # each has a digest; pairs of name and digest are unique
     name: str = ""  # the run's name for people; empty: unchanged
+    parent: str = ""  # key of the run that it is nested in; empty: the sweep's own
     start: int | None = None  # ms, of a run that is new; None: it is not
 
 
@@ -97,23 +98,32 @@ class Projection:
 
     def apply(self, event: Event) -> None:
         """Apply an event to the state, and note which runs it changes."""
-        affected = list(self._affected_runs(event))
+        seed = self._seed_of(event)
+        affected = [*self._affected_runs(event), *([] if seed is None else [seed.id])]
         before = {name: self._state_and_reason(name) for name in affected}
         steps_before = self._count_reports(event)
         self.state.apply(event)
         time = round(1000 * (event.time + self._offset_s))
         if isinstance(event, Requested) and event.verb in MARKS and event.trial is not None:
-            self._stale[event.trial] = None
+            self._stale |= dict.fromkeys([event.trial, *self._seeds_of(event.trial)])
             self._ended_trials += 1
             over = self.state.finished
             self._add_to_parent(self._bests(over) | (self._finals() if over else {}), time)
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
+        seed = seed or self._seed_of(event)
         if isinstance(event, Ordered):
             self._add_parameter_points(event.order.trial, time)
+        if seed is not None and seed.id not in self._starts:
+            affected.append(seed.id)
+            before[seed.id] = None
+            self._starts[seed.id] = time
+            self._new.add(seed.id)
+        if seed is not None and isinstance(event, Ended | Failed):
+            self._add_mean(seed.shown_as, time)
         if isinstance(event, Reported) and self._count_reports(event) > steps_before:
-            points = self._points.setdefault(event.trial, [])
+            points = self._points.setdefault(event.trial if seed is None else seed.id, [])
             metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
             prefix = self._metric_prefix(event)
             points += [MetricPoint(prefix + k, v, time, event.step) for k, v in metrics.items()]
@@ -128,6 +138,33 @@ class Projection:
         self._end_runs([name for name in changed if self._ended(name)], time)
 
     @property
+    def names(self) -> list[str]:
+        """The names of all trials and of their further seeds; each has a run."""
+        return [*self.state.tried]
+
+    def _trial(self, name: str) -> TrialState:
+        trials = self.state.trials
+        return trials[name] if name in trials else self.state.replicates.trials[name]
+
+    def _seeds_of(self, trial: str) -> list[str]:
+        return [seed.id for seed in self.state.trials[trial].seeds if seed.attempts]
+
+    def _seed_of(self, event: Event) -> TrialState | None:
+        """Return the further seed that an event is about; None: it is about none."""
+        order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
+        replicate = self.state.replicates.trials.by_order(order)
+        is_seed = replicate is not None and self.state.replicates.is_seed(replicate)
+        return replicate if is_seed else None
+
+    def _add_mean(self, name: str, time: int) -> None:
+        """Add the mean over the seeds of a trial to its run, and the best value to the parent's."""
+        trial = self.state.trials[name]
+        self._stale[name] = None
+        if trial.value is not None:
+            point = MetricPoint(OBJECTIVE, trial.value, time, trial.step)
+            self._points.setdefault(name, []).append(point)
+
+    @property
     def urgent(self) -> bool:
         """Whether a run began, ended or changed its state since the last `take_entries`."""
         return bool(self._stale)
@@ -138,7 +175,9 @@ class Projection:
         self._stale.update(dict.fromkeys(sorted(front ^ self._front)))
         self._front = front
         names = dict.fromkeys([*self._points, *self._stale, *self._described])
-        entries = {name: self._take_entry(name) for name in names if name != PARENT}
+        trials = [name for name in names if name in self.state.trials]  # seeds are nested in them
+        seeds = (name for name in names if name not in self.state.trials and name != PARENT)
+        entries = {name: self._take_entry(name) for name in (*trials, *seeds)}
         if PARENT in names:
             entries[PARENT] = self._take_entry(PARENT)
         self._new.clear()
@@ -153,15 +192,31 @@ class Projection:
         if run == PARENT:
             status, end = self._sweep_status(), self._ends.get(PARENT)
             return RunContent({}, self._parent_tags(), [], status, end, name=self.sweep.id)
-        trial = self.state.trials[run]
+        trial = self._trial(run)
         # Those at the beginning: params of a run never change.
         params = dict(trial.segments[0].params if trial.segments else trial.params)
+        seed, parent = "", PARENT
+        if trial.replicate_of is not None:
+            seed, parent = f"seed {trial.number + 1} ", trial.replicate_of
+        return RunContent(
+            params=params,
+            tags=self._tags(run, trial),
+            status=_status(trial),
+            end=self._ends.get(run),
+            inputs=_inputs(trial.data),
+            name=run_name(self.sweep.id, trial.shown_as, f"{seed}{self._name_mark(trial)}"),
+            parent=parent,
+        )
+
+    def _tags(self, run: str, trial: TrialState) -> dict[str, str]:
+        """Return the present tags of a trial's run, or of a seed's."""
         tags = {
             "hposvc.sweep": self.sweep.id,
             "hposvc.trial": run,
             "hposvc.state": trial.state,
             "hposvc.reason": trial.reason,
             "hposvc.best": "true" if run in self._front else "false",
+            **_seed_tags(trial),
         }
         if run in self.state.marked:
             tags["hposvc.excluded"] = trial.excluded
@@ -177,9 +232,7 @@ class Projection:
                 tags[f"hposvc.final.{param}"] = as_text(value)
         for param, value in trial.suggested.items():
             tags[f"hp/{param}"] = as_text(value)
-        inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
-        end = self._ends.get(run)
-        return RunContent(params, tags, [], _status(trial), end, inputs=inputs, name=name)
+        return tags
 
     def ranks(self) -> dict[str, str]:
         """Return each trial's rank, as text that sorts like a number.
@@ -198,7 +251,7 @@ class Projection:
 
     def _objective(self, event: Reported) -> dict[str, float]:
         """Return the trial's value after a report, in a sweep with a single metric."""
-        trial = self.state.trials.by_order(event.order)
+        trial = self.state.trials.by_order(event.order) or self._seed_of(event)
         if trial is None or trial.value is None or event.step in trial.unjudged:
             return {}
         return {OBJECTIVE: trial.value}
@@ -218,10 +271,11 @@ class Projection:
 
     def _take_entry(self, name: str) -> RunContent:
         points = self._points.get(name, [])
-        data = self.state.trials[name].data if name in self._described else ()
+        data = self._trial(name).data if name in self._described else ()
         inputs = _inputs(data)
         if name not in self._stale:
-            return RunContent(points=points, inputs=inputs)
+            parent = self._trial(name).replicate_of if name else None
+            return RunContent(points=points, inputs=inputs, parent=parent or PARENT)
         current = self.current_entry(name)
         params = current.params if name in self._new else {}
         reopened = name in self._rerunning and current.status is None
@@ -242,21 +296,22 @@ class Projection:
             inputs=inputs,
             name=renamed,
             start=start,
+            parent=current.parent,
         )
 
     def _affected_runs(self, event: Event) -> Iterable[str]:
         """Return the runs whose state an event may change."""
         match event:
-            case Attached():
-                return [PARENT, *self.state.trials.orders.values()]
             case Requested(verb="extend" | "retry"):
-                return [PARENT, *self.state.trials]
+                return [PARENT, *self.state.tried]
+            case Requested(trial=str(trial)) if trial in self.state.trials:
+                return [PARENT, *self._seeds_of(trial)]
             case Requested() | Suspended():
                 return [PARENT]
-            case Finished():
+            case Attached() | Finished():
                 return [
                     PARENT,
-                    *(trial.id for trial in self.state.trials.values() if not trial.over),
+                    *(trial.id for trial in self.state.tried.values() if not trial.over),
                 ]
             case Ordered():
                 return [event.order.trial]
@@ -266,7 +321,8 @@ class Projection:
 
     def _state_and_reason(self, name: str) -> tuple[str, str] | None:
         """Return state and reason of a run; None: its trial does not exist yet."""
-        subject = self.state if name == PARENT else self.state.trials.get(name)
+        tables = self.state.trials, self.state.replicates.trials
+        subject = self.state if name == PARENT else tables[0].get(name) or tables[1].get(name)
         return None if subject is None else (subject.state, subject.reason)
 
     def _count_reports(self, event: Event) -> int:
@@ -276,14 +332,15 @@ class Projection:
 
     def _metric_prefix(self, event: Reported) -> str:
         """Return the prefix of a replicate's metrics; empty for reports of the trial itself."""
-        replicate = self.state.replicates.trials.by_order(event.order)
-        if replicate is None:
+        replicates = self.state.replicates
+        replicate = replicates.trials.by_order(event.order)
+        if replicate is None or replicates.is_seed(replicate):
             return ""
-        stage = "baseline" if replicate in self.state.replicates.baseline else "final"
-        return f"{stage}/{replicate.number}/"
+        stage = "baseline" if replicate in replicates.baseline else "final"
+        return f"{stage}/{replicate.number - replicates.own_seeds}/"
 
     def _ended(self, name: str) -> bool:
-        return self.state.finished if name == PARENT else self.state.trials[name].over
+        return self.state.finished if name == PARENT else self._trial(name).over
 
     def _end_runs(self, names: list[str], time: int) -> None:
         """End runs; as trials end, add the best value so far and the cost to the parent's points.
@@ -368,6 +425,13 @@ def _inputs(data: Iterable[DataSet]) -> tuple[DataSet, ...]:
         digest = data_set.digest or f"unread-{fingerprint[:8]}"
         unique.setdefault((data_set.name, digest), replace(data_set, digest=digest))
     return tuple(unique.values())
+
+
+def _seed_tags(trial: TrialState) -> dict[str, str]:
+    """Return which seed a run is of, or of how many seeds a trial's value is the mean."""
+    if trial.replicate_of is not None:
+        return {"hposvc.seed": str(trial.number + 1)}
+    return {"hposvc.seeds": str(len(trial.runs))} if len(trial.runs) > 1 else {}
 
 
 def _status(trial: TrialState) -> RunEnd | None:

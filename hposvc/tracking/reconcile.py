@@ -118,8 +118,8 @@ class Reconciler:
     def _compare_contents(
         self, runs: Mapping[str, Run], at_least: Entries, at_most: Entries
     ) -> Iterator[Difference]:
-        parent = runs.get(PARENT)
         for name in runs.keys() & at_least.keys():
+            parent = runs.get(at_least[name].parent)
             nested = {} if name == PARENT or parent is None else {NESTING: parent.info.run_id}
             yield from compare_attributes(name, runs[name], at_least[name], at_most[name], nested)
             yield from compare_data(name, held_data(runs[name]), at_least[name])

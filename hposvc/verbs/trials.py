@@ -1,5 +1,6 @@
 """`trials`: list the trials of a sweep; hposvc/analysis/selection.py selects them."""
 
+import math
 from collections.abc import Collection, Sequence
 
 import click
@@ -9,6 +10,7 @@ from rich.text import Text
 from hposvc.analysis.selection import chosen, to_csv
 from hposvc.spec import SweepSpec
 from hposvc.state.answers import Trial
+from hposvc.state.finalists import FinalistResult
 from hposvc.text import NONE, duration
 from hposvc.verbs.options import Shared, sweep_id, verb
 from hposvc.views.console import emit, make_table, note, show
@@ -64,6 +66,7 @@ def table(
     repeated = ["repeats"] if any(trial.repeat_of for trial in listed) else []
     smaller = ["micro-batch"] if any(trial.shrink for trial in listed) else []
     again = ["attempts"] if any(trial.attempts > 1 for trial in listed) else []
+    seeded = ["±", "seeds"] if any(trial.seeds > 1 for trial in listed) else []
     columns = (
         "trial",
         *copies,
@@ -71,6 +74,7 @@ def table(
         "state",
         spec.unit,
         *(metric.name for metric in spec.objectives),
+        *seeded,
     )
     unlike = ["device"] if len({trial.device for trial in listed} - {None}) > 1 else []
     priced = ["money"] if any(trial.money is not None for trial in listed) else []
@@ -91,6 +95,7 @@ def table(
             phase_text(trial.state),
             str(trial.step),
             *(Text(text, style) for text in values(trial.value, spec)),
+            *(_seeds(trial) if seeded else ()),
             duration(trial.duration_s),
             *(NONE if trial.money is None else spec.price.text(trial.money) for _ in priced),
             *(trial.device or NONE for _ in unlike),
@@ -100,6 +105,13 @@ def table(
             Configuration(pairs, "=", " ", [] if cut is None else cut),
         )
     return made
+
+
+def _seeds(trial: Trial) -> tuple[str, str]:
+    """Return half the interval of a mean over seeds, and how many there are."""
+    values = [value for value in trial.seed_values if isinstance(value, float | int)]
+    half = FinalistResult(trial.trial, tuple(values)).estimate.half if len(values) > 1 else math.nan
+    return NONE if math.isnan(half) else f"{half:.2g}", str(trial.seeds)
 
 
 def _reason(trial: Trial) -> str:

@@ -172,7 +172,8 @@ def plan_table(spec: SweepSpec) -> Table:
         "tried first": f"{len(spec.initial)} given" if spec.initial else "",
         "baseline": _baseline(spec),
         "learns from": _earlier_sweeps(spec),
-        "trials": f"{trials}; at once: {'as many as fit' if parallel == 'auto' else parallel}",
+        "trials": f"{trials}; at once: {'as many as fit' if parallel == 'auto' else parallel}"
+        + _seeds(spec),
         "a trial": f"{length}; workers: {workers}, each with {worker}",
         "search": _plug_in(spec.search.name, spec.search.options),
         "scheduler": _plug_in(spec.scheduler.name, spec.scheduler.options)
@@ -186,6 +187,13 @@ def plan_table(spec: SweepSpec) -> Table:
         "runs": spec.runnable,
     }
     return make_grid((name, text) for name, text in rows.items() if text)
+
+
+def _seeds(spec: SweepSpec) -> str:
+    if (seeds := spec.trials.seeds) is None:
+        return ""
+    each = " to ".join(map(str, dict.fromkeys((seeds.min, seeds.max))))
+    return f"; each with {each} seeds"
 
 
 def _baseline(spec: SweepSpec) -> str:

@@ -20,6 +20,7 @@ from hposvc.estimate import Estimate
 from hposvc.events import DriverState, error_line
 from hposvc.journal.waiting import DRIVER, SweepWait
 from hposvc.state.doubts import doubts
+from hposvc.state.finalists import seeds_text
 from hposvc.state.remaining import remaining
 from hposvc.state.summary import (
     INTERRUPTED,
@@ -295,6 +296,7 @@ def _best(state: SweepState) -> RenderableType:
     line = Text.assemble(
         f"{trial.metric.name} ",
         (number(trial.value), "bold green"),
+        seeds_text(trial),
         (f"  {trial.id}", "bright_black"),
         baseline_mark(trial.id == state.replicates.baseline_trial),
         (f" at {state.spec.unit} {step}", "bright_black"),

@@ -1,4 +1,4 @@
-"""The table of the finalists, for people."""
+"""The table of the finalists, or of trials with several seeds, for people."""
 
 from statistics import mean, stdev
 
@@ -6,22 +6,28 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hposvc.estimate import CONFIDENCE
-from hposvc.state.finalists import SEEDLESS, FinalistResult, chance, finalist_results, reasons
+from hposvc.state.finalists import SEEDLESS, FinalistResult, chance, reasons, repeated_results
 from hposvc.state.sweep import SweepState
 from hposvc.text import NONE, number
 from hposvc.views.console import make_table
 
+MOST = 5  # trials with several seeds that are shown
 SIGNIFICANT = 0.05  # p-value below which a finalist is called better
 
 
 def result(state: SweepState) -> RenderableType | None:
-    """Return the table of finalists, best first, with a conclusion; None: there is no result."""
-    finalists = finalist_results(state)
+    """Return the table of finalists, best first, with a conclusion; None: there is no result.
+
+    Without finalists it is the table of the best trials that have several seeds.
+    """
+    finalists, seeded = repeated_results(state), not state.replicates.finalists
     if not finalists:
         return None
     metric = state.spec.objectives[0].name
     mean_of = f"mean {metric}{finalists[0].of_what}"
-    table = make_table("finalist", mean_of, "runs", "values")
+    first, runs = ("trial", "seeds") if seeded else ("finalist", "runs")
+    table = make_table(first, mean_of, runs, "values")
+    count, finalists = len(finalists), finalists[:MOST] if seeded else finalists
     some_missing = any(finalist.missing for finalist in finalists)
     if some_missing:
         table.add_column("missing")
@@ -34,7 +40,18 @@ def result(state: SweepState) -> RenderableType | None:
             " ".join(map(number, finalist.values)),
             *([reasons(finalist) or NONE] if some_missing else []),
         )
-    return Group(table, Text(sentence(finalists)))
+    return Group(table, Text(_of_seeds(state, count) if seeded else sentence(finalists)))
+
+
+def _of_seeds(state: SweepState, count: int) -> str:
+    """Say how many trials have several seeds, and what their means are worth."""
+    if state.noiseless:
+        return SEEDLESS
+    total = len(state.trials)
+    return (
+        f"{count} of {total} trials were trained with several seeds: those that may have been the "
+        f"best; ± is the {CONFIDENCE:.0%} confidence interval of the mean"
+    )
 
 
 def baseline(state: SweepState) -> RenderableType | None:

@@ -30,10 +30,12 @@ from hposvc.events import (
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.state.race import why_again
+from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
 from hposvc.state.trial_table import PLATEAU
-from hposvc.text import number
+from hposvc.text import NONE, number
 from searchers import identity
 from trainables.contract import Saved
 
@@ -140,13 +142,22 @@ class TrialAudit:
             case Failed():
                 why = f"{event.cause}: {phrasing.failure(event.message)}"
             case Ended():
-                value = replicate.value if replicate.state == "COMPLETED" else None
-                detail |= {"value": value}
-                why = f"its order is done; {trial.metric.name} {number(value)}"
+                values = replicate.values if replicate.state == "COMPLETED" else ()
+                detail |= {"value": named(self.state.spec, values)}
+                shown = phrasing.values(values) or NONE
+                why = f"its order is done; {trial.metric.name} {shown}"
             case _:
                 return
-        why = f"replicate {replicate.number}: {why}"
-        self._write(event, trial, "replicated", why, detail)
+        if replicate not in trial.seeds:
+            detail["replicate"] = number_of = replicate.number - self.state.replicates.own_seeds
+            self._write(event, trial, "replicated", f"replicate {number_of}: {why}", detail)
+            return
+        if isinstance(event, Ordered) and event.order.start is None:
+            why = f"{why}: {why_again(self.state, trial)}"
+        if isinstance(event, Ended | Failed):
+            why = phrasing.joined(why, f"its mean is {phrasing.values(trial.values) or 'none'}")
+        detail["seed"] = replicate.number + 1
+        self._write(event, trial, "seeded", f"seed {replicate.number + 1}: {why}", detail)
 
     def _write_event(self, event: Event, trial: TrialState, before: _Before) -> None:
         match event:

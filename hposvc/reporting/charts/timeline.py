@@ -70,7 +70,7 @@ def build(history: History) -> Chart | None:
         "orders": len(spans),
         "bars": {
             "order": [span.order for span in bars],
-            "trial": [_name(span) for span in bars],
+            "trial": [_name(history, span) for span in bars],
             "lane": [span.lane for span in bars],
             "start": [span.start - start for span in bars],
             "end": [_end(span, end) - start for span in bars],
@@ -93,8 +93,9 @@ def _is_baseline(history: History, span: SlotSpan) -> bool:
     return span.trial == replicates.baseline_trial
 
 
-def _name(span: SlotSpan) -> str:
-    return f"{span.trial}.{span.replicate}" if span.replicate else span.trial
+def _name(history: History, span: SlotSpan) -> str:
+    replicates = history.state.replicates
+    return replicates.name(span.trial, span.replicate) if span.replicate else span.trial
 
 
 def _end(span: SlotSpan, now: float) -> float:

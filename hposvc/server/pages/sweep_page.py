@@ -207,6 +207,7 @@ def _table(
             for row in rows
         ],
         "front": set(state.front),
+        "seeded": state.spec.trials.seeds is not None,
         "params": names[:MOST_PARAMS],
         "left_out": max(0, len(names) - MOST_PARAMS),
         "where": where,

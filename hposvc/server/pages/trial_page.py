@@ -18,6 +18,7 @@ from hposvc.server.pages.rendering import page
 from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Serving
 from hposvc.state import summary
+from hposvc.state.finalists import seeds_text
 from hposvc.state.trial import TrialState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
@@ -60,6 +61,7 @@ def show_trial(
                 (metric.name, value)
                 for metric, value in zip(state.spec.objectives, shown.values, strict=False)
             ],
+            of_seeds=seeds_text(shown).strip(),
             last_step=state.spec.last_step,
             unit=state.spec.unit,
             is_best=trial in state.front,

@@ -130,6 +130,7 @@ class Board:
         values += ["–"] * (min(VALUES, len(trial.objectives)) - len(values))
         mark = " baseline" if name == self.state.replicates.baseline_trial else ""
         again = f"×{trial.attempts}" if trial.attempts > 1 else ""
+        mark += f" {len(trial.runs)} seeds" if trial.seeds else ""
         cells = [
             f"{MARK if selected else ' '}{BEST if best else ' '}{trial.id}{again}{mark}",
             shown.lower(),

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.analysis.audit.entry import Line, merge_checkpoint_lines
-from hposvc.state.summary import rung_steps
+from hposvc.state.finalists import seeds_text
+from hposvc.state.summary import rung_steps, trial_values
 from hposvc.state.sweep import SweepState
 from hposvc.text import duration, number
 from hposvc.views.console import make_grid, plain_log
@@ -72,6 +73,9 @@ def configuration(state: SweepState, name: str) -> RenderableType:
         grid.add_row(parameter, Text(scalar(value)))
     for metric, figure in trial.metrics.items():
         grid.add_row(metric, number(figure))
+    if text := seeds_text(trial):
+        own = ", ".join("/".join(map(number, run.own_values)) for run in trial.runs)
+        grid.add_row("seeds", f"{trial_values(trial).removesuffix(text)}{text}: {own}")
     grid.add_row("time", duration(trial.seconds_at(state.now)))
     if name == state.replicates.baseline_trial:
         grid.add_row("baseline", "its replicates measure the noise of the metric")

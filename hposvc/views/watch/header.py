@@ -7,6 +7,7 @@ from itertools import accumulate
 from rich.text import Text
 
 from hposvc.events import DriverState
+from hposvc.state.finalists import seeds_text
 from hposvc.state.summary import phase
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
@@ -79,6 +80,7 @@ def _best(state: SweepState, bests: Sequence[float]) -> Text:
         ("best   ", "bright_black"),
         f"{best.metric.name} ",
         (number(best.value), "bold green"),
+        seeds_text(best),
         (place, "bright_black"),
         (trend(_clipped(bests), TREND), "green"),
     )

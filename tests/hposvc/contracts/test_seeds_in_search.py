@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_controller, make_spec
 
 from hposvc.backends.simulate import Simulation
-from hposvc.controller import racing
 from hposvc.driver.driver import rebuild
 from hposvc.errors import SpecError
 from hposvc.events import NO_NOISE, Ordered, Reported, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers import scheduler as facts
-from hposvc.state.evidence import PROOF
+from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.trial import END, OVER
 
 KEEPING = [name for name in SCHEDULERS if name != "pbt"]
@@ -193,7 +192,7 @@ def test_a_lucky_seed_is_no_best_trial(seed, lab):
         if other is not best and other.at_end:
             gain = best.loss_at(END + common) - other.loss_at(END + common)
             noise = state.replicates.noise(state.trials)
-            assert racing.evidence(gain, common, noise) < PROOF
+            assert evidence(gain, common, noise) < PROOF
 
 
 def test_a_target_is_met_by_a_trial_with_all_its_seeds(lab):

@@ -255,3 +255,33 @@ def test_a_large_simulation_has_nothing_to_compare(simulated, home: Home):
     row, journal = simulated(trials={"max": 201, "parallel": 8})
     comparison = Reconciler(home, journal, row).compare()
     assert (comparison.stance, comparison.agrees) == ("unrecorded", True)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_further_seeds_are_runs_below_their_trial_and_agree(least, simulated, home, tracked):
+    seeds = {"min": least, "max": 3}
+    noisy = {"type": "simulate", "curve": "simulated_sweeps:noisy"}
+    row, journal = simulated(engine=noisy, trials={"max": 6, "parallel": 2, "seeds": seeds})
+    for _ in range(2):  # told a second time nothing changes
+        tell(home, row, journal)
+        comparison = Reconciler(home, journal, row).compare()
+        assert (comparison.agrees, comparison.differences) == (True, ())
+    runs = tracked.runs(row.id)
+    seeded = {name: run for name, run in runs.items() if ".s" in name}
+    assert seeded
+    for name, run in seeded.items():
+        trial, number = name.split(".s")
+        assert run.data.tags["mlflow.parentRunId"] == runs[trial].info.run_id
+        assert run.data.tags["hposvc.seed"] == number
+        assert run.data.tags["mlflow.runName"].startswith(f"{trial} seed {number}")
+        assert run.data.params == runs[trial].data.params
+        assert run.info.status == "FINISHED"
+    [best] = [run for run in runs.values() if run.data.tags.get("hposvc.best") == "true"]
+    assert best.data.tags["hposvc.seeds"] == "3"
+    name = best.data.tags["hposvc.trial"]
+    values = [best.data.metrics["loss"]]
+    values += [run.data.metrics["loss"] for key, run in seeded.items() if key.startswith(name)]
+    assert len(values) == 3
+    assert best.data.metrics["objective"] == pytest.approx(sum(values) / 3)
+    assert runs[""].data.metrics["final/mean"] == pytest.approx(sum(values) / 3)
+    assert runs[""].data.metrics["best/loss"] == pytest.approx(sum(values) / 3)

@@ -6,27 +6,24 @@ trials, so that differences are of the configurations. With several metrics each
 is to have all its seeds.
 
 Once there are no new trials, or a budget is nearly used up, the best one gets all its seeds, so
-that people take home a mean. Where a further seed gives the same values, the training has no noise,
-and there are no more seeds.
+that people take home a mean. Until then further seeds have at most as many steps as the trials, the
+closest rivals first: of trials that differ by less than the noise few are worth more.
+
+Where a further seed gives the same values, the training has no noise, and there are no more seeds.
 
 Source: racing as in Birattari, Stützle, Paquete and Varrentrapp, A racing algorithm for configuring
 metaheuristics (2002), with evidence that holds however often one looks, in place of its test.
 """
 
-from collections.abc import Iterator
-from itertools import takewhile
+import math
+from collections.abc import Iterator, Sequence
 
-from hposvc.controller.stopping import decided, meets_target
-from hposvc.events import NO_NOISE, Event
-from hposvc.state.evidence import DOUBT, evidence
-from hposvc.state.finalists import SEEDLESS
+from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.ranking import RankKey
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import END, TrialState
 
 FIRST = 3  # trials at their ends before it is worth to know the noise
-ALIKE = 5  # reports of a further seed that are those of the first one
-VALUES = 3  # unlike values among them, so that it is no chance
 
 
 def racers(state: SweepState) -> list[tuple[TrialState, int]]:
@@ -48,31 +45,45 @@ def _is_ready(trial: TrialState, most: int) -> bool:
 
 def _of_front(state: SweepState) -> Iterator[TrialState]:
     """Yield the trials of the front."""
-    yield from (state.trials[name] for name in state.trials.best())
+    if state.closed is not None or _may_race(state):
+        yield from (state.trials[name] for name in state.trials.best())
 
 
 def _of_race(state: SweepState) -> Iterator[TrialState]:
-    """Yield the trials that may be the best, and the best one if there are any, for one metric."""
+    """Yield the trials that may be the best, and the best one beside them, for one metric."""
     results, noise = state.trials.completed()
-    names = state.trials.best()
     if not results:
         return
-    best, trials = state.trials[names[0]], sum(map(len, results.values()))
-    if state.closed is not None or meets_target(best) or _is_late(state, best):
+    best, trials = state.trials[state.trials.best()[0]], sum(map(len, results.values()))
+    if state.closed is not None or best.meets_targets or _is_late(state, best):
         yield best
     if noise is None:  # every comparison is open, as one training tells nothing of the noise
         if trials >= FIRST and not state.replicates.trials.orders:
             yield best
         return
-    tried = best.place - END
-    rivals = [
-        (count, state.trials[name])
-        for count, keys in results.items()
-        for name in _open(best, count, keys, noise)
-    ]
-    if any(count >= tried for count, _ in rivals):
-        yield best
-    yield from (rival for count, rival in rivals if count <= tried)
+    if not _may_race(state):
+        return
+    rivals = sorted(
+        (gap, name, seeds)
+        for seeds, keys in results.items()
+        for gap, name in _open(best, seeds, keys, noise)
+    )
+    for _, name, seeds in rivals:
+        if seeds >= best.place - END:
+            yield best
+        yield state.trials[name]
+
+
+def _may_race(state: SweepState) -> bool:
+    """Return whether further seeds had fewer steps than trials, those under way counted whole."""
+    whole = state.spec.last_step or 1
+    least = state.spec.trials.seeds.min if state.spec.trials.seeds else 1
+    further = (
+        seed.step if seed.over else whole
+        for name in state.replicates.seeded
+        for seed in state.trials[name].seeds[least - 1 :]
+    )
+    return sum(further) < sum(step * count for step, count in state.trials.trials_by_step.items())
 
 
 def _is_late(state: SweepState, best: TrialState) -> bool:
@@ -87,28 +98,31 @@ def _is_late(state: SweepState, best: TrialState) -> bool:
     )
 
 
-def _open(best: TrialState, count: int, keys: list[RankKey], noise: float) -> Iterator[str]:
-    """Yield the trials of so many seeds, lowest loss first, that may be better than the best."""
-    common = min(count, best.place - END)
-    loss = best.loss_at(END + common)
+def _open(
+    best: TrialState, seeds: int, keys: Sequence[RankKey], noise: float
+) -> Iterator[tuple[float, str]]:
+    """Yield the trials of so many seeds that may be better than the best, and by how much worse.
 
-    def is_open(key: RankKey) -> bool:
-        return evidence(key[0] - loss, common, noise) < DOUBT
-
-    others = (key for key in keys if key[2] != best.id)
-    yield from (name for *_, name in takewhile(is_open, others))
-
-
-def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]:
-    """Return the end of a further seed that repeats the reports of the first one.
-
-    Two different values at most may be alike by chance, as in the first steps of a game.
+    That is in deviations of the noise.
     """
-    count = len(trial.steps)
-    if count < ALIKE or trial.intent is not None:
-        return []
-    if any(first.steps.get(step) != value for step, value in trial.steps.items()):
-        return []
-    if len({*trial.steps.values()}) < VALUES:
-        return []
-    return [decided(time, trial, "stop", NO_NOISE, SEEDLESS)]
+    common = min(seeds, best.place - END)
+    loss = best.loss_at(END + common)
+    for mine, _, name in keys:
+        if name == best.id:
+            continue
+        gap = mine - loss
+        if evidence(gap, common, noise) >= PROOF:
+            break  # and so it is of all that follow
+        yield gap * math.sqrt(common), name
+
+
+def why_again(state: SweepState, trial: TrialState) -> str:
+    """Return why a trial is trained with its next seed, as of now."""
+    best = next(iter(state.front), None)
+    if not trial.at_end:
+        return "its rungs wait for it"
+    if state.spec.several:
+        return "it is on the front"
+    if best is None or best == trial.id:
+        return "it is the best so far"
+    return f"it may be better than {best}"
