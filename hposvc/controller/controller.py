@@ -289,8 +289,9 @@ class Controller:
 
     def _seeded(self, order: Order) -> Order:
         """Return the order with the random numbers that its trial is to repeat, or shares."""
-        if (seeds := self.state.spec.trials.seeds) is not None:
-            order = replication.together(order) if seeds.min > 1 else order
+        if self.state.spec.trials.seeds is not None:
+            if self.state.trials[order.trial].together > 1:
+                order = replication.together(order)
             return replace(order, seed_of=replication.common_seed(0))
         if not isinstance(self.policy, Repeating):
             return order

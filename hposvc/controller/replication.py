@@ -17,12 +17,12 @@ from hposvc.events import NO_NOISE, Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.state import race
 from hposvc.state.finalists import SEEDLESS
+from hposvc.state.replicates import UNLIKE
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from trainables.contract import Order
 
 ALIKE = 5  # reports of a further seed that are those of the first one
-VALUES = 3  # unlike values among them, so that it is no chance
 
 
 def due(state: SweepState) -> bool:
@@ -154,6 +154,6 @@ def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]
         return []
     if any(first.steps.get(step) != value for step, value in trial.steps.items()):
         return []
-    if len({*trial.steps.values()}) < VALUES:
+    if len({*trial.steps.values()}) < UNLIKE:
         return []
     return [decided(time, trial, "stop", NO_NOISE, SEEDLESS)]

@@ -51,7 +51,7 @@ def _of_front(state: SweepState) -> Iterator[TrialState]:
 
 def _of_race(state: SweepState) -> Iterator[TrialState]:
     """Yield the trials that may be the best, and the best one beside them, for one metric."""
-    results, noise = state.trials.completed()
+    results, noise = state.trials.completed(), state.trials.noise
     if not results:
         return
     best, trials = state.trials[state.trials.best()[0]], sum(map(len, results.values()))

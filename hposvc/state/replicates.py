@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from hposvc.events import Decided, End, Requested, TrialAction
+from hposvc.events import NO_NOISE, Decided, End, Requested, TrialAction
 from hposvc.state.evidence import residual
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
 from searchers import Params
+
+UNLIKE = 3  # unlike values that two seeds do not share by chance
 
 
 @dataclass
@@ -123,11 +125,14 @@ class Replicates:
         """Return the noise of a loss among trials of equal seeds; None: it is not known yet.
 
         It is the standard deviation of what neither the trial nor the seed explains, pooled over
-        all trials with several seeds: of a two-way analysis of variance without interaction.
+        all trials with several seeds: of a two-way analysis of variance without interaction. Zero
+        only if further seeds have the curves of the first ones: equal values may be chance.
         """
-        ended = (trials[name] for name in self.seeded if trials[name].at_end)
-        rows = [trial.seed_losses(self.own_seeds + 1) for trial in ended]
-        return residual([row for row in rows if len(row) > 1])
+        seeded = [trials[name] for name in self.seeded]
+        if _are_alike(seeded):
+            return 0.0
+        rows = [one.seed_losses(self.own_seeds + 1) for one in seeded if one.at_end]
+        return residual([row for row in rows if len(row) > 1]) or None
 
     def measure(self, trial: TrialState, seeds: int) -> None:
         """Plan the replicates of the baseline; a finalist that it becomes shares them."""
@@ -233,3 +238,19 @@ class Replicates:
                 verdict: TrialAction = "kill" if event.verb == "kill" else "stop"
                 decided = Decided(event.time, trial.id, None, trial.step, verdict, "user")
                 self.trials.decide(trial, decided)
+
+
+def _are_alike(trials: Iterable[TrialState]) -> bool:
+    """Return whether further seeds are known to repeat the curves of their trials' own seeds."""
+    values: set[float] = set()
+    few = False  # whether a training reports once or twice
+    for trial in trials:
+        for seed in trial.seeds:
+            if seed.reason == NO_NOISE:
+                return True
+            if seed.state == "COMPLETED":
+                if any(trial.steps.get(step) != value for step, value in seed.steps.items()):
+                    return False
+                values |= {*seed.steps.values()}
+                few = few or len(seed.steps) < UNLIKE
+    return len(values) >= (2 if few else UNLIKE)

@@ -8,7 +8,6 @@ from hposvc.events import (
     BECAUSE,
     HALTS,
     MARKS,
-    NO_NOISE,
     Attached,
     Checkpointed,
     Closed,
@@ -235,13 +234,7 @@ class SweepState:
     @property
     def noiseless(self) -> bool:
         """Whether further seeds gave the values of the first ones, so that there are no more."""
-        seeded = [self.trials[name] for name in self.replicates.seeded]
-        if any(seed.reason == NO_NOISE for trial in seeded for seed in trial.seeds):
-            return True
-        known = [trial for trial in seeded if len(trial.runs) > 1]
-        return bool(known) and all(
-            len({run.own_values for run in trial.runs}) == 1 for trial in known
-        )
+        return self.trials.noise == 0.0
 
     def by_order(self, order: int | None) -> TrialState | None:
         """Return the trial or replicate that runs an order; None: none does."""
@@ -321,7 +314,7 @@ class SweepState:
                 objectives=self.spec.objectives,
                 limits=self.spec.bounds,
                 leaves_out=seeds is not None and seeds.on_failure == "leave_out",
-                together=1 if seeds is None else seeds.min,
+                together=1 if seeds is None or self.noiseless else seeds.min,
                 params=event.params,
                 note=event.note,
                 until=event.until,
@@ -385,7 +378,7 @@ class SweepState:
         else:
             return
         if names:
-            noise = 0.0 if self.noiseless else self.replicates.noise(self.trials)
+            noise = self.replicates.noise(self.trials)
             for name in names:
                 self.trials.weigh(self.trials[name], noise)
 

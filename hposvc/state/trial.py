@@ -199,9 +199,10 @@ class TrialState:
             return False
         if self.over and not self.at_end:
             return True
-        seeds = self.seeds[: self.together - 1]
-        came = [seed.over or (seed.state == "PAUSED" and seed.step >= self.step) for seed in seeds]
-        return len(came) == self.together - 1 and all(came)
+        return all(
+            seed.over or (seed.state == "PAUSED" and seed.step >= self.step)
+            for seed in self.seeds[: self.together - 1]
+        )
 
     @property
     def failed_seeds(self) -> list["TrialState"]:

@@ -35,7 +35,7 @@ from hposvc.state.summary import (
 )
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
-from hposvc.text import duration, number
+from hposvc.text import count, duration, listed, number
 from hposvc.views.disk_full import disk_notes
 from hposvc.views.formatting import (
     WIDTH,
@@ -62,7 +62,7 @@ COLOURS: dict[str, str] = {str(phase): colour for phase, colour in TRIALS.items(
 COLOURS |= {"QUEUED": "bright_black", "UNREADABLE": "bold red", INTERRUPTED: "yellow"}
 BAR = 32  # characters of a progress bar
 FRONT = 6  # trials of the front that are shown
-ENDED = 3  # ended trials that are shown, the last ones
+ENDED = 3  # ended trials that are shown, the last ones; and trials with running seeds
 SERVER = "http://HOST:8900"  # in place of the URL of a server, in an example
 LONG_WAIT_S = 2.0  # shortest wait for the first slot that is mentioned
 
@@ -228,6 +228,7 @@ def _head(state: SweepState, elapsed_s: float, waits: Sequence[str]) -> Renderab
     lines = [
         ("slots", slots(state)),
         ("rungs", rungs(state)),
+        ("seeds", further_seeds(state)),
         ("waits", Text(" · ".join(waits), "yellow")),
     ]
     details = Table.grid(padding=(0, 2))
@@ -256,6 +257,17 @@ def rungs(state: SweepState) -> Text:
         f"{count} at {step}{note}" for count, step, note in zip(counts, steps, notes, strict=True)
     )
     return Text(f"{text} {state.spec.unit}", "bright_black")
+
+
+def further_seeds(state: SweepState) -> Text:
+    """Describe the further seeds of the trials, as in `12 further seeds · 2 run (t0003, t0007)`."""
+    replicates = state.replicates
+    own = [trial for trial in replicates.trials.values() if replicates.is_seed(trial)]
+    if not own:
+        return Text()
+    running = [seed.shown_as for seed in own if seed.state == "RUNNING"]
+    named = f" · {len(running)} run ({listed(running, ENDED)})" if running else ""
+    return Text(f"{count(len(own), 'further seed')}{named}", "bright_black")
 
 
 def slots(state: SweepState) -> Text:

@@ -192,6 +192,7 @@ class PlainLines:
         self._best = ""  # the best trial as last printed
         self._waiting = ""  # the last text printed by `say`
         self._summed_up, self._clock = time.monotonic(), DriverClock()
+        self._runs: dict[str, int] = {}  # seeds of ended trials, as last printed
         self._front: set[str] = set()  # the front as last printed, with several metrics
 
     def say(self, text: str) -> None:
@@ -215,6 +216,10 @@ class PlainLines:
             if trial is not None and trial.over and trial.id not in self._over:
                 self._over.add(trial.id)
                 self._say(_describe_end(state, trial))
+            elif trial is not None and len(trial.runs) > self._runs.get(trial.id, 1):
+                self._say(f"{trial.id} was trained again: {trial_values(trial)}")
+            if trial is not None and trial.over:
+                self._runs[trial.id] = len(trial.runs)
         if state.spec.several:
             self._print_front(state)
         elif state.best is not None:
@@ -229,6 +234,7 @@ class PlainLines:
         """Say nothing of what happened until now."""
         self._over = {name for name, trial in state.trials.items() if trial.over}
         self._front = {name for name in state.front if state.trials[name].over}
+        self._runs = {name: len(trial.runs) for name, trial in state.trials.items()}
         self._best = state.best or ""
 
     def say_end(self, state: SweepState) -> None:
@@ -254,6 +260,8 @@ class PlainLines:
         elif before is not None and best.loss > before.loss:
             step = min(before.step, best.step)
             why = f" (better than {before.id} at step {step})"
+            if best.at_end and before.at_end:
+                why = " (by the seeds that both have)"
             if best.at_end and not before.at_end:
                 why = " (the first that came to its end)"
         self._best = best.id

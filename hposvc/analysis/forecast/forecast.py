@@ -207,6 +207,8 @@ def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
         changes.append((words, {"fidelity.max": half}))
     if spec.finalists is not None:
         changes.append(("no finalists", {"finalists": None}))
+    if spec.trials.seeds is not None:
+        changes.append(("one seed a trial", {"trials.seeds": None}))
     parallel = spec.trials.parallel
     if isinstance(parallel, int) and not spec.engine.traits.in_process:
         words = f"{2 * parallel} trials at once in place of {parallel}"

@@ -130,7 +130,7 @@ class StudyTrials:
 
     def freeze(self, trial: states.TrialState) -> FrozenTrial:
         """Return a trial as Optuna keeps it, as of the events so far."""
-        counts = not (trial.diverged or trial.excluded)
+        counts = not (trial.fails or trial.excluded)
         state = STATES[trial.state] if counts or not trial.over else TrialState.FAIL
         values = list(trial.values)
         params = trial.reported_params
@@ -166,9 +166,12 @@ class StudyTrials:
 
 def _attributes(trial: states.TrialState) -> dict[str, Any]:
     names = {metric.name for metric in trial.objectives}
+    attributes: dict[str, Any]
     metrics = trial.metrics if trial.selected is None else trial.selected[1]
     others = {name: value for name, value in metrics.items() if name not in names}
     attributes = {"trial": trial.id, "reason": trial.reason, "message": trial.message}
+    if len(trial.runs) > 1:
+        attributes["seeds"] = [list(run.own_values) for run in trial.runs]
     return {**others, **{f"hposvc:{key}": text for key, text in attributes.items() if text}}
 
 

@@ -161,7 +161,7 @@ def test_intervals_hold_what_more_trainings_give_on_average_and_keep_the_sign(ki
         worth = rng.normal(0, 1, 16)
         runs = {f"{at}": [draw(rng, w)] for at, w in enumerate(worth)}
         best = min(runs, key=lambda name: runs[name][0])
-        for name in {"0", best}:
+        for name in dict.fromkeys(("0", best)):  # the same draws in every process
             runs[name] += [draw(rng, worth[int(name)]) for _ in range(5)]
         in_ratios = spans_decades([value for values in runs.values() for value in values])
         scale = np.log if in_ratios else float
