@@ -29,6 +29,7 @@ class Order:
     shrink: int = 0  # how often the micro-batches of the trial were halved
     replicate: int = 0  # number of the finalist's replicate, from 1; 0: the trial itself
     workers: int = 0  # number of ranks; 0: resources.workers
+    memo: str = ""  # the earlier training whose reports it takes; empty: it is carried out
 
     def reaches_milestone(self, before: int, step: int) -> bool:
         """Return whether a milestone lies after the step `before`, up to `step`."""

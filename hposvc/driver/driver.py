@@ -23,6 +23,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import MessageListener, Runner, Watcher
+from hposvc.driver.memo import Memo
 from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.queue_member import QueueMember
 from hposvc.driver.slow_plug_ins import SlowPlugIns
@@ -186,6 +187,7 @@ class Driver:
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 earlier=earlier,
+                memo=self._query(lambda: Memo.of(self.journal, self.sweep, spec)),
                 seq=seq,
                 queue=QueueMember.of(lease, setting.owner, backend),
                 disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,

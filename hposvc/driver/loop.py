@@ -17,6 +17,7 @@ from hposvc.backends.backend import Answer, Backend, Lasting, OnSharedCluster
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
+from hposvc.driver.memo import Memo, Reports
 from hposvc.driver.proposals import Proposer, SearchExhausted
 from hposvc.driver.queue_member import QueueMember
 from hposvc.driver.user_stop_rules import StopRules
@@ -27,10 +28,12 @@ from hposvc.events import (
     Attached,
     Closed,
     Decided,
+    Ended,
     Event,
     Failed,
     Ordered,
     Proposed,
+    Reported,
     StorageExhausted,
     TrialAction,
     WarmStarted,
@@ -98,6 +101,7 @@ class Runner:
     environment: Callable[[str], dict[str, str]] = lambda trial: {}
     # Trials of warm-start sweeps; None: there are no such sweeps.
     earlier: tuple[Observation, ...] | None = None
+    memo: Memo | None = None  # trainings that were recorded before; None: all are done
     seq: int = 0  # of the last event in the journal, which the controller has applied
     queue: QueueMember | None = None  # with the other sweeps on its cluster; None: it is alone
     disk_space: DiskSpace | None = None  # None: the sweep writes nothing
@@ -108,6 +112,7 @@ class Runner:
     _deletions: Deletions = field(init=False)
     # Pairs of index of watcher and type of error.
     _logged_errors: set[tuple[int, type[Exception]]] = field(default_factory=set)
+    _recalled: set[int] = field(default_factory=set)  # orders that took recorded results
     _turn_events: list[Event] = field(default_factory=list)
     _passed: set[Hashable] = field(default_factory=set)  # skipped, as somebody had proposed them
     _unwritten: list[Event] = field(default_factory=list)
@@ -268,7 +273,10 @@ class Runner:
             *self.controller.regrow(self._ranks, now),
         ]:
             self._apply(event)
-        for _ in range(self.backend.capacity()):
+        free, recalled = self.backend.capacity(), len(self._recalled)
+        while free > 0:
+            free += len(self._recalled) - recalled - 1  # what is recorded takes no slot
+            recalled = len(self._recalled)
             move = self.controller.next()
             if isinstance(move, Order):
                 self._place_order(move)
@@ -293,7 +301,25 @@ class Runner:
         """Record the order, with as many ranks as a new slot has if trials are elastic."""
         elastic = len(self.controller.spec.resources.allowed_workers) > 1
         order = replace(order, workers=self._ranks) if elastic else order
-        self._apply(Ordered(self.backend.now(), order))
+        recorded = None if self.memo is None else self.memo.find(self.controller.state, order)
+        if recorded is not None:
+            self._recall(replace(order, memo=recorded.name), recorded.reports)
+        else:
+            self._apply(Ordered(self.backend.now(), order))
+
+    def _recall(self, order: Order, reports: Reports) -> None:
+        """Carry out an order by recorded reports, up to a decision that ends it."""
+        state, now = self.controller.state, self.backend.now()
+        self._recalled.add(order.id)
+        self._apply(Ordered(now, order))
+        for step in sorted(reports):
+            trial = state.by_order(order.id)
+            ended = trial is None or trial.intent is not None
+            if ended or (order.until is not None and step > order.until):
+                break
+            if step >= order.first:
+                self._apply(Reported(now, order.id, order.trial, step, reports[step]))
+        self._apply(Ended(now, order.id, order.trial, "returned" if order.until is None else ""))
 
     def _begin_trial(self, move: NewTrial) -> bool:
         """Propose a trial and order its first steps; False if there is nothing to propose yet."""
@@ -407,6 +433,8 @@ class Runner:
 
     def _act_on(self, turn: Sequence[Event]) -> None:
         for event in turn:
+            if isinstance(event, Ordered | Decided) and _order_of(event) in self._recalled:
+                continue
             if isinstance(event, Ordered):
                 environment = self._query(partial(self.environment, event.order.trial))
                 self.backend.start(event.order, environment)
@@ -445,3 +473,7 @@ class Runner:
                 format_bytes(checkpoints.quota),
                 format_bytes(checkpoints.size),
             )
+
+
+def _order_of(event: Ordered | Decided) -> int | None:
+    return event.order.id if isinstance(event, Ordered) else event.order

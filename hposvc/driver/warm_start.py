@@ -211,6 +211,8 @@ def _translate(
         names: our names of parameters that the earlier sweep calls otherwise.
         settings: parameters that may have another value, and take this space's.
     """
+    if trial.memo:  # its own sweep tells it
+        return None
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
     curves = {
@@ -255,7 +257,14 @@ def _translate(
         curve=first.losses(points),
         curves=tuple(metric.losses(curves[metric.name]) for metric in spec.objectives[1:]),
         excess=tuple(limit.excess(metrics) for limit in spec.bounds) if limits_known else (),
+        repeats=() if spec.several else _repeats(trial, first, last),
     )
+
+
+def _repeats(trial: TrialState, metric: Metric, last: float) -> tuple[tuple[float, float], ...]:
+    """Return step and loss of a trial's further seeds that this sweep could train as far."""
+    curves = (run.curves.get(metric.name) for run in trial.runs[1:] if run.step <= last)
+    return tuple((curve[-1][0], metric.losses(curve)[-1][1]) for curve in curves if curve)
 
 
 def _step_of_value(metric: Metric, points: Sequence[tuple[int, float]]) -> int:

@@ -71,6 +71,7 @@ class Sweep:
         limits: Sequence[str] | None = None,
         initial: Sequence[Mapping[str, object]] | None = None,
         warm_start: Section | str = "auto",
+        memo: bool | None = None,
         queue: Section = None,
         engine: Section | Engine | str = None,
         training: Section | Training = None,

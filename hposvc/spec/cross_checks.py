@@ -219,6 +219,24 @@ def seed_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("scheduler", "plateau"), message, "remove it, or trials.seeds", at_key=True)
 
 
+def memo_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that recorded trainings can stand for those of this sweep."""
+    refusals = {
+        "looks for trainings of the same code, and a simulated curve has no fingerprint": (
+            spec.engine.traits.simulated
+        ),
+        f"takes whole trainings, and scheduler {spec.scheduler.name} changes values within": trait(
+            SCHEDULERS, spec.scheduler, "changes_values"
+        ),
+        "takes results without checkpoints, and register asks for one": spec.register is not None,
+        "compares the trainable's file, and a parameter chooses versions": (
+            spec.variants is not None
+        ),
+    }
+    for message in (text for text, refused in refusals.items() if refused and spec.memo):
+        yield Problem(("memo",), message, "remove it", at_key=True)
+
+
 def scheduler_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a scheduler with requirements suits this sweep."""
     try:
@@ -526,6 +544,7 @@ CHECKS: tuple[Check, ...] = (
     finalist_problems,
     baseline_problems,
     seed_problems,
+    memo_problems,
     scheduler_problems,
     search_problems,
     repeat_problems,

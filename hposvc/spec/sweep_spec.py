@@ -77,6 +77,7 @@ class SweepSpec:
     limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
     initial: tuple[dict[str, ParameterValue], ...] = ()  # tried first; missing parameters are drawn
     warm_start: WarmStartSection | None = ANY  # earlier sweeps to learn from; None: none
+    memo: bool = False  # take results of equal trainings that are recorded in the project
     search: Search = AUTO
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)

@@ -178,6 +178,7 @@ class Trial:
     mlflow_run_id: str | None
     parent: Annotated[str | None, doc("The trial that it copied.")]
     repeat_of: Annotated[str | None, doc("The trial whose configuration it repeats.")]
+    memo: Annotated[str, doc("The earlier training whose results it takes; empty: it trained.")]
     seeds: Annotated[int, doc("How many seeds `value` is the mean of.")]
     seed_values: Annotated[list[Value], doc("The value of each; empty if there is one.")]
     baseline: Annotated[bool, doc("Whether it is the baseline, which measures the noise.")]

@@ -312,6 +312,7 @@ def trial_row(
         mlflow_run_id=runs.get(trial.id),
         parent=trial.parent,
         repeat_of=trial.repeat_of,
+        memo=trial.memo,
         seeds=len(trial.runs),
         seed_values=[named(state.spec, run.own_values) for run in trial.runs[1:] and trial.runs],
         baseline=trial.id == state.replicates.baseline_trial,

@@ -118,6 +118,7 @@ class TrialState:
     checkpoints: list[Saved] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)  # one, unless it copies or changes
     attempts: int = 0  # orders so far
+    memo: str = ""  # the earlier training, `SWEEP/TRIAL`, whose reports it has; empty: it trained
     failures: dict[str, int] = field(default_factory=dict)  # by cause
     message: str = ""  # of its last failure or stop
     seconds: float = 0.0  # of orders
@@ -435,7 +436,7 @@ class TrialState:
         if new:
             start = order.start if copies else None
             self.segments.append(Segment(order.params, after, order.parent, start))
-        self.order, self.ordered_at = order, time
+        self.order, self.ordered_at, self.memo = order, time, order.memo
         self.device, self.node, self.reported = "", "", None
         self.intent = None
         self.params, self.until = order.params, order.until

@@ -464,7 +464,8 @@ class TrialTable(Mapping[str, TrialState]):
             self._ranking.update(trial)
         if phase in OVER:
             self.ended.append(trial.id)
-            self.recent_speeds.append((trial.seconds, trial.step))
+            if not trial.memo:
+                self.recent_speeds.append((trial.seconds, trial.step))
         if phase == "PAUSED" or phase in OVER:
             self.results += 1
             if trial.ended_from is None and not self.spec.several:

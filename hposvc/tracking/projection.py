@@ -220,6 +220,8 @@ class Projection:
         }
         if run in self.state.marked:
             tags["hposvc.excluded"] = trial.excluded
+        if trial.memo:
+            tags["hposvc.memo"] = trial.memo
         if trial.parent is not None:
             tags["hposvc.parent_trial"] = trial.parent
         if trial.shrink:

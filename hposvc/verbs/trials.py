@@ -66,11 +66,13 @@ def table(
     repeated = ["repeats"] if any(trial.repeat_of for trial in listed) else []
     smaller = ["micro-batch"] if any(trial.shrink for trial in listed) else []
     again = ["attempts"] if any(trial.attempts > 1 for trial in listed) else []
+    taken = ["result of"] if any(trial.memo for trial in listed) else []
     seeded = ["±", "seeds"] if any(trial.seeds > 1 for trial in listed) else []
     columns = (
         "trial",
         *copies,
         *repeated,
+        *taken,
         "state",
         spec.unit,
         *(metric.name for metric in spec.objectives),
@@ -92,6 +94,7 @@ def table(
             Text.assemble((trial.trial, style), baseline_mark(trial.baseline)),
             *(trial.parent or NONE for _ in copies),
             *(trial.repeat_of or NONE for _ in repeated),
+            *(trial.memo or NONE for _ in taken),
             phase_text(trial.state),
             str(trial.step),
             *(Text(text, style) for text in values(trial.value, spec)),

@@ -284,6 +284,7 @@ def _describe_end(state: SweepState, trial: TrialState) -> str:
     progress = f"{progress} {state.spec.unit}" if state.spec.fidelity else f"step {progress}"
     ending = f"{trial.id} {trial.state} at {progress}"
     value = f", {trial_values(trial)}" if trial.values else ""
+    value += f", as {trial.memo} had it" if trial.memo else ""
     if trial.shrink:
         value += f", micro-batches of {micro_batch_share(trial.shrink)}"
     message = "" if trial.state == "COMPLETED" else error_line(trial.message)

@@ -79,7 +79,9 @@ def values(metric_values: Values) -> str:
 
 def order_text(order: Order) -> str:
     """Return the steps, start and workers of an order."""
-    if order.start is None:
+    if order.memo:
+        start = f"taken from {order.memo}, which trained them before"
+    elif order.start is None:
         start = "from nothing"
     else:
         whose = "its" if order.parent is None else f"{order.parent}'s"

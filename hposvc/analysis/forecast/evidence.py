@@ -136,6 +136,8 @@ class _Reading:
             self.curves[event.trial].setdefault(event.step, loss)
 
     def _begin(self, event: Ordered) -> None:
+        if event.order.memo:  # it took no time
+            return
         if self.attached is not None:
             self.starts_s.append(event.time - self.attached)
             self.attached = None

@@ -1,0 +1,134 @@
+"""Trainings that were recorded before, so that a sweep with `memo: true` need not do them again.
+
+A training is the same if its project, code, training options, ranks, length, values and seed are,
+and the data sets that it declared, as far as they have digests. Where it declared data, this
+sweep's own must be known first, from a trial that was trained.
+
+The code is what a sweep's fingerprint holds: the file of the trainable, or those that a command
+names. What these import is not looked at.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hposvc import spec as specs
+from hposvc.driver.earlier_sweeps import NEWEST, READ, UNREADABLE
+from hposvc.events import Event, Ordered, Reported
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.spec import SweepSpec
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from searchers import identity
+from trainables.contract import DataSet, Order, trial_seed
+
+SAME = ("trainable", "command", "collect", "launch", "training", "environment")
+LENGTH = ("max", "unit", "every")  # of the section fidelity
+Reports = Mapping[int, Mapping[str, float]]  # metrics by step
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A training that came to its end."""
+
+    name: str  # of its trial, `SWEEP/TRIAL`
+    reports: Reports
+    digests: Mapping[str, str]  # of its data sets, by name
+
+
+@dataclass
+class Memo:
+    """The recorded trainings that a sweep may take, by values and seed."""
+
+    spec: SweepSpec
+    trainings: Mapping[Hashable, Recorded] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, journal: Journal, sweep: SweepRow, spec: SweepSpec) -> "Memo":
+        """Return the trainings of the newest sweeps of the same code in the same project."""
+        if not spec.memo or not sweep.code:
+            return cls(spec)
+        rows = [row for row in journal.sweeps(spec.project, limit=NEWEST) if row.id != sweep.id]
+        known, read = journal.listed([row.id for row in rows]), 0
+        trainings: dict[Hashable, Recorded] = {}
+        for row in rows:
+            events = known[row.id].seq if row.id in known else 0
+            if _is_same(row, sweep) and read + events <= READ:
+                read += events
+                try:
+                    trainings = {**_trainings(journal, row), **trainings}
+                except UNREADABLE:  # it is of another version, or damaged
+                    continue
+        return cls(spec, trainings)
+
+    def find(self, state: SweepState, order: Order) -> Recorded | None:
+        """Return the recorded training of an order; None: it has to be done."""
+        of_search = order.replicate <= state.replicates.own_seeds
+        found = self.trainings.get(_key(self.spec, order)) if of_search else None
+        if found is None or not all(name in found.reports for name in _steps(order)):
+            return None
+        last = found.reports[max(found.reports)]
+        if not all(metric.name in last for metric in self.spec.objectives):
+            return None
+        ours = next((trial.data for trial in state.trials.values() if trial.data), ())
+        return found if _digests(ours) == found.digests or not found.digests else None
+
+
+def _steps(order: Order) -> Iterator[int]:
+    """Yield the steps without which a record is of no use: the milestones and the last one."""
+    yield from order.milestones
+    if order.until is not None:
+        yield order.until
+
+
+def _key(spec: SweepSpec, order: Order) -> Hashable:
+    return identity(dict(order.params)), trial_seed(spec.seed, order)
+
+
+def _is_same(row: SweepRow, sweep: SweepRow) -> bool:
+    """Return whether trainings of one sweep are those of another, but for values and seeds."""
+    ours, theirs = _setting(sweep.spec), _setting(row.spec)
+    return dict(row.code) == dict(sweep.code) and ours == theirs
+
+
+def _setting(frozen: Mapping[str, Any]) -> list[Any]:
+    resources, fidelity = (frozen.get(key) or {} for key in ("resources", "fidelity"))
+    length = [fidelity.get(key) for key in LENGTH]
+    return [*(frozen.get(key) for key in SAME), *length, resources.get("workers")]
+
+
+def _digests(data: tuple[DataSet, ...]) -> dict[str, str]:
+    return {one.name: one.digest for one in data if one.digest}
+
+
+def _trainings(journal: Journal, row: SweepRow) -> dict[Hashable, Recorded]:
+    """Return the trainings of a sweep that came to their ends, but for those that it recalled."""
+    spec = specs.restore(row.spec)
+    state = SweepState(spec)
+    keys: dict[str, Hashable] = {}  # of the runs: trials and their seeds
+    reports = defaultdict[str, dict[int, Mapping[str, float]]](dict)
+    for _, event in journal.read(row.id):
+        run = _run_of(state, event)
+        state.apply(event)
+        if isinstance(event, Ordered) and (run := _run_of(state, event)) is not None:
+            keys[run.id] = _key(spec, event.order)
+        elif isinstance(event, Reported) and run is not None:
+            reports[run.id].setdefault(event.step, event.metrics)
+    return {
+        keys[name]: Recorded(f"{row.id}/{run.shown_as}", reports[name], _digests(_data(state, run)))
+        for name, run in state.tried.items()
+        if run.completed(spec.last_step)
+        if not (run.memo or run.excluded) and len(run.segments) == 1
+    }
+
+
+def _data(state: SweepState, run: TrialState) -> tuple[DataSet, ...]:
+    return state.trials[run.shown_as].data
+
+
+def _run_of(state: SweepState, event: Event) -> TrialState | None:
+    """Return the trial, or the seed of one, that an event is about; None: it is about none."""
+    order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
+    run = state.by_order(order)
+    return None if run is None or run.id not in state.tried else run
