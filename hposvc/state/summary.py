@@ -292,7 +292,7 @@ def trial_row(
     state: SweepState, trial: TrialState, runs: Mapping[str, str], driver: DriverState
 ) -> Trial:
     """Return the facts about one trial."""
-    gpus, rank_s = state.spec.resources.gpus_per_worker, trial.rank_s_at(state.now)
+    gpus, rank_s = state.spec.resources.gpus_per_worker, trial.cost_at(state.now)
     reason, message = trial.end_reason
     return Trial(
         trial=trial.id,

@@ -449,6 +449,10 @@ class TrialState:
             return self.rank_s
         return self.rank_s + max(0.0, time - self.ordered_at) * self.order.workers
 
+    def cost_at(self, time: float) -> float:
+        """Return the rank-seconds up to a time, those of its further seeds included."""
+        return sum(run.rank_s_at(time) for run in (self, *self.seeds))
+
     def params_at(self, step: int) -> Params:
         """Return the values with which it trained a step."""
         before = (segment for segment in reversed(self.segments) if segment.after < step)

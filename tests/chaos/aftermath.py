@@ -31,15 +31,24 @@ from trainables.storage.checkpoint import Saved
 Points = dict[int, dict[str, float]]  # by step: the metrics of the report that stands
 
 
+def run_of(order: Order) -> str:
+    """Return the trial of an order, or the further seed of it: `t0001.s2`."""
+    return f"{order.trial}.s{order.replicate + 1}" if order.replicate else order.trial
+
+
 @dataclass
 class Ledger:
     """A second, simple-minded reading of a journal, that refuses what must never be there."""
 
     out: dict[int, Order] = field(default_factory=dict)
-    points: dict[str, Points] = field(default_factory=dict)  # by trial
-    saved: dict[str, list[Saved]] = field(default_factory=dict)  # by trial, of its own orders
+    points: dict[str, Points] = field(default_factory=dict)  # by trial, or seed of one
+    saved: dict[str, list[Saved]] = field(default_factory=dict)  # likewise, of its own orders
     orders: int = 0
     lost: int = 0  # orders that a driver had out when it died
+
+    @property
+    def trials(self) -> list[str]:
+        return [name for name in self.points if ".s" not in name]
 
     def read(self, event: Event) -> None:
         match event:
@@ -47,14 +56,14 @@ class Ledger:
                 self.lost += len(self.out)
                 self.out.clear()
             case Proposed(trial=trial):
-                assert trial == f"t{len(self.points) + 1:04d}"
+                assert trial == f"t{len(self.trials) + 1:04d}"
                 self.points[trial], self.saved[trial] = {}, []
             case Ordered(order=order):
                 self._order(order)
             case Checkpointed(order=number, saved=saved):
                 self._checkpoint(number, saved)
             case Reported(order=number) if number in self.out:
-                points = self.points[event.trial]
+                points = self.points[run_of(self.out[number])]
                 assert event.step == max(points, default=0) + 1 or event.step in points
                 points.setdefault(event.step, dict(event.metrics))
             case Ended(order=number) | Failed(order=number):
@@ -63,16 +72,21 @@ class Ledger:
     def _order(self, order: Order) -> None:
         self.orders += 1
         assert order.id == self.orders, "orders are numbered without a gap"
-        assert order.trial not in {other.trial for other in self.out.values()}
-        assert max(self.points[order.trial], default=0) < order.until, "nothing is done again"
+        run = run_of(order)
+        if order.replicate:
+            assert order.trial in self.points
+            self.points.setdefault(run, {})
+            self.saved.setdefault(run, [])
+        assert run not in {run_of(other) for other in self.out.values()}
+        assert max(self.points[run], default=0) < order.until, "nothing is done again"
         if order.parent is None:
             begin = 1 if order.start is None else order.start.step + 1
             assert order.first == begin, "an order goes on behind its checkpoint"
         else:
-            last = max(self.points[order.trial], default=0)
+            last = max(self.points[run], default=0)
             assert order.first <= last + 1, "a copy keeps its own clock"
             assert order.start is not None
-        assert order.start is None or order.start in self.saved[order.parent or order.trial]
+        assert order.start is None or order.start in self.saved[order.parent or run]
         self.out[order.id] = order
 
     def _checkpoint(self, number: int, saved: Saved) -> None:
@@ -80,7 +94,7 @@ class Ledger:
         if order is not None:
             amid = f".{saved.within}" if saved.within else ""
             assert Path(saved.path).parts[-2:] == (order.trial, f"{number}-{saved.step}{amid}")
-            self.saved[order.trial].append(saved)
+            self.saved[run_of(order)].append(saved)
 
 
 def check(home: Path, sweep: str, trials: int) -> Ledger:

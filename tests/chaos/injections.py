@@ -300,6 +300,18 @@ def plan_limits(scene: Scene) -> None:
     scene.spec["failure"] = {**scene.spec["failure"], "timeout": "50m"}
 
 
+def plan_seeds(scene: Scene) -> None:
+    """Each trial has two seeds at once, and a third while it may be the best."""
+    scene.spec["trials"] = {**scene.spec["trials"], "seeds": {"min": 2, "max": 3}}
+
+
+def seeded(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether further seeds were trained, and count for their trials."""
+    state = scene.record().state
+    further = [seed for trial in state.trials.values() for seed in trial.seeds if seed.attempts]
+    return bool(further) and all(seed.over for seed in further)
+
+
 def jump_clock(scene: Scene) -> None:
     """The driver's clock is set."""
     jump = scene.rng.choice(JUMPS_S)
@@ -354,6 +366,7 @@ INJECTIONS = {
     "interrupt": Injection(arm("interrupt"), failed("user")),
     "two terminals": Injection(extend_twice, hit("extend"), early=True, schedulers=("asha",)),
     "exclude": Injection(exclude_one, excluded),
+    "seeds": Injection(lambda scene: None, seeded, plan_seeds, schedulers=("asha", "hyperband")),
     "beside": Injection(remove_beside, spared, plan_beside, place="checkpoints"),
     **{
         name: Injection(

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
-from aftermath import Ledger
+from aftermath import Ledger, run_of
 from scene import End, Scene
 from terminal import GONE_S, until
 from wandering import MOOD, account, loss
@@ -93,9 +93,9 @@ def over(scene: Scene, events: list[Event], record: Record, ledger: Ledger) -> I
         yield f"its last event is {events[-1].kind}"
     if ledger.out:
         yield f"orders are still out: {sorted(ledger.out)}"
-    if len(ledger.points) != scene.trials:
-        yield f"{len(ledger.points)} trials, not {scene.trials}"
-    yield from (f"{one.id} is {one.state}" for one in state.trials.values() if not one.over)
+    if len(ledger.trials) != scene.trials:
+        yield f"{len(ledger.trials)} trials, not {scene.trials}"
+    yield from (f"{one.id} is {one.state}" for one in state.tried.values() if not one.over)
     if record.driver != "none":
         yield f"a driver is {record.driver}"
 
@@ -118,7 +118,7 @@ def values(scene: Scene, record: Record, ledger: Ledger) -> Iterator[str]:
     """Every trial has each of its steps, and each has the value that its rate gives."""
     struck = scene.place / "nan.at"
     spoilt = struck.read_text() if struck.exists() else ""
-    for trial in record.state.trials.values():
+    for trial in record.state.tried.values():
         points = ledger.points.get(trial.id, {})
         if sorted(points) != list(range(1, trial.step + 1)):
             yield f"{trial.id}: steps {sorted(points)}, and stands at {trial.step}"
@@ -147,7 +147,7 @@ def same(one: float, other: float) -> bool:
 def checkpoints(scene: Scene, record: Record) -> Iterator[str]:
     """On disk is what is kept, whole, and each checkpoint is an account of its own lineage."""
     state = record.state
-    kept = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
+    kept = {saved.path for trial in state.tried.values() for saved in trial.checkpoints}
     folder = scene.home.folder(scene.sweep, state.spec.storage) / "checkpoints"
     there = {str(found) for found in folder.glob("*/*")}
     yield from (f"checkpoint that nobody keeps: {path}" for path in sorted(there - kept))
@@ -175,8 +175,8 @@ def mlflow(scene: Scene, record: Record) -> Iterator[str]:
     comparison = Reconciler(scene.home, scene.journal, record.row).compare()
     if comparison.stance != "compared":
         yield f"MLflow was {comparison.stance}"
-    if comparison.runs != len(record.state.trials) + 1:
-        yield f"MLflow has {comparison.runs} runs of {len(record.state.trials)} trials"
+    if comparison.runs != len(record.state.tried) + 1:
+        yield f"MLflow has {comparison.runs} runs of {len(record.state.tried)} trials and seeds"
     for one in comparison.differences:
         yield f"MLflow: {one.run or 'sweep'}: {one.what}: {one.found}, not {one.expected}"
 
@@ -239,11 +239,13 @@ def unheard(events: list[Event], attempts: list[Attempt], ledger: Ledger) -> Ite
     A report is acknowledged when a rank that had to wait for a decision went on, or when the
     order's own end is on record. Others may be lost with a driver, and are done again.
     """
-    milestones = {one.order.id: one.order.milestones for one in events if isinstance(one, Ordered)}
+    orders = {one.order.id: one.order for one in events if isinstance(one, Ordered)}
     ended = {event.order for event in events if isinstance(event, Ended)}
     for one in attempts:
-        told = one.step in milestones.get(one.order, ()) or one.order in ended
-        if one.heard is not None and told and one.step not in ledger.points.get(one.trial, {}):
+        order = orders.get(one.order)
+        told = one.order in ended or (order is not None and one.step in order.milestones)
+        run = one.trial if order is None else run_of(order)
+        if one.heard is not None and told and one.step not in ledger.points.get(run, {}):
             yield f"{one.trial} step {one.step} of order {one.order}"
 
 

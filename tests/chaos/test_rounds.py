@@ -25,6 +25,7 @@ QUICK = [
     Plan(4, "pbt", ("driver",)),
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
     Plan(5, "pbt", ("driver", "exclude")),
+    Plan(6, "hyperband", ("driver", "seeds")),
 ]
 
 

@@ -163,7 +163,8 @@ def _message(
     stopped = [cut for cut in cuts if cut["stopped"]]
     if not stopped:
         early = sum(trial.state == "STOPPED" for trial in trials)
-        came = f"{ended} of {count(len(trials), 'trial')} came to the end"
+        first = ", each drawn by its first seed" if history.state.replicates.seeded else ""
+        came = f"{ended} of {count(len(trials), 'trial')} came to the end{first}"
         return f"{came}; {early} {'was' if early == 1 else 'were'} stopped before."
     where = ", ".join(f"{cut['stopped']:,} at {cut['step']}" for cut in stopped[:5])
     text = f"Of {count(len(trials), 'trial')} {ended} came to the end"

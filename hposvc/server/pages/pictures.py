@@ -70,7 +70,7 @@ def trend(state: SweepState) -> str:
 def curve(
     state: SweepState, trial: TrialState, decisions: Mapping[int, str], width: float = WIDE
 ) -> str:
-    """Return a trial's curve, with the rungs, the best trial's curve and those of others.
+    """Return a trial's curve, with the rungs, the best trial's, and its other seeds' or trials'.
 
     Args:
         decisions: what was decided about the trial, in words, by step.
@@ -82,7 +82,8 @@ def curve(
         return ""
     best = next((state.trials[name] for name in state.front if name != trial.id), None)
     others = sorted(state.trials.values(), key=lambda each: each.loss)[:MOST_OTHERS]
-    behind = [_finite(each.curve) for each in others if each not in (trial, best)]
+    others = trial.seeds or [each for each in others if each not in (trial, best)]
+    behind = [_finite(each.curve) for each in others]
     best_curve = _finite(best.curve) if best is not None else []
     picture = Picture(
         f"{metric.name} of {trial.id}",
@@ -94,7 +95,8 @@ def curve(
     last = max([*steps, state.spec.last_step or 1])
     most = min(TICKS, width / 80)
     x = Linear(min([*steps, 1]), last, frame.left, frame.right, int(most))
-    values = [value for _, value in (*own, *best_curve)]
+    seeds = [point for points in behind for point in points] if trial.seeds else []
+    values = [value for _, value in (*own, *best_curve, *seeds)]
     y = robust(values, frame.bottom, frame.top, metric.goal)
 
     def within(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:

@@ -75,7 +75,7 @@ def show_trial(
             logs=logs,
             mlflow=_run_in_mlflow(record, service.sweeps.home, trial),
             actions=actions.of_trial(record, shown, scopes),
-            cost=shown.rank_s_at(state.now) * (gpus or 1) / 3600,
+            cost=shown.cost_at(state.now) * (gpus or 1) / 3600,
             has_gpus=bool(gpus),
             seq=folded.seq,
             over=shown.over or state.finished,
