@@ -17,10 +17,11 @@ from hposvc.backends.backend import Answer, Backend, Lasting, OnSharedCluster
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
-from hposvc.driver.memo import Memo, Reports
+from hposvc.driver.memo import Memo
 from hposvc.driver.proposals import Proposer, SearchExhausted
 from hposvc.driver.queue_member import QueueMember
 from hposvc.driver.user_stop_rules import StopRules
+from hposvc.driver.warm_start import Reports
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
     PRIORITY,

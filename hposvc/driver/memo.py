@@ -15,6 +15,7 @@ from typing import Any
 
 from hposvc import spec as specs
 from hposvc.driver.earlier_sweeps import NEWEST, READ, UNREADABLE
+from hposvc.driver.warm_start import Reports
 from hposvc.events import Event, Ordered, Reported
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
@@ -25,7 +26,6 @@ from trainables.contract import DataSet, Order, trial_seed
 
 SAME = ("trainable", "command", "collect", "launch", "training", "environment")
 LENGTH = ("max", "unit", "every")  # of the section fidelity
-Reports = Mapping[int, Mapping[str, float]]  # metrics by step
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,13 @@ def _of_seeds(state: SweepState, count: int) -> str:
     """Say how many trials have several seeds, and what their means are worth."""
     if state.noiseless:
         return SEEDLESS
-    total = len(state.trials)
+    seeds, total = state.spec.trials.seeds, len(state.trials)
+    which = ": those that may have been the best"
+    if seeds is not None and seeds.min > 1:
+        which = f", with {seeds.min} at least, and with more where they may have been the best"
     return (
-        f"{count} of {total} trials were trained with several seeds: those that may have been the "
-        f"best; ± is the {CONFIDENCE:.0%} confidence interval of the mean"
+        f"{count} of {total} trials were trained with several seeds{which}; ± is the "
+        f"{CONFIDENCE:.0%} confidence interval of the mean"
     )
 
 
