@@ -395,10 +395,11 @@ def _further_runs(state: SweepState, losses: Mapping[str, float]) -> dict[str, l
     # Replicates with other values are no further runs of their trial.
     finalists = {} if replicates.changed else replicates.finalists
     values = {name: replicates.values(name) for name in finalists}
-    for name in seeded:
-        values[name] = [value for run in state.trials[name].runs[1:] for value in run.own_values]
     if replicates.baseline:
         values[replicates.baseline[0].shown_as] = replicates.baseline_values
+    for name in seeded:
+        seeds = [value for run in state.trials[name].runs[1:] for value in run.own_values]
+        values[name] = [*values.get(name, ()), *seeds]
     again = {
         name: [metric.loss(value) for value in seen if abs(value) < HUGE]
         for name, seen in values.items()

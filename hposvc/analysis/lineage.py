@@ -20,6 +20,7 @@ from hposvc import spec as specs
 from hposvc.errors import NotFound
 from hposvc.open_sweep import OpenSweep, Record
 from hposvc.spec import SweepSpec
+from hposvc.state.replicates import common_seed
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import Segment
 from searchers import Params, identity
@@ -116,7 +117,7 @@ def replay_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
         "parameters": values,
         "scheduler": {
             "type": "replay",
-            "seed_of": segments[0].trial,
+            "seed_of": segments[0].trial if spec.trials.seeds is None else common_seed(0),
             "schedule": [*_schedule(segments)],
         },
         "trials": {"max": 1},

@@ -50,6 +50,7 @@ from hposvc.schedulers.scheduler import (
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.extension import accepted
+from hposvc.state.replicates import common_seed
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import report_of
@@ -292,7 +293,7 @@ class Controller:
         if self.state.spec.trials.seeds is not None:
             if self.state.trials[order.trial].together > 1:
                 order = replication.together(order)
-            return replace(order, seed_of=replication.common_seed(0))
+            return replace(order, seed_of=common_seed(0))
         if not isinstance(self.policy, Repeating):
             return order
         return replace(order, seed_of=self.policy.seeded_as(order.first))

@@ -17,7 +17,7 @@ from hposvc.events import NO_NOISE, Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.state import race
 from hposvc.state.finalists import SEEDLESS
-from hposvc.state.replicates import UNLIKE
+from hposvc.state.replicates import UNLIKE, common_seed
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from trainables.contract import Order
@@ -68,8 +68,14 @@ def _begun(state: SweepState) -> list[TrialState]:
         for seed in state.trials[name].seeds
     ]
     waiting = [one for one in (*state.replicates.baseline, *seeds) if one.state == "PENDING"]
-    behind = (one for one in seeds if one.state == "PAUSED")
-    return [*waiting, *(one for one in behind if one.step < _until(state, one))]
+    behind = (one for one in seeds if one.state == "PAUSED" or _is_to_go_on(state, one))
+    return [*waiting, *(one for one in behind if one.reached < _until(state, one))]
+
+
+def _is_to_go_on(state: SweepState, seed: TrialState) -> bool:
+    """Return whether a seed had come to its end before trials became longer, and its trial has."""
+    prolonged = seed.state == "COMPLETED" and not seed.at_end
+    return prolonged and state.trials[seed.shown_as].at_end
 
 
 def _until(state: SweepState, replicate: TrialState) -> float:
@@ -78,7 +84,8 @@ def _until(state: SweepState, replicate: TrialState) -> float:
     A seed that a rung waits for goes as far as its trial, all others to the end.
     """
     trial = state.trials[replicate.shown_as]
-    until = trial.until if replicate.number < trial.together else state.spec.last_step
+    is_waited_for = replicate.number < trial.together and not trial.at_end
+    until = trial.until if is_waited_for else state.spec.last_step
     return math.inf if until is None else until
 
 
@@ -132,11 +139,6 @@ def _order(state: SweepState, replicate: TrialState) -> Order:
     number, own = replicate.number, state.replicates.own_seeds
     seed_of = common_seed(number) if number <= own else seed_name(finalist, number - own)
     return replace(order, seed_of=seed_of, shrink=finalist.shrink + replicate.shrink)
-
-
-def common_seed(number: int) -> str:
-    """Return the seed name of all trials' n-th replicates in the search; 0: of the trials."""
-    return f"seed{number + 1}"
 
 
 def seed_name(finalist: TrialState, number: int) -> str:

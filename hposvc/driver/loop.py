@@ -274,15 +274,15 @@ class Runner:
             *self.controller.regrow(self._ranks, now),
         ]:
             self._apply(event)
-        free, recalled = self.backend.capacity(), len(self._recalled)
+        free = self.backend.capacity()
         while free > 0:
-            free += len(self._recalled) - recalled - 1  # what is recorded takes no slot
             recalled = len(self._recalled)
             move = self.controller.next()
             if isinstance(move, Order):
                 self._place_order(move)
             elif not isinstance(move, NewTrial) or not self._begin_trial(move):
                 break
+            free -= recalled == len(self._recalled)  # what is recorded takes no slot
         if not self._starved:  # the slot that waited has other work now
             self._starved_since = None
         if not state.trials.orders and isinstance(self.controller.next(), SearchDone):

@@ -8,13 +8,14 @@ The code is what a sweep's fingerprint holds: the file of the trainable, or thos
 names. What these import is not looked at.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.driver.earlier_sweeps import NEWEST, READ, UNREADABLE
+from hposvc.driver.earlier_sweeps import NEWEST, UNREADABLE
 from hposvc.driver.warm_start import Reports
 from hposvc.events import Event, Ordered, Reported
 from hposvc.journal.journal import Journal, SweepRow
@@ -25,7 +26,13 @@ from searchers import identity
 from trainables.contract import DataSet, Order, trial_seed
 
 SAME = ("trainable", "command", "collect", "launch", "training", "environment")
-LENGTH = ("max", "unit", "every")  # of the section fidelity
+LENGTH = ("unit", "every")  # of the section fidelity; `max` may change in an extension
+READ = 200_000  # events that are read at most, in some twenty seconds
+
+
+Key = tuple[Hashable, int, int | None]  # values, seed, length
+
+log = logging.getLogger("hposvc")
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Memo:
     """The recorded trainings that a sweep may take, by values and seed."""
 
     spec: SweepSpec
-    trainings: Mapping[Hashable, Recorded] = field(default_factory=dict)
+    trainings: Mapping[Key, Recorded] = field(default_factory=dict)
 
     @classmethod
     def of(cls, journal: Journal, sweep: SweepRow, spec: SweepSpec) -> "Memo":
@@ -51,15 +58,18 @@ class Memo:
             return cls(spec)
         rows = [row for row in journal.sweeps(spec.project, limit=NEWEST) if row.id != sweep.id]
         known, read = journal.listed([row.id for row in rows]), 0
-        trainings: dict[Hashable, Recorded] = {}
+        trainings: dict[Key, Recorded] = {}
         for row in rows:
-            events = known[row.id].seq if row.id in known else 0
-            if _is_same(row, sweep) and read + events <= READ:
-                read += events
-                try:
-                    trainings = {**_trainings(journal, row), **trainings}
-                except UNREADABLE:  # it is of another version, or damaged
-                    continue
+            if not _is_same(row, sweep):
+                continue
+            read += known[row.id].seq if row.id in known else 0
+            if read > READ:
+                log.warning("memo: %s and older sweeps are not read: they are too long", row.id)
+                break
+            try:
+                trainings = {**_trainings(journal, row), **trainings}
+            except UNREADABLE:  # it is of another version, or damaged
+                continue
         return cls(spec, trainings)
 
     def find(self, state: SweepState, order: Order) -> Recorded | None:
@@ -82,8 +92,8 @@ def _steps(order: Order) -> Iterator[int]:
         yield order.until
 
 
-def _key(spec: SweepSpec, order: Order) -> Hashable:
-    return identity(dict(order.params)), trial_seed(spec.seed, order)
+def _key(spec: SweepSpec, order: Order) -> Key:
+    return identity(dict(order.params)), trial_seed(spec.seed, order), spec.last_step
 
 
 def _is_same(row: SweepRow, sweep: SweepRow) -> bool:
@@ -102,23 +112,25 @@ def _digests(data: tuple[DataSet, ...]) -> dict[str, str]:
     return {one.name: one.digest for one in data if one.digest}
 
 
-def _trainings(journal: Journal, row: SweepRow) -> dict[Hashable, Recorded]:
+def _trainings(journal: Journal, row: SweepRow) -> dict[Key, Recorded]:
     """Return the trainings of a sweep that came to their ends, but for those that it recalled."""
     spec = specs.restore(row.spec)
     state = SweepState(spec)
-    keys: dict[str, Hashable] = {}  # of the runs: trials and their seeds
+    keys: dict[str, Key | None] = {}  # of the runs: trials and their seeds
     reports = defaultdict[str, dict[int, Mapping[str, float]]](dict)
     for _, event in journal.read(row.id):
         run = _run_of(state, event)
         state.apply(event)
         if isinstance(event, Ordered) and (run := _run_of(state, event)) is not None:
-            keys[run.id] = _key(spec, event.order)
+            key = _key(state.spec, event.order)
+            if keys.setdefault(run.id, key) != key:  # it was prolonged
+                keys[run.id] = None
         elif isinstance(event, Reported) and run is not None:
             reports[run.id].setdefault(event.step, event.metrics)
     return {
-        keys[name]: Recorded(f"{row.id}/{run.shown_as}", reports[name], _digests(_data(state, run)))
+        known: Recorded(f"{row.id}/{run.shown_as}", reports[name], _digests(_data(state, run)))
         for name, run in state.tried.items()
-        if run.completed(spec.last_step)
+        if (known := keys.get(name)) is not None and run.completed(known[2])
         if not (run.memo or run.excluded) and len(run.segments) == 1
     }
 
@@ -131,4 +143,5 @@ def _run_of(state: SweepState, event: Event) -> TrialState | None:
     """Return the trial, or the seed of one, that an event is about; None: it is about none."""
     order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
     run = state.by_order(order)
-    return None if run is None or run.id not in state.tried else run
+    is_other = run is not None and run.replicate_of and not state.replicates.is_seed(run)
+    return None if is_other else run

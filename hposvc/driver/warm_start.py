@@ -182,8 +182,10 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
     settings = (
         constant_names(their_spec.space) & constant_names(spec.space) if is_judged else frozenset()
     )
+    read = spec.warm_start.sweeps if spec.warm_start else ()
     for trial in state.trials.values():
-        if trial.excluded:
+        told = trial.memo.partition("/")[0] in read  # by the sweep that trained it
+        if trial.excluded or told:
             continue
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
@@ -211,8 +213,6 @@ def _translate(
         names: our names of parameters that the earlier sweep calls otherwise.
         settings: parameters that may have another value, and take this space's.
     """
-    if trial.memo:  # its own sweep tells it
-        return None
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
     curves = {
@@ -246,6 +246,9 @@ def _translate(
         if has_result
         else ()
     )
+    if spec.several and has_result and len(trial.runs) > 1 and trial.step <= last:
+        means = dict(zip(trial.curves, trial.values, strict=True))
+        losses = tuple(metric.loss(means[metric.name]) for metric in spec.objectives)
     metrics = reports[step_of_value] if has_result else {}
     limits_known = has_result and all(limit.metric in metrics for limit in spec.bounds)
     return replace(

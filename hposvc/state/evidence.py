@@ -52,16 +52,16 @@ def residual(losses: Sequence[Sequence[float]]) -> float | None:
     With too few values for that, of what the row does not explain; None: not even that is known.
 
     Args:
-        losses: rows of two values or more; those of later columns may be missing.
+        losses: rows of two finite values or more; others may be missing, or NaN.
     """
     if not losses:
         return None
     width = max(map(len, losses))
     table_NS = np.array([[*row, *[math.nan] * (width - len(row))] for row in losses])
-    table_NS = np.clip(table_NS, -LARGEST, LARGEST)
+    table_NS = np.clip(table_NS[:, np.isfinite(table_NS).any(axis=0)], -LARGEST, LARGEST)
     values, rows = int(np.isfinite(table_NS).sum()), len(losses)
     table_NS -= np.nanmean(table_NS, axis=1, keepdims=True)
-    freedom = values - rows - (width - 1)
+    freedom = values - rows - (table_NS.shape[1] - 1)
     if freedom <= 0:
         return math.sqrt(float(np.nansum(table_NS**2)) / (values - rows))
     for _ in range(SWEEPS):

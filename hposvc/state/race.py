@@ -17,6 +17,7 @@ metaheuristics (2002), with evidence that holds however often one looks, in plac
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.ranking import RankKey
@@ -33,13 +34,14 @@ def racers(state: SweepState) -> list[tuple[TrialState, int]]:
         return []
     wanted = _of_front(state) if state.spec.several else _of_race(state)
     chosen = dict.fromkeys(trial.id for trial in wanted)
-    trials = (state.trials[name] for name in chosen)
-    return [(trial, len(trial.seeds) + 1) for trial in trials if _is_ready(trial, seeds.max)]
+    ready = (state.trials[name] for name in chosen if _is_ready(state.trials[name], seeds.max))
+    most = 1 if state.trials.noise is None and not state.spec.several else None
+    return [(trial, len(trial.seeds) + 1) for trial in islice(ready, most)]
 
 
 def _is_ready(trial: TrialState, most: int) -> bool:
     """Return whether a trial may have another seed: all seeds so far came to their ends."""
-    known = all(seed.state == "COMPLETED" or seed in trial.failed_seeds for seed in trial.seeds)
+    known = all(seed.at_end or seed in trial.failed_seeds for seed in trial.seeds)
     return known and len(trial.seeds) + 1 < most and trial.at_end and not trial.fails
 
 
@@ -59,7 +61,7 @@ def _of_race(state: SweepState) -> Iterator[TrialState]:
         yield best
     if noise is None:  # every comparison is open, as one training tells nothing of the noise
         if trials >= FIRST and not state.replicates.trials.orders:
-            yield best
+            yield from (state.trials[name] for keys in results.values() for *_, name in keys)
         return
     if not _may_race(state):
         return

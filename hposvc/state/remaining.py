@@ -83,12 +83,15 @@ def _rest(state: SweepState) -> _Rest | None:
     waiting = [trial for trial in live if trial.order is None]
     limit = spec.trials.max
     new = 0 if limit is None or state.closed else max(0, limit - len(trials))
+    further = _seeds_left(state, new)
+    if spec.trials.seeds is not None and not state.noiseless:
+        new *= spec.trials.seeds.min
     paces = _Paces.of(state, begun)
     last = spec.last_step
     ended = sum(trials.ended_by_step.values())
     if paces is None or (last is None and ended < KNOWN):
         return None
-    finals = _replicates_left(state)
+    finals = _replicates_left(state) + further
     if finals and state.replicates.changed:
         return None  # they take longer than trials, nobody knows by how much
     replicates = state.replicates.trials.running()
@@ -243,6 +246,21 @@ def _replicates_left(state: SweepState) -> int:
         baseline = sum(trial.state == "PENDING" for trial in state.replicates.baseline)
         return baseline + (0 if finalists is None else finalists.top * finalists.seeds)
     return state.replicates.total - state.replicates.done - len(state.replicates.trials.running())
+
+
+def _seeds_left(state: SweepState, new: int) -> int:
+    """Return how many further seeds are still to be trained to the end, beyond the first ones.
+
+    As many for each trial as so far, and what the best trial lacks.
+    """
+    seeds, best = state.spec.trials.seeds, state.best
+    if seeds is None or state.noiseless or state.halted:
+        return 0
+    begun = [one for row in state.replicates.seeded.values() for one in row.seeds]
+    further = sum(one.number >= seeds.min for one in begun)
+    waiting = sum(one.state == "PENDING" for one in begun)
+    lacking = seeds.max - 1 - (0 if best is None else len(state.trials[best].seeds))
+    return waiting + max(0, lacking) + round(new * further / max(1, len(state.trials)))
 
 
 def _budget_left_s(state: SweepState) -> float | None:

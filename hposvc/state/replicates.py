@@ -9,7 +9,8 @@ its result as a repeat of its trial, unless `finalists.set` gives replicates oth
 orders and events have the name of its finalist; the orders have its number as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -22,6 +23,11 @@ from searchers import Params
 UNLIKE = 3  # unlike values that two seeds do not share by chance
 
 
+def common_seed(number: int) -> str:
+    """Return the seed name of all trials' n-th replicates in the search; 0: of the trials."""
+    return f"seed{number + 1}"
+
+
 @dataclass
 class Replicates:
     """All replicates; part of a sweep's state, so only events change it."""
@@ -31,7 +37,8 @@ class Replicates:
         default_factory=dict
     )  # the replicates of each, the best trial of the search first
     baseline: list[TrialState] = field(default_factory=list)  # the replicates of the first trial
-    seeded: dict[str, None] = field(default_factory=dict)  # trials with several seeds in the search
+    # The trials with several seeds in the search.
+    seeded: dict[str, TrialState] = field(default_factory=dict)
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
     over: bool = False  # the sweep ended after its replicates
@@ -83,10 +90,10 @@ class Replicates:
 
         Replicates with other values than their trial's say nothing of it, and are left out.
         """
-        if self.changed:
-            return {}
         losses: dict[str, tuple[tuple[int, float], ...]] = {}
         for trial in self.trials.values():
+            if self.changed and not self.is_seed(trial):
+                continue
             if trial.state in ("COMPLETED", "PAUSED") and trial.value is not None:
                 result = (trial.step, trial.metric.loss(trial.value))
                 losses[trial.shown_as] = (*losses.get(trial.shown_as, ()), result)
@@ -119,20 +126,20 @@ class Replicates:
             seed = self.replicate(trial, number)
             self.trials.add(seed)
             trial.seeds.append(seed)
-            self.seeded[trial.id] = None
+            self.seeded[trial.id] = trial
 
-    def noise(self, trials: Mapping[str, TrialState]) -> float | None:
+    def noise(self) -> float | None:
         """Return the noise of a loss among trials of equal seeds; None: it is not known yet.
 
         It is the standard deviation of what neither the trial nor the seed explains, pooled over
         all trials with several seeds: of a two-way analysis of variance without interaction. Zero
         only if further seeds have the curves of the first ones: equal values may be chance.
         """
-        seeded = [trials[name] for name in self.seeded]
-        if _are_alike(seeded):
+        if _are_alike(self.seeded.values()):
             return 0.0
-        rows = [one.seed_losses(self.own_seeds + 1) for one in seeded if one.at_end]
-        return residual([row for row in rows if len(row) > 1]) or None
+        rows = [one.seed_losses(self.own_seeds + 1) for one in self.seeded.values() if one.at_end]
+        rows = [row for row in rows if sum(map(math.isfinite, row)) > 1]
+        return residual(rows) or None
 
     def measure(self, trial: TrialState, seeds: int) -> None:
         """Plan the replicates of the baseline; a finalist that it becomes shares them."""
@@ -208,21 +215,40 @@ class Replicates:
 
     def reopen(self) -> None:
         """Let the search go on: finalists are chosen again later, and failures are forgiven."""
-        self.begun = False
-        self.retry(None)
+        self.begun, self.over, self.closed = False, False, None
+        for trial in self.failed():
+            if not self.is_seed(trial):
+                self.trials.retry(trial)
+        self.trials.reopen()
 
     def clear(self, time: float) -> None:
-        """Remove all replicates, also of the baseline, because trials are longer from now on."""
+        """Remove all replicates but the seeds of the search, because trials are longer from now on.
+
+        Seeds that came to their ends go on when their trials have.
+        """
         self.trials.lose_orders(time)  # their driver is gone: it could not make trials longer
+        seeds = [trial for trial in self.trials.values() if self.is_seed(trial)]
         for trial in self.trials.values():
-            self.trials.checkpoints.forget(trial)
-        self.trials = self.trials.emptied()
-        self.finalists, self.baseline, self.seeded = {}, [], {}
+            if not self.is_seed(trial):
+                self.trials.checkpoints.forget(trial)
+        self.trials = self.trials.emptied(seeds)
+        for seed in seeds:
+            if seed.at_end:
+                self.trials.prolong(seed)
+        self.finalists, self.baseline = {}, []
 
     def failed(self, finalist: str | None = None) -> list[TrialState]:
-        """Return the replicates that failed, of a finalist or of all."""
+        """Return the replicates that failed, of a finalist or of all, and may be tried again.
+
+        Seeds of a trial that did not come to its end may not: a rung has judged it.
+        """
         failed = (trial for trial in self.trials.values() if trial.state == "FAILED")
-        return [trial for trial in failed if finalist in (None, trial.replicate_of)]
+        return [
+            trial
+            for trial in failed
+            if finalist in (None, trial.replicate_of)
+            and (not self.is_seed(trial) or self.seeded[trial.shown_as].at_end)
+        ]
 
     def retry(self, finalist: str | None) -> None:
         """Train failed replicates again, of a finalist or of all, and those that were cut off."""
@@ -241,16 +267,18 @@ class Replicates:
 
 
 def _are_alike(trials: Iterable[TrialState]) -> bool:
-    """Return whether further seeds are known to repeat the curves of their trials' own seeds."""
+    """Return whether further seeds are known to repeat the curves of their trials' own seeds.
+
+    Those of two trials must: one configuration alone may have no randomness.
+    """
     values: set[float] = set()
-    few = False  # whether a training reports once or twice
+    few, alike = False, set[str]()  # whether a training reports once or twice; trials
     for trial in trials:
         for seed in trial.seeds:
-            if seed.reason == NO_NOISE:
-                return True
-            if seed.state == "COMPLETED":
+            if seed.at_end or seed.reason == NO_NOISE:
                 if any(trial.steps.get(step) != value for step, value in seed.steps.items()):
                     return False
                 values |= {*seed.steps.values()}
                 few = few or len(seed.steps) < UNLIKE
-    return len(values) >= (2 if few else UNLIKE)
+                alike.add(trial.id)
+    return len(alike) > 1 and len(values) >= (2 if few else UNLIKE)

@@ -177,6 +177,9 @@ class SweepState:
                 else seen
                 for seen in observed
             ]
+        for name, trial in self.replicates.seeded.items():
+            if trial.fails:  # nothing good is learned of it
+                repeats.pop(name, None)
         if not repeats:
             return observed
         return [
@@ -378,7 +381,7 @@ class SweepState:
         else:
             return
         if names:
-            noise = self.replicates.noise(self.trials)
+            noise = self.replicates.noise()
             for name in names:
                 self.trials.weigh(self.trials[name], noise)
 
@@ -437,8 +440,6 @@ class SweepState:
         completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
         self._reopen()
         if self.spec.last_step != before.last_step:  # no trial can become shorter
-            for name in self.replicates.seeded:
-                self.trials[name].seeds.clear()
             self.replicates.clear(self.now)
             self._plan_baseline()
             for trial in completed:
@@ -451,10 +452,13 @@ class SweepState:
             for trial in self.trials.values()
             if trial.state == "FAILED" and event.trial in (None, trial.id) and not trial.excluded
         ]
-        if failed:
+        seeds = [one for one in self.replicates.failed(event.trial) if self.replicates.is_seed(one)]
+        if failed or seeds:
             self._reopen()
             for trial in failed:
                 self.trials.retry(trial)
+            for seed in seeds:
+                self.replicates.trials.retry(seed)
         elif self.replicates.failed(event.trial):  # the search stays over
             self._go_on()
             self.replicates.retry(event.trial)

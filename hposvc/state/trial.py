@@ -189,7 +189,7 @@ class TrialState:
     def runs(self) -> list["TrialState"]:
         """The trainings of its configuration that count: its own, those with the next seeds."""
         if self.at_end:
-            return [self, *(seed for seed in self.seeds if seed.state == "COMPLETED" and seed.best)]
+            return [self, *(seed for seed in self.seeds if seed.at_end and seed.own_values)]
         failed = self.failed_seeds if self.seeds else []
         return [self, *(seed for seed in self.seeds[: self.together - 1] if seed not in failed)]
 
@@ -201,7 +201,7 @@ class TrialState:
         if self.over and not self.at_end:
             return True
         return all(
-            seed.over or (seed.state == "PAUSED" and seed.step >= self.step)
+            seed.over or (seed.state == "PAUSED" and seed.reached >= self.reached)
             for seed in self.seeds[: self.together - 1]
         )
 
@@ -312,16 +312,22 @@ class TrialState:
             return loss_at(self.chosen[name].losses, place)
         if place <= END:
             return average([loss_at(run.chosen[name].losses, place) for run in self._first_runs])
-        return average(self.seed_losses(place - END) or [math.inf])
+        known = [loss for loss in self.seed_losses(place - END) if not math.isnan(loss)]
+        return average(known or [math.inf])
 
     @property
     def _first_runs(self) -> list["TrialState"]:
         return [run for run in self.runs if run is self or run.number < self.together]
 
     def seed_losses(self, most: int) -> list[float]:
-        """Return the first of the losses of each of its first seeds that did not fail."""
-        runs = (run for run in self.runs if run is self or run.number < most)
-        return [run.metric.loss(run.own_values[0]) for run in runs if run.own_values]
+        """Return the first of the losses of each of its first seeds; NaN: it failed."""
+        runs, failed = self.runs, self.failed_seeds
+        seeds = (self, *(seed for seed in self.seeds if seed in runs or seed in failed))
+        return [
+            run.metric.loss(run.own_values[0]) if run in runs and run.own_values else math.nan
+            for run in seeds
+            if run is self or run.number < most
+        ]
 
     @property
     def last_losses(self) -> tuple[float, ...]:

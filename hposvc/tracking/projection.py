@@ -98,8 +98,8 @@ class Projection:
 
     def apply(self, event: Event) -> None:
         """Apply an event to the state, and note which runs it changes."""
-        seed = self._seed_of(event)
-        affected = [*self._affected_runs(event), *([] if seed is None else [seed.id])]
+        seed = self._seed_name(event)
+        affected = [*self._affected_runs(event), *([seed] if seed else [])]
         before = {name: self._state_and_reason(name) for name in affected}
         steps_before = self._count_reports(event)
         self.state.apply(event)
@@ -112,18 +112,16 @@ class Projection:
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
-        seed = seed or self._seed_of(event)
         if isinstance(event, Ordered):
             self._add_parameter_points(event.order.trial, time)
-        if seed is not None and seed.id not in self._starts:
-            affected.append(seed.id)
-            before[seed.id] = None
-            self._starts[seed.id] = time
-            self._new.add(seed.id)
-        if seed is not None and isinstance(event, Ended | Failed):
-            self._add_mean(seed.shown_as, time)
+        if seed and seed not in self._starts:
+            before[seed] = None
+            self._starts[seed] = time
+            self._new.add(seed)
+        if seed and isinstance(event, Ended | Failed):
+            self._add_mean(event.trial, time)
         if isinstance(event, Reported) and self._count_reports(event) > steps_before:
-            points = self._points.setdefault(event.trial if seed is None else seed.id, [])
+            points = self._points.setdefault(seed or event.trial, [])
             metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
             prefix = self._metric_prefix(event)
             points += [MetricPoint(prefix + k, v, time, event.step) for k, v in metrics.items()]
@@ -149,12 +147,15 @@ class Projection:
     def _seeds_of(self, trial: str) -> list[str]:
         return [seed.id for seed in self.state.trials[trial].seeds if seed.attempts]
 
-    def _seed_of(self, event: Event) -> TrialState | None:
-        """Return the further seed that an event is about; None: it is about none."""
-        order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
-        replicate = self.state.replicates.trials.by_order(order)
-        is_seed = replicate is not None and self.state.replicates.is_seed(replicate)
-        return replicate if is_seed else None
+    def _seed_name(self, event: Event) -> str:
+        """Return the further seed that an event is about, and that may begin; empty: none."""
+        replicates = self.state.replicates
+        if isinstance(event, Ordered):
+            number = event.order.replicate
+            is_seed = 0 < number <= replicates.own_seeds
+            return replicates.name(event.order.trial, number) if is_seed else ""
+        replicate = replicates.trials.by_order(getattr(event, "order", None))
+        return "" if replicate is None or not replicates.is_seed(replicate) else replicate.id
 
     def _add_mean(self, name: str, time: int) -> None:
         """Add the mean over the seeds of a trial to its run, and the best value to the parent's."""
@@ -253,7 +254,8 @@ class Projection:
 
     def _objective(self, event: Reported) -> dict[str, float]:
         """Return the trial's value after a report, in a sweep with a single metric."""
-        trial = self.state.trials.by_order(event.order) or self._seed_of(event)
+        seed = self._seed_name(event)
+        trial = self._trial(seed) if seed else self.state.trials.by_order(event.order)
         if trial is None or trial.value is None or event.step in trial.unjudged:
             return {}
         return {OBJECTIVE: trial.value}

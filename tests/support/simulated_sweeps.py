@@ -59,6 +59,19 @@ def hapless(params, step, seed):
     return noisy(params, step, seed)
 
 
+def sparse(params, step, seed):
+    """Return the loss of `noisy` at even steps and the first one; at others something else."""
+    metrics, seconds = noisy(params, step, seed)
+    return (metrics if step == 1 or step % 2 == 0 else {"other": 1.0}), seconds
+
+
+def mixed(params, step, seed):
+    """Return the loss of `noisy`, or without noise where the kind is exact, and a little worse."""
+    if params["kind"] == "exact":
+        return {"loss": 0.2 + smooth(params, step)[0]["loss"]}, 1.0
+    return noisy(params, step, seed)
+
+
 def noisy_tradeoff(params, step, seed):
     """Return the two metrics of `tradeoff`, with the luck of the configuration's seed."""
     luck, (metrics, seconds) = Random(f"{params['lr']} {seed}"), tradeoff(params, step)

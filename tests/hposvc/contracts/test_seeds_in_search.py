@@ -12,12 +12,14 @@ from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_controller, make
 from hposvc.backends.simulate import Simulation
 from hposvc.driver.driver import rebuild
 from hposvc.errors import SpecError
-from hposvc.events import NO_NOISE, Ordered, Reported, Requested
+from hposvc.events import BECAUSE, NO_NOISE, Ordered, Reported, Requested
 from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal
+from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers import scheduler as facts
+from hposvc.spec import dump
 from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.trial import END, OVER
+from hposvc.tracking.projection import Projection
 
 KEEPING = [name for name in SCHEDULERS if name != "pbt"]
 
@@ -103,7 +105,8 @@ def test_a_trial_is_the_mean_of_its_seeds_whatever_happens(name, data, tmp_path_
             assert len(trial.seeds) + 1 >= low
     assert state.front or all(trial.loss == math.inf for trial in state.trials.values())
     for best in (state.trials[name] for name in state.front):
-        if best.at_end and not state.noiseless:
+        exact = any(seed.reason == NO_NOISE for seed in best.seeds)
+        if best.at_end and not state.noiseless and not exact:
             assert len(best.seeds) + 1 == spec.trials.seeds.max
     store.close()
 
@@ -227,16 +230,94 @@ def test_longer_trials_are_trained_with_all_seeds_anew(lab):
     assert before.trials[before.best].step == 9
 
 
+@pytest.mark.parametrize("name", ["fifo", "promote"])
+def test_longer_trials_go_on_in_the_same_runs_with_their_seeds(name, lab):
+    spec = make_seeded(name, {"min": 2, "max": 3})
+    lab.run(spec)
+    [*_, last] = lab.events()
+    longer = Requested(last.time, "extend", None, {"fidelity.max": 27})
+    lab.journal.append("s", len(lab.events()), [longer])
+    state = lab.run(spec)
+    shown = Projection(SweepRow("s", "s", "p", 0.0, dump(spec), {}), spec)
+    for event in lab.events():
+        shown.apply(event)
+    entries = shown.take_entries()
+    assert entries.keys() == {"", *state.tried}
+    for one in state.tried.values():
+        steps = [point.step for point in entries[one.id].points if point.name == "loss"]
+        assert steps == [*range(1, one.step + 1)]
+        assert entries[one.id].status == "FINISHED"
+    for trial in state.trials.values():
+        if trial.at_end:
+            assert {run.step for run in trial.runs} == {trial.step}
+
+
+def test_a_rung_without_the_metric_holds_nobody(lab):
+    for name in KEEPING:
+        spec = make_seeded(name, {"min": 2, "max": 3}, "sparse")
+        state = lab.run(spec, name)
+        assert state.finished
+        assert {trial.state for trial in state.tried.values()} <= OVER
+
+
+def test_an_extension_forgives_no_failed_seed(lab):
+    seeds = {"min": 2, "max": 3}
+    spec = make_seeded("fifo", seeds, "hapless", trials={"max": 20, "seeds": seeds})
+    before = lab.run(spec)
+    failed = {one.id for one in before.trials.values() if one.fails}
+    assert any(one.failed_seeds for one in before.trials.values())
+    [*_, last] = lab.events()
+    more = Requested(last.time, "extend", None, {"trials.max": 22})
+    lab.journal.append("s", len(lab.events()), [more])
+    state = fold(spec, lab.events())
+    assert {one.id for one in state.trials.values() if one.fails} == failed
+    assert state.best == before.best
+
+
+def test_a_configuration_without_randomness_stops_no_race_of_others(lab):
+    kinds = {"kind": {"values": ["exact", "noisy"]}}
+    lr = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}}
+    seeds = {"max": 4}
+    spec = make_seeded(
+        "fifo", seeds, "mixed", parameters={**lr, **kinds}, trials={"max": 30, "seeds": seeds}
+    )
+    state = lab.run(spec)
+    assert not state.noiseless
+    best = state.trials[state.best]
+    assert len(best.runs) == (4 if best.params["kind"] == "noisy" else 1)
+
+
+@pytest.mark.parametrize("verbs", [["stop"], ["exclude", "include"]])
+def test_a_seed_that_a_user_ends_ends_no_race_of_others(verbs, lab):
+    class Ends:
+        done = False
+
+        def on_events(self, state, events):
+            seeds = [one.shown_as for one in state.replicates.trials.running()]
+            if seeds and not self.done:
+                self.done = True
+                for verb in verbs:
+                    because = {BECAUSE: "wrong"} if verb == "exclude" else {}
+                    lab.journal.request("s", verb, seeds[0], because)
+
+    spec = make_seeded("fifo", {"max": 4}, trials={"max": 12, "seeds": {"max": 4}})
+    state = lab.run(spec, watchers=[Ends()])
+    assert sum(len(one.runs) > 2 for one in state.trials.values()) > 1
+
+
 def test_a_failed_seed_that_is_tried_again_counts(lab):
     seeds = {"min": 2, "max": 3}
     spec = make_seeded("fifo", seeds, "hapless", trials={"max": 20, "seeds": seeds})
     state = lab.run(spec)
     failed = [t.id for t in state.trials.values() if any(s.state == "FAILED" for s in t.seeds)]
     assert failed
+    orders = state.next_order
     [*_, last] = lab.events()
     lab.journal.append("s", len(lab.events()), [Requested(last.time, "retry", failed[0], {})])
     again = lab.run(spec)
     assert again.finished
+    assert again.next_order > orders
+    assert again.trials[failed[0]].fails  # it failed again
     assert counted(again) == counted(fold(spec, lab.events()))
 
 
