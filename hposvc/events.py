@@ -414,6 +414,11 @@ def from_json(kind: str, time: float, body: str) -> Event:
     return event
 
 
+def order_of(event: Event) -> int | None:
+    """Return the id of the order that an event is about; None: it is about none."""
+    return event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
+
+
 def _unknown(what: str) -> str:
     return (
         f"journal: {what} is unknown here (this hposvc reads version {VERSION}); "

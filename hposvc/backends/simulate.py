@@ -10,6 +10,7 @@ import heapq
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -57,7 +58,9 @@ class Simulation(Backend):
     def __post_init__(self) -> None:
         spec = self.setting.spec
         self._curve: Curve = resolve_function(str(spec.engine.curve))
-        self._has_seed = _has_parameter(self._curve, "seed")
+        self._has_seed = False
+        with suppress(TypeError, ValueError):  # nobody can tell
+            self._has_seed = "seed" in inspect.signature(self._curve).parameters
         parallel = spec.trials.parallel
         self._max_slots = self._limit = 1 if parallel == "auto" else parallel
         # The fewest of a trial; those of each new order.
@@ -186,11 +189,3 @@ class Simulation(Backend):
     def _end_order(self, run: _CurveRun) -> Ended:
         del self._runs[run.order.id]
         return Ended(self._clock, run.order.id, run.order.trial)
-
-
-def _has_parameter(function: Callable[..., object], name: str) -> bool:
-    """Return whether a function has a parameter of this name; False if nobody can tell."""
-    try:
-        return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False

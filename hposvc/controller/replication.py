@@ -61,21 +61,11 @@ def left_beside(state: SweepState) -> int:
 
 def _begun(state: SweepState) -> list[TrialState]:
     """Return the replicates beside the search that began, or were planned, and wait."""
-    seeds = [
-        seed
-        for name in state.replicates.seeded
-        if not state.trials[name].over or state.trials[name].at_end
-        for seed in state.trials[name].seeds
-    ]
+    going_on = (one for one in state.replicates.seeded.values() if not one.over or one.at_end)
+    seeds = [seed for trial in going_on for seed in trial.seeds]
     waiting = [one for one in (*state.replicates.baseline, *seeds) if one.state == "PENDING"]
-    behind = (one for one in seeds if one.state == "PAUSED" or _is_to_go_on(state, one))
-    return [*waiting, *(one for one in behind if one.reached < _until(state, one))]
-
-
-def _is_to_go_on(state: SweepState, seed: TrialState) -> bool:
-    """Return whether a seed had come to its end before trials became longer, and its trial has."""
-    prolonged = seed.state == "COMPLETED" and not seed.at_end
-    return prolonged and state.trials[seed.shown_as].at_end
+    behind = (one for one in seeds if one.state == "PAUSED" and one.reached < _until(state, one))
+    return [*waiting, *behind]
 
 
 def _until(state: SweepState, replicate: TrialState) -> float:
@@ -147,10 +137,7 @@ def seed_name(finalist: TrialState, number: int) -> str:
 
 
 def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]:
-    """Return the end of a further seed that repeats the reports of the first one.
-
-    Two different values at most may be alike by chance, as in the first steps of a game.
-    """
+    """Return the end of a further seed that repeats the first one; two values may by chance."""
     count = len(trial.steps)
     if count < ALIKE or trial.intent is not None:
         return []

@@ -38,6 +38,7 @@ from hposvc.events import (
     StorageExhausted,
     TrialAction,
     WarmStarted,
+    order_of,
 )
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.journal import Journal
@@ -434,7 +435,7 @@ class Runner:
 
     def _act_on(self, turn: Sequence[Event]) -> None:
         for event in turn:
-            if isinstance(event, Ordered | Decided) and _order_of(event) in self._recalled:
+            if order_of(event) in self._recalled:
                 continue
             if isinstance(event, Ordered):
                 environment = self._query(partial(self.environment, event.order.trial))
@@ -474,7 +475,3 @@ class Runner:
                 format_bytes(checkpoints.quota),
                 format_bytes(checkpoints.size),
             )
-
-
-def _order_of(event: Ordered | Decided) -> int | None:
-    return event.order.id if isinstance(event, Ordered) else event.order

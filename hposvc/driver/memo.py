@@ -4,20 +4,19 @@ A training is the same if its project, code, training options, ranks, length, va
 and the data sets that it declared, as far as they have digests. Where it declared data, this
 sweep's own must be known first, from a trial that was trained.
 
-The code is what a sweep's fingerprint holds: the file of the trainable, or those that a command
-names. What these import is not looked at.
+The code is what a sweep's fingerprint holds; what that imports is not looked at.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hposvc import spec as specs
 from hposvc.driver.earlier_sweeps import NEWEST, UNREADABLE
 from hposvc.driver.warm_start import Reports
-from hposvc.events import Event, Ordered, Reported
+from hposvc.events import Event, Ordered, Reported, order_of
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
@@ -30,7 +29,7 @@ LENGTH = ("unit", "every")  # of the section fidelity; `max` may change in an ex
 READ = 200_000  # events that are read at most, in some twenty seconds
 
 
-Key = tuple[Hashable, int, int | None]  # values, seed, length
+Equal = tuple[Hashable, int, int | None]  # values, seed, length
 
 log = logging.getLogger("hposvc")
 
@@ -49,7 +48,7 @@ class Memo:
     """The recorded trainings that a sweep may take, by values and seed."""
 
     spec: SweepSpec
-    trainings: Mapping[Key, Recorded] = field(default_factory=dict)
+    trainings: Mapping[Equal, Recorded] = field(default_factory=dict)
 
     @classmethod
     def of(cls, journal: Journal, sweep: SweepRow, spec: SweepSpec) -> "Memo":
@@ -58,9 +57,9 @@ class Memo:
             return cls(spec)
         rows = [row for row in journal.sweeps(spec.project, limit=NEWEST) if row.id != sweep.id]
         known, read = journal.listed([row.id for row in rows]), 0
-        trainings: dict[Key, Recorded] = {}
+        trainings: dict[Equal, Recorded] = {}
         for row in rows:
-            if not _is_same(row, sweep):
+            if _setting(row) != _setting(sweep):
                 continue
             read += known[row.id].seq if row.id in known else 0
             if read > READ:
@@ -76,7 +75,8 @@ class Memo:
         """Return the recorded training of an order; None: it has to be done."""
         of_search = order.replicate <= state.replicates.own_seeds
         found = self.trainings.get(_key(self.spec, order)) if of_search else None
-        if found is None or not all(name in found.reports for name in _steps(order)):
+        needed = {*order.milestones, order.until} - {None}
+        if found is None or not needed <= found.reports.keys():
             return None
         last = found.reports[max(found.reports)]
         if not all(metric.name in last for metric in self.spec.objectives):
@@ -85,38 +85,26 @@ class Memo:
         return found if _digests(ours) == found.digests or not found.digests else None
 
 
-def _steps(order: Order) -> Iterator[int]:
-    """Yield the steps without which a record is of no use: the milestones and the last one."""
-    yield from order.milestones
-    if order.until is not None:
-        yield order.until
-
-
-def _key(spec: SweepSpec, order: Order) -> Key:
+def _key(spec: SweepSpec, order: Order) -> Equal:
     return identity(dict(order.params)), trial_seed(spec.seed, order), spec.last_step
 
 
-def _is_same(row: SweepRow, sweep: SweepRow) -> bool:
-    """Return whether trainings of one sweep are those of another, but for values and seeds."""
-    ours, theirs = _setting(sweep.spec), _setting(row.spec)
-    return dict(row.code) == dict(sweep.code) and ours == theirs
-
-
-def _setting(frozen: Mapping[str, Any]) -> list[Any]:
-    resources, fidelity = (frozen.get(key) or {} for key in ("resources", "fidelity"))
+def _setting(row: SweepRow) -> list[Any]:
+    """Return what trainings have in common that differ in values, seeds and length alone."""
+    resources, fidelity = (row.spec.get(key) or {} for key in ("resources", "fidelity"))
     length = [fidelity.get(key) for key in LENGTH]
-    return [*(frozen.get(key) for key in SAME), *length, resources.get("workers")]
+    return [row.code, *map(row.spec.get, SAME), *length, resources.get("workers")]
 
 
 def _digests(data: tuple[DataSet, ...]) -> dict[str, str]:
     return {one.name: one.digest for one in data if one.digest}
 
 
-def _trainings(journal: Journal, row: SweepRow) -> dict[Key, Recorded]:
+def _trainings(journal: Journal, row: SweepRow) -> dict[Equal, Recorded]:
     """Return the trainings of a sweep that came to their ends, but for those that it recalled."""
     spec = specs.restore(row.spec)
     state = SweepState(spec)
-    keys: dict[str, Key | None] = {}  # of the runs: trials and their seeds
+    keys: dict[str, Equal | None] = {}  # of the runs: trials and their seeds
     reports = defaultdict[str, dict[int, Mapping[str, float]]](dict)
     for _, event in journal.read(row.id):
         run = _run_of(state, event)
@@ -128,20 +116,17 @@ def _trainings(journal: Journal, row: SweepRow) -> dict[Key, Recorded]:
         elif isinstance(event, Reported) and run is not None:
             reports[run.id].setdefault(event.step, event.metrics)
     return {
-        known: Recorded(f"{row.id}/{run.shown_as}", reports[name], _digests(_data(state, run)))
+        known: Recorded(
+            f"{row.id}/{run.shown_as}", reports[name], _digests(state.trials[run.shown_as].data)
+        )
         for name, run in state.tried.items()
         if (known := keys.get(name)) is not None and run.completed(known[2])
         if not (run.memo or run.excluded) and len(run.segments) == 1
     }
 
 
-def _data(state: SweepState, run: TrialState) -> tuple[DataSet, ...]:
-    return state.trials[run.shown_as].data
-
-
 def _run_of(state: SweepState, event: Event) -> TrialState | None:
     """Return the trial, or the seed of one, that an event is about; None: it is about none."""
-    order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", None)
-    run = state.by_order(order)
+    run = state.by_order(order_of(event))
     is_other = run is not None and run.replicate_of and not state.replicates.is_seed(run)
     return None if is_other else run

@@ -229,9 +229,7 @@ def memo_problems(spec: "SweepSpec") -> Iterator[Problem]:
             SCHEDULERS, spec.scheduler, "changes_values"
         ),
         "takes results without checkpoints, and register asks for one": spec.register is not None,
-        "compares the trainable's file, and a parameter chooses versions": (
-            spec.variants is not None
-        ),
+        "compares the trainable's file, and a parameter chooses versions": bool(spec.variants),
     }
     for message in (text for text, refused in refusals.items() if refused and spec.memo):
         yield Problem(("memo",), message, "remove it", at_key=True)

@@ -99,6 +99,9 @@ def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:
     if last != spec.last_step and trait(SCHEDULERS, spec.scheduler, "fixed_length"):
         message = f"can't grow under scheduler {spec.scheduler.name}"
         return [Problem(path, message, "`hposvc fork` begins anew with what was learned")]
+    if last != spec.last_step and spec.trials.seeds is not None:
+        message = "can't grow with trials.seeds: means are of seeds of one length"
+        return [Problem(path, message, "`hposvc fork` begins anew with what was learned")]
     return []
 
 

@@ -92,20 +92,18 @@ class SearchSeeds:
 
 def read_search_seeds(value: object) -> object:
     """Return the seeds of each trial: a number of them, or a mapping."""
-    if value is None or isinstance(value, SearchSeeds):
-        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = {"min": value, "max": value}
     if isinstance(value, Mapping):
         return fill(SearchSeeds, value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return fill(SearchSeeds, {"min": value, "max": value})
+    if value is None or isinstance(value, SearchSeeds):
+        return value
     raise ValueError(f"is {shown(value)}; give {{min: 1, max: 5}}, or one number for every trial")
 
 
-_SEARCH_SEEDS = TypeAdapter(SearchSeeds).json_schema()
+_SEEDS = [{"type": ["integer", "null"], "minimum": 2}, TypeAdapter(SearchSeeds).json_schema()]
 SearchSeedsSection = Annotated[
-    SearchSeeds | None,
-    PlainValidator(read_search_seeds),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2}, _SEARCH_SEEDS, {"type": "null"}]}),
+    SearchSeeds | None, PlainValidator(read_search_seeds), WithJsonSchema({"anyOf": _SEEDS})
 ]
 
 

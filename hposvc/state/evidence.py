@@ -1,12 +1,8 @@
 """Evidence that one thing is better than another, by bets that can't win where it is not.
 
 By Ville's inequality the wealth of such bets ever reaches 20 with probability 1/20 at most, so one
-may look after each result.
-
-Sources: Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid
-inference, Statistical Science 38 (2023), sections 2 and 3; Howard, Ramdas, McAuliffe and Sekhon,
-Time-uniform, nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49 (2021),
-section 3.2, for the normal mixture.
+may look after each result. Source: Howard, Ramdas, McAuliffe and Sekhon, Time-uniform,
+nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49 (2021), section 3.2.
 """
 
 import math
@@ -23,9 +19,7 @@ PROOF = 20.0  # wealth that shows it: where nothing differs, one case in 20 at m
 def evidence(gain: float, seeds: int, noise: float | None) -> float:
     """Return the wealth of bets that one mean loss is below another, of the same seeds.
 
-    It is the one-sided normal mixture, as wide as the noise of one difference. Means of two
-    unrelated trainings differ by more than those of one seed, so bets with seeds in common win
-    later, not more often.
+    It is the one-sided normal mixture, as wide as the noise of one difference.
 
     Args:
         gain: by how much the mean is lower; it may be infinite.

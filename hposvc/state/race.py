@@ -1,9 +1,8 @@
 """Seeds inside the search: which trial is trained with its next seed.
 
 A trial that came to its end is trained with another seed only while its comparison with the best
-trial is open, and the best trial only while another one may be better. Seeds are the same for all
-trials, so that differences are of the configurations. With several metrics each trial of the front
-is to have all its seeds.
+trial is open, and the best trial only while another one may be better. With several metrics each
+trial of the front is to have all its seeds.
 
 Once there are no new trials, or a budget is nearly used up, the best one gets all its seeds, so
 that people take home a mean. Until then further seeds have at most as many steps as the trials, the
@@ -16,7 +15,7 @@ metaheuristics (2002), with evidence that holds however often one looks, in plac
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from hposvc.state.evidence import PROOF, evidence
@@ -32,9 +31,11 @@ def racers(state: SweepState) -> list[tuple[TrialState, int]]:
     seeds = state.spec.trials.seeds
     if seeds is None or state.halted or state.resting or state.noiseless:
         return []
-    wanted = _of_front(state) if state.spec.several else _of_race(state)
-    chosen = dict.fromkeys(trial.id for trial in wanted)
-    ready = (state.trials[name] for name in chosen if _is_ready(state.trials[name], seeds.max))
+    wanted = _of_race(state)
+    if state.spec.several:  # the front
+        wanted = state.trials.best() if state.closed is not None or _may_race(state) else []
+    trials = (state.trials[name] for name in dict.fromkeys(wanted))
+    ready = (trial for trial in trials if _is_ready(trial, seeds.max))
     most = 1 if state.trials.noise is None and not state.spec.several else None
     return [(trial, len(trial.seeds) + 1) for trial in islice(ready, most)]
 
@@ -45,23 +46,17 @@ def _is_ready(trial: TrialState, most: int) -> bool:
     return known and len(trial.seeds) + 1 < most and trial.at_end and not trial.fails
 
 
-def _of_front(state: SweepState) -> Iterator[TrialState]:
-    """Yield the trials of the front."""
-    if state.closed is not None or _may_race(state):
-        yield from (state.trials[name] for name in state.trials.best())
-
-
-def _of_race(state: SweepState) -> Iterator[TrialState]:
+def _of_race(state: SweepState) -> Iterable[str]:
     """Yield the trials that may be the best, and the best one beside them, for one metric."""
     results, noise = state.trials.completed(), state.trials.noise
     if not results:
         return
     best, trials = state.trials[state.trials.best()[0]], sum(map(len, results.values()))
     if state.closed is not None or best.meets_targets or _is_late(state, best):
-        yield best
+        yield best.id
     if noise is None:  # every comparison is open, as one training tells nothing of the noise
         if trials >= FIRST and not state.replicates.trials.orders:
-            yield from (state.trials[name] for keys in results.values() for *_, name in keys)
+            yield from (name for keys in reversed(results.values()) for *_, name in keys)
         return
     if not _may_race(state):
         return
@@ -72,8 +67,8 @@ def _of_race(state: SweepState) -> Iterator[TrialState]:
     )
     for _, name, seeds in rivals:
         if seeds >= best.place - END:
-            yield best
-        yield state.trials[name]
+            yield best.id
+        yield name
 
 
 def _may_race(state: SweepState) -> bool:
@@ -120,11 +115,8 @@ def _open(
 
 def why_again(state: SweepState, trial: TrialState) -> str:
     """Return why a trial is trained with its next seed, as of now."""
-    best = next(iter(state.front), None)
     if not trial.at_end:
         return "its rungs wait for it"
-    if state.spec.several:
-        return "it is on the front"
-    if best is None or best == trial.id:
-        return "it is the best so far"
-    return f"it may be better than {best}"
+    if trial.id in state.front:
+        return "it is on the front" if state.spec.several else "it is the best so far"
+    return f"it may be better than {state.best}"

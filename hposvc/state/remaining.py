@@ -84,8 +84,8 @@ def _rest(state: SweepState) -> _Rest | None:
     limit = spec.trials.max
     new = 0 if limit is None or state.closed else max(0, limit - len(trials))
     further = _seeds_left(state, new)
-    if spec.trials.seeds is not None and not state.noiseless:
-        new *= spec.trials.seeds.min
+    each = 1 if spec.trials.seeds is None or state.noiseless else spec.trials.seeds.min
+    new *= each
     paces = _Paces.of(state, begun)
     last = spec.last_step
     ended = sum(trials.ended_by_step.values())
@@ -106,7 +106,8 @@ def _rest(state: SweepState) -> _Rest | None:
         total = len(trials) if state.closed or limit is None else limit
         held = [paces.rest_of(trial, _fixed(trial.until or last)) for trial in begun]
         promoted = [
-            (count, paces.times(_fixed(steps))) for count, steps in _promotions(state, total, begun)
+            (count * each, paces.times(_fixed(steps)))
+            for count, steps in _promotions(state, total, begun)
         ]
         return _Rest([*held, *to_end], [*promoted, to_the_end], paces.seen)
     curve = _survival(state, last)
@@ -249,10 +250,7 @@ def _replicates_left(state: SweepState) -> int:
 
 
 def _seeds_left(state: SweepState, new: int) -> int:
-    """Return how many further seeds are still to be trained to the end, beyond the first ones.
-
-    As many for each trial as so far, and what the best trial lacks.
-    """
+    """Return how many seeds beyond the first ones are to be trained to the end, at today's rate."""
     seeds, best = state.spec.trials.seeds, state.best
     if seeds is None or state.noiseless or state.halted:
         return 0

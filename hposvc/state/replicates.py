@@ -1,8 +1,7 @@
 """The replicates of a sweep: trials trained again with other random numbers.
 
-At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
-Where the search trains with several seeds, they are also the second and later seeds of its trials,
-whose values are means then.
+At its end these are its best trials, the finalists; at its beginning the first trial, its baseline;
+and where the search trains with several seeds, the second and later ones of its trials.
 
 A replicate is a trial in a table of its own, so no scheduler or ranking sees it; a searcher sees
 its result as a repeat of its trial, unless `finalists.set` gives replicates other values. Its
@@ -131,15 +130,14 @@ class Replicates:
     def noise(self) -> float | None:
         """Return the noise of a loss among trials of equal seeds; None: it is not known yet.
 
-        It is the standard deviation of what neither the trial nor the seed explains, pooled over
-        all trials with several seeds: of a two-way analysis of variance without interaction. Zero
+        It is that of a two-way analysis of variance by trial and seed, without interaction. Zero
         only if further seeds have the curves of the first ones: equal values may be chance.
         """
         if _are_alike(self.seeded.values()):
             return 0.0
-        rows = [one.seed_losses(self.own_seeds + 1) for one in self.seeded.values() if one.at_end]
-        rows = [row for row in rows if sum(map(math.isfinite, row)) > 1]
-        return residual(rows) or None
+        ended = (one for one in self.seeded.values() if one.at_end and not one.exact)
+        rows = [[run.own_loss for run in (one, *one.seeds)] for one in ended]
+        return residual([row for row in rows if sum(map(math.isfinite, row)) > 1]) or None
 
     def measure(self, trial: TrialState, seeds: int) -> None:
         """Plan the replicates of the baseline; a finalist that it becomes shares them."""
@@ -175,15 +173,12 @@ class Replicates:
     def replicate(self, finalist: TrialState, number: int) -> TrialState:
         """Return the n-th replicate of a trial, from 1; a new one until it is part of the table."""
         name = self.name(finalist.id, number)
+        changed = self.changed if number > self.own_seeds else {}
         return self.trials.get(name) or TrialState(
             id=name,
             objectives=finalist.objectives,
             limits=finalist.limits,
-            params=(
-                finalist.reported_params
-                if number <= self.own_seeds
-                else {**finalist.reported_params, **self.changed}
-            ),
+            params={**finalist.reported_params, **changed},
             note={},
             until=self.trials.spec.last_step,
             milestones=(),
@@ -222,19 +217,11 @@ class Replicates:
         self.trials.reopen()
 
     def clear(self, time: float) -> None:
-        """Remove all replicates but the seeds of the search, because trials are longer from now on.
-
-        Seeds that came to their ends go on when their trials have.
-        """
+        """Remove all replicates, also of the baseline, because trials are longer from now on."""
         self.trials.lose_orders(time)  # their driver is gone: it could not make trials longer
-        seeds = [trial for trial in self.trials.values() if self.is_seed(trial)]
         for trial in self.trials.values():
-            if not self.is_seed(trial):
-                self.trials.checkpoints.forget(trial)
-        self.trials = self.trials.emptied(seeds)
-        for seed in seeds:
-            if seed.at_end:
-                self.trials.prolong(seed)
+            self.trials.checkpoints.forget(trial)
+        self.trials = self.trials.emptied()
         self.finalists, self.baseline = {}, []
 
     def failed(self, finalist: str | None = None) -> list[TrialState]:
@@ -247,6 +234,7 @@ class Replicates:
             trial
             for trial in failed
             if finalist in (None, trial.replicate_of)
+            and not trial.excluded
             and (not self.is_seed(trial) or self.seeded[trial.shown_as].at_end)
         ]
 
@@ -267,10 +255,7 @@ class Replicates:
 
 
 def _are_alike(trials: Iterable[TrialState]) -> bool:
-    """Return whether further seeds are known to repeat the curves of their trials' own seeds.
-
-    Those of two trials must: one configuration alone may have no randomness.
-    """
+    """Return whether further seeds have the curves of the first ones: of three trials, or two."""
     values: set[float] = set()
     few, alike = False, set[str]()  # whether a training reports once or twice; trials
     for trial in trials:
@@ -281,4 +266,5 @@ def _are_alike(trials: Iterable[TrialState]) -> bool:
                 values |= {*seed.steps.values()}
                 few = few or len(seed.steps) < UNLIKE
                 alike.add(trial.id)
-    return len(alike) > 1 and len(values) >= (2 if few else UNLIKE)
+    enough = 2 if few else UNLIKE
+    return len(alike) >= enough and len(values) >= enough

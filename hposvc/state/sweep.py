@@ -317,6 +317,7 @@ class SweepState:
                 objectives=self.spec.objectives,
                 limits=self.spec.bounds,
                 leaves_out=seeds is not None and seeds.on_failure == "leave_out",
+                most_seeds=1 if seeds is None else seeds.max,
                 together=1 if seeds is None or self.noiseless else seeds.min,
                 params=event.params,
                 note=event.note,

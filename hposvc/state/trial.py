@@ -4,10 +4,10 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, Literal
 
-from hposvc.events import TrialAction
+from hposvc.events import NO_NOISE, TrialAction
 from hposvc.spec.metrics import Limit, Metric, SelectedValue
 from searchers import REPEAT_OF, Observation, Params, Value
 from trainables.contract import DataSet, Order, Saved
@@ -100,6 +100,7 @@ class TrialState:
     diverged: bool = False
     excluded: str = ""  # why a user lets it count no longer; empty: it counts
     seeds: list["TrialState"] = field(default_factory=list)  # the same with the next seeds
+    most_seeds: int = 1  # itself included
     together: int = 1  # of its seeds, itself included, those that its rungs wait for
     leaves_out: bool = False  # whether failed seeds are left out; else they are infinite losses
     at_end: bool = False  # it came to its end by itself, and its value is its result
@@ -207,8 +208,20 @@ class TrialState:
 
     @property
     def failed_seeds(self) -> list["TrialState"]:
-        """The trainings of its configuration with other seeds that failed, or diverged."""
-        return [seed for seed in self.seeds if seed.state == "FAILED" or seed.diverged]
+        """The trainings of its configuration with other seeds that failed, or diverged.
+
+        One that is tried again stays among them until it comes to its end.
+        """
+        return [
+            seed
+            for seed in self.seeds
+            if seed.state == "FAILED" or seed.diverged or (seed.excused_s and not seed.at_end)
+        ]
+
+    @property
+    def exact(self) -> bool:
+        """Whether a further seed gave its own curve, so that all would give its value."""
+        return any(seed.reason == NO_NOISE for seed in self.seeds)
 
     @property
     def fails(self) -> bool:
@@ -221,6 +234,8 @@ class TrialState:
         """How far it came: its last step, or beyond all steps how many seeds were tried."""
         if not self.at_end:
             return min(run.step for run in self.runs)
+        if self.exact:
+            return END + self.most_seeds
         return END + len(self.runs) + (len(self.failed_seeds) if self.leaves_out else 0)
 
     def completed(self, last: int | None) -> bool:
@@ -320,14 +335,18 @@ class TrialState:
         return [run for run in self.runs if run is self or run.number < self.together]
 
     def seed_losses(self, most: int) -> list[float]:
-        """Return the first of the losses of each of its first seeds; NaN: it failed."""
-        runs, failed = self.runs, self.failed_seeds
-        seeds = (self, *(seed for seed in self.seeds if seed in runs or seed in failed))
-        return [
-            run.metric.loss(run.own_values[0]) if run in runs and run.own_values else math.nan
-            for run in seeds
-            if run is self or run.number < most
-        ]
+        """Return the first of the losses of its first seeds that ended; NaN: one failed."""
+        if self.exact:
+            return [self.own_loss] * most
+        failed = self.failed_seeds
+        tried = (seed for seed in self.seeds if seed.at_end or seed in failed)
+        return [run.own_loss for run in islice((self, *tried), most)]
+
+    @property
+    def own_loss(self) -> float:
+        """The first of the losses of its own training alone; NaN: it has no result."""
+        values = self.own_values if self.at_end else ()
+        return self.metric.loss(values[0]) if values else math.nan
 
     @property
     def last_losses(self) -> tuple[float, ...]:

@@ -139,25 +139,9 @@ class TrialTable(Mapping[str, TrialState]):
         self._changed.add(trial.id)
         self._observed.append(trial.observation())
 
-    def emptied(self, kept: Sequence[TrialState] = ()) -> "TrialTable":
-        """Return a table of some of the trials, for which the cost of all orders still counts."""
-        table = TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s)
-        for trial in kept:
-            table.keep(trial, trial.id in self.waiting)
-        return table
-
-    def keep(self, trial: TrialState, waits: bool) -> None:
-        """Add a trial as it is, from another table."""
-        phase = trial.state
-        self.add(trial)
-        if not waits:
-            del self.waiting[trial.id]
-        self.counts["PENDING"] -= 1
-        self.counts[phase] = self.counts.get(phase, 0) + 1
-        self.trials_by_step[0] -= 1
-        self.trials_by_step[trial.step] += 1
-        self.ended_by_step[trial.step] += phase in OVER
-        self.paused_by_step[trial.step] += phase == "PAUSED"
+    def emptied(self) -> "TrialTable":
+        """Return a table without trials, for which the cost of earlier orders still counts."""
+        return TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s)
 
     def order(self, name: str, order: Order, time: float) -> None:
         """Apply an order of a trial that was given to a slot."""

@@ -85,7 +85,7 @@ class MLflowSink(Sink):
         Raises:
             Altered: runs of an ended sweep are missing.
         """
-        begun = {*projection.names}
+        begun = {*projection.state.tried}
         for name in self._unused & begun:  # before the runs were withdrawn
             self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
         for name in self._unused - begun:
@@ -124,7 +124,7 @@ class MLflowSink(Sink):
     def _complete_runs(self, projection: Projection) -> None:
         """Send what runs of an ended sweep lack; users' own MLflow calls may have changed them."""
         runs = self._choose_runs(self.tracker.runs())
-        names = {PARENT, *projection.names}
+        names = {PARENT, *projection.state.tried}
         if names - runs.keys():
             raise Altered("runs of this sweep were deleted in MLflow; they are made again")
         ranks = projection.ranks()

@@ -87,7 +87,7 @@ class Outbox:
             self.journal.rewind(self.sweep.id, self.key)
             cursor = 0
         self._rebuild_projection(cursor)
-        begun = {PARENT, *self.projection.names}
+        begun = {PARENT, *self.projection.state.tried}
         self._cursor = self.sink.resume_point(cursor, begun)
         if self._cursor < cursor:
             self.journal.rewind(self.sweep.id, self.key, self._cursor)
@@ -146,7 +146,7 @@ class Outbox:
 
     def finish(self) -> None:
         """Have the sink drop the runs of trials that never came, and check an ended sweep."""
-        self.sink.withdraw_runs(self.projection.names)
+        self.sink.withdraw_runs(self.projection.state.tried)
         self.turn()  # a trial begun before this is sent now
         self.sink.finish(self.projection)
 

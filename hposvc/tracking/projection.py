@@ -23,6 +23,7 @@ from hposvc.events import (
     Reported,
     Requested,
     Suspended,
+    order_of,
 )
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
@@ -119,7 +120,11 @@ class Projection:
             self._starts[seed] = time
             self._new.add(seed)
         if seed and isinstance(event, Ended | Failed):
-            self._add_mean(event.trial, time)
+            self._stale[event.trial] = None
+            trial = self.state.trials[event.trial]
+            if trial.value is not None:
+                mean = MetricPoint(OBJECTIVE, trial.value, time, trial.step)
+                self._points.setdefault(trial.id, []).append(mean)
         if isinstance(event, Reported) and self._count_reports(event) > steps_before:
             points = self._points.setdefault(seed or event.trial, [])
             metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
@@ -135,11 +140,6 @@ class Projection:
         self._rerunning.update(reopened)
         self._end_runs([name for name in changed if self._ended(name)], time)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all trials and of their further seeds; each has a run."""
-        return [*self.state.tried]
-
     def _trial(self, name: str) -> TrialState:
         trials = self.state.trials
         return trials[name] if name in trials else self.state.replicates.trials[name]
@@ -154,16 +154,8 @@ class Projection:
             number = event.order.replicate
             is_seed = 0 < number <= replicates.own_seeds
             return replicates.name(event.order.trial, number) if is_seed else ""
-        replicate = replicates.trials.by_order(getattr(event, "order", None))
+        replicate = replicates.trials.by_order(order_of(event))
         return "" if replicate is None or not replicates.is_seed(replicate) else replicate.id
-
-    def _add_mean(self, name: str, time: int) -> None:
-        """Add the mean over the seeds of a trial to its run, and the best value to the parent's."""
-        trial = self.state.trials[name]
-        self._stale[name] = None
-        if trial.value is not None:
-            point = MetricPoint(OBJECTIVE, trial.value, time, trial.step)
-            self._points.setdefault(name, []).append(point)
 
     @property
     def urgent(self) -> bool:

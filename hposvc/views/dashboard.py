@@ -261,13 +261,10 @@ def rungs(state: SweepState) -> Text:
 
 def further_seeds(state: SweepState) -> Text:
     """Describe the further seeds of the trials, as in `12 further seeds · 2 run (t0003, t0007)`."""
-    replicates = state.replicates
-    own = [trial for trial in replicates.trials.values() if replicates.is_seed(trial)]
-    if not own:
-        return Text()
-    running = [seed.shown_as for seed in own if seed.state == "RUNNING"]
+    seeds = [seed for trial in state.replicates.seeded.values() for seed in trial.seeds]
+    running = [seed.shown_as for seed in seeds if seed.state == "RUNNING"]
     named = f" · {len(running)} run ({listed(running, ENDED)})" if running else ""
-    return Text(f"{count(len(own), 'further seed')}{named}", "bright_black")
+    return Text(f"{count(len(seeds), 'further seed')}{named}" if seeds else "", "bright_black")
 
 
 def slots(state: SweepState) -> Text:

@@ -166,11 +166,9 @@ def _best_trial(trial: Best, spec: SweepSpec) -> RenderableType:
 def _of_seeds(trial: Best, spec: SweepSpec) -> str:
     """Return what stands behind a mean over seeds, ` ± 0.02 over 3 seeds`; empty: it is none."""
     estimate = trial.estimate
-    if spec.trials.seeds is None or spec.finalists is not None or estimate is None:
+    if spec.finalists is not None or estimate is None or estimate.low is None:
         return ""
-    low, high = estimate.low, estimate.high
-    width = "" if low is None or high is None else f" ± {(high - low) / 2:.2g}"
-    return f"{width} over {estimate.runs} seeds"
+    return f" ± {((estimate.high or 0) - estimate.low) / 2:.2g} over {estimate.runs} seeds"
 
 
 def trackers(record: Record, home: Home) -> list[RenderableType]:

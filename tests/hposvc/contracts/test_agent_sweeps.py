@@ -25,6 +25,10 @@ SWEEPS = {
         "scheduler": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}, "quantile": 0.5},
     },
     "finalists": {"finalists": {"top": 1, "seeds": 2}},
+    "seeds": {
+        "scheduler": {"type": "asha", "eta": 2, "mode": "promote"},
+        "trials": {**SMALL["trials"], "seeds": {"min": 2, "max": 3}},
+    },
 }
 
 

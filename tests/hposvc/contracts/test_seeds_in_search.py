@@ -14,12 +14,11 @@ from hposvc.driver.driver import rebuild
 from hposvc.errors import SpecError
 from hposvc.events import BECAUSE, NO_NOISE, Ordered, Reported, Requested
 from hposvc.journal.database import Store
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.journal import Journal
 from hposvc.schedulers import scheduler as facts
-from hposvc.spec import dump
+from hposvc.spec.extension import accepted
 from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.trial import END, OVER
-from hposvc.tracking.projection import Projection
 
 KEEPING = [name for name in SCHEDULERS if name != "pbt"]
 
@@ -217,39 +216,11 @@ def test_a_budget_leaves_enough_for_the_seeds_of_the_best(lab):
     assert len(state.trials[state.best].runs) == 4
 
 
-def test_longer_trials_are_trained_with_all_seeds_anew(lab):
-    spec = make_seeded("fifo", {"min": 2, "max": 3})
-    before = lab.run(spec)
-    [*_, last] = lab.events()
-    longer = Requested(last.time, "extend", None, {"fidelity.max": 27})
-    lab.journal.append("s", len(lab.events()), [longer])
-    state = lab.run(spec)
-    assert state.state == "COMPLETED"
-    best = state.trials[state.best]
-    assert [run.step for run in best.runs] == [27] * 3
-    assert before.trials[before.best].step == 9
-
-
-@pytest.mark.parametrize("name", ["fifo", "promote"])
-def test_longer_trials_go_on_in_the_same_runs_with_their_seeds(name, lab):
-    spec = make_seeded(name, {"min": 2, "max": 3})
-    lab.run(spec)
-    [*_, last] = lab.events()
-    longer = Requested(last.time, "extend", None, {"fidelity.max": 27})
-    lab.journal.append("s", len(lab.events()), [longer])
-    state = lab.run(spec)
-    shown = Projection(SweepRow("s", "s", "p", 0.0, dump(spec), {}), spec)
-    for event in lab.events():
-        shown.apply(event)
-    entries = shown.take_entries()
-    assert entries.keys() == {"", *state.tried}
-    for one in state.tried.values():
-        steps = [point.step for point in entries[one.id].points if point.name == "loss"]
-        assert steps == [*range(1, one.step + 1)]
-        assert entries[one.id].status == "FINISHED"
-    for trial in state.trials.values():
-        if trial.at_end:
-            assert {run.step for run in trial.runs} == {trial.step}
+def test_trials_of_several_seeds_do_not_become_longer():
+    spec = make_seeded("fifo", {"max": 3})
+    with pytest.raises(SpecError, match=r"fidelity\.max: can't grow with trials\.seeds"):
+        accepted(spec, {"fidelity.max": 27}, 12)
+    assert accepted(spec, {"trials.max": 14}, 12) == {"trials.max": 14}
 
 
 def test_a_rung_without_the_metric_holds_nobody(lab):
@@ -285,6 +256,10 @@ def test_a_configuration_without_randomness_stops_no_race_of_others(lab):
     assert not state.noiseless
     best = state.trials[state.best]
     assert len(best.runs) == (4 if best.params["kind"] == "noisy" else 1)
+    exact = [one for one in state.trials.values() if one.exact]
+    assert exact
+    assert {one.params["kind"] for one in exact} == {"exact"}
+    assert all(one.place == END + 4 for one in exact)  # as if it had all seeds
 
 
 @pytest.mark.parametrize("verbs", [["stop"], ["exclude", "include"]])
