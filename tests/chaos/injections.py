@@ -4,6 +4,7 @@ An injection that came too late, or found nobody, counts for nothing: `proof` lo
 """
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import older_copies
 import psutil
 import rivals
 import services
+from ruamel.yaml import YAML
 from scene import Scene
 from terminal import GONE_S, pause, until
 from wandering import MOOD
@@ -312,6 +314,22 @@ def seeded(scene: Scene, events: Sequence[Event]) -> bool:
     return bool(further) and all(seed.over for seed in further)
 
 
+def plan_memo(scene: Scene) -> None:
+    """The same sweep was run before, and what it trained to the end need not be done again."""
+    file = scene.place / "before.yaml"
+    YAML().dump(scene.spec, file)
+    code, _ = scene.terminal.start("run", str(file), "--id", f"{scene.sweep}-before").end()
+    assert code == 0
+    scene.set_back_at = time.monotonic()  # diaries up to now are of that sweep
+    scene.spec["memo"] = True
+
+
+def recalled(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether trials took results of the sweep before, and others were trained."""
+    memos = {bool(trial.memo) for trial in scene.record().state.trials.values()}
+    return memos == {True, False}
+
+
 def jump_clock(scene: Scene) -> None:
     """The driver's clock is set."""
     jump = scene.rng.choice(JUMPS_S)
@@ -366,6 +384,7 @@ INJECTIONS = {
     "interrupt": Injection(arm("interrupt"), failed("user")),
     "two terminals": Injection(extend_twice, hit("extend"), early=True, schedulers=("asha",)),
     "exclude": Injection(exclude_one, excluded),
+    "memo": Injection(lambda scene: None, recalled, plan_memo, schedulers=("hyperband",)),
     "seeds": Injection(lambda scene: None, seeded, plan_seeds, schedulers=("asha", "hyperband")),
     "beside": Injection(remove_beside, spared, plan_beside, place="checkpoints"),
     **{

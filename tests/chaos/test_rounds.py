@@ -26,6 +26,7 @@ QUICK = [
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
     Plan(5, "pbt", ("driver", "exclude")),
     Plan(6, "hyperband", ("driver", "seeds")),
+    Plan(7, "hyperband", ("driver", "memo")),
 ]
 
 
