@@ -138,11 +138,9 @@ def seed_name(finalist: TrialState, number: int) -> str:
 
 def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]:
     """Return the end of a further seed that repeats the first one; two values may by chance."""
-    count = len(trial.steps)
-    if count < ALIKE or trial.intent is not None:
+    if len(trial.steps) < ALIKE or trial.intent is not None:
         return []
-    if any(first.steps.get(step) != value for step, value in trial.steps.items()):
-        return []
-    if len({*trial.steps.values()}) < UNLIKE:
+    differs = any(first.steps.get(step) != value for step, value in trial.steps.items())
+    if differs or len({*trial.steps.values()}) < UNLIKE:
         return []
     return [decided(time, trial, "stop", NO_NOISE, SEEDLESS)]

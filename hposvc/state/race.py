@@ -20,6 +20,7 @@ from itertools import islice
 
 from hposvc.state.evidence import PROOF, evidence
 from hposvc.state.ranking import RankKey
+from hposvc.state.replicates import UNLIKE
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import END, TrialState
 
@@ -56,7 +57,8 @@ def _of_race(state: SweepState) -> Iterable[str]:
         yield best.id
     if noise is None:  # every comparison is open, as one training tells nothing of the noise
         if trials >= FIRST and not state.replicates.trials.orders:
-            yield from (name for keys in reversed(results.values()) for *_, name in keys)
+            names = (name for keys in reversed(results.values()) for *_, name in keys)
+            yield from (name for name in names if _tells(state.trials[name]))
         return
     if not _may_race(state):
         return
@@ -69,6 +71,11 @@ def _of_race(state: SweepState) -> Iterable[str]:
         if seeds >= best.place - END:
             yield best.id
         yield name
+
+
+def _tells(trial: TrialState) -> bool:
+    """Return whether a trial's curve has unlike values, so that a seed shows soon if it differs."""
+    return len({*trial.steps.values()}) >= min(UNLIKE, len(trial.steps))
 
 
 def _may_race(state: SweepState) -> bool:
