@@ -67,7 +67,7 @@ class ServedFunction(Generic[P, R]):
 
     @property
     def description(self) -> str:
-        """What the operation does, from the function's docstring."""
+        """The description of the operation, from the function's docstring."""
         return (getdoc(self.function) or "").partition("\n\nRaises:")[0]
 
     @cached_property

@@ -137,7 +137,7 @@ def seed_name(finalist: TrialState, number: int) -> str:
 
 
 def stop_equal(trial: TrialState, first: TrialState, time: float) -> list[Event]:
-    """Return the end of a further seed that repeats the first one; two values may by chance."""
+    """Return the end of a further seed that repeats the first one; flat curves do not show it."""
     if len(trial.steps) < ALIKE or trial.intent is not None:
         return []
     differs = any(first.steps.get(step) != value for step, value in trial.steps.items())

@@ -28,7 +28,6 @@ SAME = ("trainable", "command", "collect", "launch", "training", "environment")
 LENGTH = ("unit", "every")  # of the section fidelity; `max` may change in an extension
 READ = 200_000  # events that are read at most, in some twenty seconds
 
-
 Equal = tuple[Hashable, int, int | None]  # values, seed, length
 
 log = logging.getLogger("hposvc")

@@ -132,7 +132,7 @@ class Measured:
 
 
 class _Counted(NamedTuple):
-    """What is counted of a sweep."""
+    """The figures of a sweep, and how long they are fresh."""
 
     row: SweepRow
     state: str

@@ -80,10 +80,9 @@ def _tells(trial: TrialState) -> bool:
 
 def _may_race(state: SweepState) -> bool:
     """Return whether further seeds had fewer steps than trials, those under way counted whole."""
-    whole = state.spec.last_step or 1
     least = state.spec.trials.seeds.min if state.spec.trials.seeds else 1
     further = (
-        seed.step if seed.over else whole
+        seed.step if seed.over else state.spec.last_step or 1
         for name in state.replicates.seeded
         for seed in state.trials[name].seeds[least - 1 :]
     )

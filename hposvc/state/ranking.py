@@ -67,7 +67,7 @@ class Ranking:
     """All trials with a loss, so kept that the best needs no look at the others."""
 
     trials: Mapping[str, Contender] = field(repr=False)
-    noise: float | None = None  # standard deviation of a loss from seed to seed; None: unknown
+    noise: float | None = None  # of a loss, among trials of equal seeds; None: unknown
     groups: dict[int, list[RankKey]] = field(default_factory=dict)  # by place
     places: list[int] = field(default_factory=list)  # of the groups
     _keys: dict[str, tuple[int, RankKey]] = field(default_factory=dict)
@@ -219,6 +219,7 @@ class Front:
     losses: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of trials with a result
     front: set[str] = field(default_factory=set)  # of these
     unfinished: set[str] = field(default_factory=set)  # the others that have values
+    noise: float | None = None  # of the first loss, among trials of equal seeds; None: unknown
 
     def update(self, trial: TrialState) -> None:
         """Move a trial that may have reported, ended or begun again."""

@@ -36,8 +36,7 @@ class Replicates:
         default_factory=dict
     )  # the replicates of each, the best trial of the search first
     baseline: list[TrialState] = field(default_factory=list)  # the replicates of the first trial
-    # The trials with several seeds in the search.
-    seeded: dict[str, TrialState] = field(default_factory=dict)
+    seeded: dict[str, TrialState] = field(default_factory=dict)  # with several seeds in the search
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
     over: bool = False  # the sweep ended after its replicates

@@ -52,7 +52,6 @@ class TrialTable(Mapping[str, TrialState]):
     peak_orders: int = 0  # likewise
     results: int = 0  # grows when there is something for a searcher to learn
     ended_s: float = 0.0  # rank-seconds of ended orders
-    noise: float | None = None  # of a loss, among trials of equal seeds; None: unknown
     plateau: PlateauCounter = field(default_factory=PlateauCounter)
     reported: bool = False  # whether any trial ever reported
     lacks_metric: bool = False  # no trial has the sweep's metric, and others would lack it too
@@ -265,10 +264,13 @@ class TrialTable(Mapping[str, TrialState]):
         """Take in what further seeds of a trial have shown, and the noise from seed to seed."""
         self._changed.add(trial.id)
         self.results += 1
-        self.noise = noise
-        if isinstance(self._ranking, Ranking):
-            self._ranking.noise = noise
+        self._ranking.noise = noise
         self._ranking.update(trial)
+
+    @property
+    def noise(self) -> float | None:
+        """The noise of a loss among trials of equal seeds; None: unknown."""
+        return self._ranking.noise
 
     def completed(self) -> dict[int, list[RankKey]]:
         """Return the trials that came to their ends by their number of seeds, most seeds first."""

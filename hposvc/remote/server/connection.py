@@ -76,7 +76,7 @@ class ServedSweeps:
 
     @property
     def scopes(self) -> Sequence[str]:
-        """What the server's token may do; if it does not say, each call gets the reason."""
+        """The scopes of the server's token; if it does not say, each call gets the reason."""
         with suppress(FixableError, SpecError):
             return list(self.http.get("me")["scopes"])
         return ("read", "submit", "steer")

@@ -45,7 +45,7 @@ class DrawnChart:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What models say of a sweep's results, and the findings, both as of one event."""
+    """The models' answers about a sweep's results, and the findings, both as of one event."""
 
     seq: int
     trials: int  # begun until then
