@@ -76,6 +76,9 @@ def measure_turns(size: Size) -> dict[str, Figures]:
     return {
         "hposvc": ours["ranks"],
         "hposvc, in the journal": ours["driver"],
+        "hposvc, the TorchTrainer's loop": measure(
+            "turnaround.py", "ours", **every, trainable="train_loop:train_loop_per_worker"
+        )["ranks"],
         "class trainable, actors reused": measure("turnaround.py", "naive", **peer)["ranks"],
         "class trainable": measure("turnaround.py", "naive_cold", warm=size.cold)["ranks"],
         "nested TorchTrainer": measure("turnaround.py", "nested", warm=size.cold)["ranks"],

@@ -19,6 +19,7 @@ from ray.train.torch import TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 from rays import joined_ray, own_ray
 from sweeps import run
+from train_loop import train_loop_per_worker
 
 from hposvc.events import Ended, Event, Failed, Reported
 
@@ -26,12 +27,14 @@ CPUS = 1.0  # a rank
 DRIVER_CPUS = 0.1  # a function trainable can't have none; its trainer's ranks get so much less
 
 
-def ours(warm: int, raised: int, killed: int) -> Figures:
+def ours(
+    warm: int, raised: int = 0, killed: int = 0, trainable: str = "tiny:train"
+) -> Figures:
     """`Sweep.run`; `driver` has the gaps as the journal has them, from an order's end."""
     fates = tiny.plan(warm, raised, killed)
     with own_ray():
         events = run(
-            trainable="tiny:train",
+            trainable=trainable,
             metric={"name": "loss", "goal": "minimize"},
             fidelity={"max": tiny.STEPS},
             parameters={"fate": {"values": ["fine", "raise", "kill"]}, "lr": 0.1},
@@ -123,7 +126,7 @@ def _tune(trainable: Any, fates: Sequence[tiny.Fate], reuse: bool, **run: Any) -
 def _nested(config: dict[str, Any]) -> None:
     """One trial: a trainer of its own."""
     trainer = TorchTrainer(
-        _train_worker,
+        train_loop_per_worker,
         train_loop_config=config,
         scaling_config=train.ScalingConfig(
             num_workers=tiny.RANKS, resources_per_worker={"CPU": CPUS - DRIVER_CPUS}
@@ -135,12 +138,6 @@ def _nested(config: dict[str, Any]) -> None:
         ),
     )
     trainer.fit()
-
-
-def _train_worker(config: dict[str, Any]) -> None:
-    training = tiny.Training(config, train.get_context().get_world_rank())
-    for step in range(1, tiny.STEPS + 1):
-        train.report(training.step(step))
 
 
 if __name__ == "__main__":

@@ -201,6 +201,8 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
             logging_level=logging.ERROR,
         )
     except (OSError, RuntimeError, ValueError) as error:
+        if "runtime env" in f"{error}":  # of this process's job, which has one already
+            raise Unreachable(f"environment.runtime_env: {error}") from error
         raise Unreachable(
             f"no Ray cluster answers at {address}: {error}; "
             "check the address, or leave it out to use this machine"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hposvc import lightgbm as lightgbm
     from hposvc import lightning as lightning
     from hposvc import optuna as optuna
+    from hposvc import ray as ray
     from hposvc import sklearn as sklearn
     from hposvc import xgboost as xgboost
     from hposvc.errors import Denied as Denied

@@ -60,17 +60,23 @@ DOORS = {
         "hposvc/backends/tune/backend",
         "hposvc/backends/tune/",
         "hposvc/integrations/tune_search",
-        "trainables/tune_trainables",  # runs in a rank, for users' code that brings ray.tune itself
+        # run in a rank, for users' code that brings ray.tune or ray.train itself
+        "trainables/tune_trainables",
+        "trainables/ray_session",
     ),
     "ray.job_submission": ("cluster/jobs",),
     "ray": (
         "hposvc/backends/",
+        "hposvc/integrations/ray_train",
         "trainables/runtime/proctitle",
         "trainables/tune_trainables",
+        "trainables/ray_",
         "cluster/",
     ),
 }
-INTEGRATIONS = ["catboost", "hf", "keras", "lightgbm", "lightning", "optuna", "sklearn", "xgboost"]
+INTEGRATIONS = [
+    *("catboost", "hf", "keras", "lightgbm", "lightning", "optuna", "ray", "sklearn", "xgboost")
+]
 
 
 def test_each_heavy_dependency_has_one_door():
@@ -110,7 +116,7 @@ def test_no_module_of_hposvc_has_the_name_of_something_public():
 def test_a_module_for_users_of_another_library_only_names_what_there_is(name, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     module = pytest.importorskip(f"hposvc.{name}", exc_type=ImportError)
-    given = import_module(f"hposvc.integrations.{name}")
+    given = import_module(f"hposvc.integrations.{name if name != 'ray' else 'ray_train'}")
     assert all(getattr(module, each) is getattr(given, each) for each in module.__all__)
     assert getattr(hposvc, name) is module
     users = {

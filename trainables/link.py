@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from trainables.dataset import DataSet
@@ -92,7 +91,7 @@ class Link(Protocol):
         """Signal that the rank is making progress."""
         ...
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         """Return the result of `work` from the first rank of the order that asks for this name.
 
         Ranks that ask later wait for the result, and do the work themselves if it failed.
@@ -119,5 +118,5 @@ class LocalLink:
     def beat(self) -> None:
         """Do nothing: no one monitors this rank."""
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         return work()

@@ -10,12 +10,12 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from functools import partial, wraps
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from trainables import functions, nesting, objectives
@@ -29,6 +29,7 @@ CLASH = "lies within {0}, which is a parameter too, not a group of them; rename 
 SEARCHED = 2  # folders named in an error
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TASK = "trainables.task.Task"
+RAYS = {"ray.train", "ray.tune"}  # whose functions look for a session of this process
 TRIAL = "trial"  # the argument of Optuna's objectives
 packages_allowed: frozenset[str] | None = None  # to import from; None: all (see `allow_only`)
 TRAINING = "training."  # parameters with this prefix set options of the training runtime
@@ -190,6 +191,8 @@ def _bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
         return functions.bind(lambda worker: trainable(fields, worker), around)
     if _accepts(trainable, fields):
         return functions.bind(lambda _: trainable(dict(fields)), around)
+    if _accepts(trainable):  # as Ray Train allows; its parameters are nobody's
+        return functions.bind(lambda _: trainable(), around)
     message = "must take (params, worker), or (config) alone; it takes"
     raise LoadError(f"trainable {_name(trainable)} {message} {inspect.signature(trainable)}")
 
@@ -233,13 +236,24 @@ def _accepts(trainable: Trainable, *arguments: object) -> bool:
 def _session_context(
     function: Trainable, session: Session, worker: Worker
 ) -> AbstractContextManager[functions.Read]:
-    """Return the context for a function: Tune's session if it uses Tune."""
-    named = getattr(getattr(function, "__code__", None), "co_names", ())
-    if "ray.tune" in sys.modules or "ray.tune" in named or {"ray", "tune"} <= {*named}:
-        from trainables.tune_trainables import in_session
+    """Return the context for a function: sessions of Ray's libraries if it uses one of them."""
+    named = set(_names(getattr(function, "__code__", None)))
+    if RAYS & {*named, *sys.modules} or ("ray" in named and named & {"train", "tune"}):
+        from trainables.ray_session import in_session
 
-        return in_session(session, worker)
+        return in_session(resolve, session, worker)
     return nullcontext(dict)
+
+
+def _names(code: CodeType | None) -> Iterator[str]:
+    """Yield the names that a function uses, and those within it; of modules, the first two."""
+    if code is None:
+        return
+    for name in code.co_names:
+        yield ".".join(name.split(".")[:2])
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
 
 
 def training_of(base: Training, params: Params) -> Training:

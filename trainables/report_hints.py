@@ -27,28 +27,19 @@ LINES: Mapping[str, tuple[str, str]] = {
 }
 
 
-# What Ray Train (2.60) raises where its functions are called outside of its own workers.
-RAY_TRAIN = re.compile(
-    r"`(?:ray\.train\.)?(\w+)` (?:cannot be used outside of a Ray Train training function"
-    r"|is deprecated when running in a function passed to Ray Tune)"
-)
-IN_PLACE_OF_RAY_TRAIN = {
-    "report": "hposvc.report(metrics, checkpoint=folder), or worker.report(step, metrics, folder)",
-    "get_checkpoint": "hposvc.get_checkpoint(), or worker.restore()",
-    "get_context": "worker.rank, worker.world_size and worker.trial of train(params, worker)",
-    "get_dataset_shard": "the data itself, split by worker.rank of train(params, worker)",
-}
+# What Ray Train (2.60) raises where its functions find no session.
+RAY_TRAIN = re.compile(r"`(?:ray\.train\.)?(\w+)` cannot be used outside of a Ray Train")
 
 
-def ray_train_hint(text: str) -> str:
-    """Return what to write in place of a function of Ray Train that raised an error, or nothing."""
+IN_FUNCTION = "is imported too late to be heard; import ray.train at the top of the trainable's file"
+IN_SCRIPT = "is for a trainable; write trainable: FILE.py:FUNCTION in place of the command"
+
+
+def ray_train_hint(text: str, remedy: str = IN_FUNCTION) -> str:
+    """Return what to write where a function of Ray Train found no session, or nothing."""
     if (match := RAY_TRAIN.search(text)) is None:
         return ""
-    own = IN_PLACE_OF_RAY_TRAIN.get(match[1], IN_PLACE_OF_RAY_TRAIN["report"])
-    return (
-        f"ray.train.{match[1]} works in workers of Ray Train only, and a trial is none of them; "
-        f"use {own} (hposvc docs your-code)"
-    )
+    return f"ray.train.{match[1]} {remedy} (hposvc docs ray)"
 
 
 def report_hint(imported: Collection[str]) -> str:

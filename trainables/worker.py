@@ -90,6 +90,8 @@ class Worker:
     sweep_seed: int = 0  # `seed` is another one for each trial, and for each replicate of a trial
     unit: str = "epoch"  # of steps, as fidelity.unit says; see length.py for a Task's
     interval: int = 1  # steps from one report of a Task to the next
+    hosts: tuple[str, ...] = ()  # of all ranks; empty: this is the only rank, or one of a batch
+    datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
@@ -217,7 +219,8 @@ class Worker:
         self.asked = True
         if (start := self.start) is None:
             return None
-        folder = self.link.once(f"checkpoint on {file_system_view()}", lambda: self.fetched(start))
+        name = f"checkpoint on {file_system_view()}"
+        folder = Path(self.link.once(name, lambda: f"{self.fetched(start)}"))
         try:
             return self.writer.keep_files(folder)
         except OSError:

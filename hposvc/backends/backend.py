@@ -100,6 +100,7 @@ class Setting:
             variants=for_ranks(spec, self.folder / VARIANTS),
             memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,
+            datasets=spec.datasets,
             variables=spec.environment.env,
             secrets=self.secrets,
             works_in=spec.works_in,

@@ -205,5 +205,5 @@ class _Link:
     def beat(self) -> None:
         """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         return work()

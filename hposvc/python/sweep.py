@@ -46,7 +46,7 @@ class Sweep:
     Args:
         trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). An
             object that cannot be imported by name (one defined in a notebook, a script or another
-            function) is pickled.
+            function) is pickled; so are functions in `datasets`.
         unknown: any other keyword; refused, with the nearest section's name.
     """
 
@@ -65,6 +65,7 @@ class Sweep:
         name: str | None = None,
         project: str | None = None,
         command: Sequence[str] | None = None,
+        datasets: Mapping[str, Callable[..., Any] | str] | None = None,
         launch: Literal["rank", "node"] | None = None,
         collect: Section = None,
         constraints: Sequence[str] | None = None,
@@ -219,18 +220,21 @@ class Sweep:
         """Return the sections of the sweep's spec.
 
         Args:
-            home: folder for the trainable, if it has to be pickled.
+            home: folder for the trainable, if it has to be pickled, and for others' functions.
         """
-        if self._trainable is None:
-            return self._sections
-        return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}
+        folder, sections = home / "pickles", dict(self._sections)
+        if isinstance(datasets := sections.get("datasets"), Mapping):
+            sections["datasets"] = {name: _reference(datasets[name], folder) for name in datasets}
+        if self._trainable is not None:
+            sections["trainable"] = _reference(self._trainable, folder)
+        return sections
 
 
 def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
     """Return the name under which any process can load the trainable."""
     if isinstance(trainable, str):
         return trainable
-    module, name = trainable.__module__, trainable.__qualname__
+    module, name = trainable.__module__, getattr(trainable, "__qualname__", "")
     reference = f"{module}:{name}"
     can_be_imported = module != "__main__" and REFERENCE.fullmatch(reference)
     # In other processes too, the name must give this very object.

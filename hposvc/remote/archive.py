@@ -111,7 +111,7 @@ def pack(
         _check_links(top, chosen)
         return chosen
 
-    spec, files = _relocate_pickle(spec)
+    spec, files = _relocate_pickles(spec)
     for tree in () if spec.variants is None else spec.variants.trees.values():
         chosen = choose(versions / tree, list_all(versions / tree))
         files += [(f"{TRAVELLED}/{tree}/{name}", path) for name, path in chosen.items()]
@@ -151,19 +151,20 @@ def private_paths(home: Home, spec: SweepSpec) -> list[Path]:
 
 def pack_own_packages() -> bytes:
     """Zip hposvc's own packages, so that the cluster runs this very version."""
-    files = []
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        top = Path(spec.origin).parent
-        package_files = (path for path in top.rglob("*") if path.is_file())
-        files += [
-            (f"{package}/{path.relative_to(top).as_posix()}", path)
-            for path in package_files
-            if NEVER.isdisjoint(path.parts[len(top.parts) :])
-        ]
-    return _zip(files)
+    found = [importlib.util.find_spec(package) for package in PACKAGES]
+    folders = [Path(package.origin).parent for package in found if package and package.origin]
+    return _zip([file for folder in folders for file in _module_files(folder)])
+
+
+def pack_module(folder: Path) -> bytes:
+    """Zip a folder that is a module, as a `py_modules` of Ray."""
+    return _zip([*_module_files(folder.resolve())])
+
+
+def _module_files(top: Path) -> Iterator[tuple[str, Path]]:
+    for path in top.rglob("*"):
+        if path.is_file() and NEVER.isdisjoint(path.parts[len(top.parts) :]):
+            yield f"{top.name}/{path.relative_to(top).as_posix()}", path
 
 
 def _folder_to_send(spec: SweepSpec, folder: Path) -> Path | None:
@@ -248,13 +249,16 @@ def _relocate_code(spec: SweepSpec, folder: Path, top: Path, names: Collection[s
     return replace(specs.thaw(data), warm_start=spec.warm_start)
 
 
-def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]]:
-    """Replace a pickled trainable's reference by its name in the archive; return the file too."""
-    if spec.trainable is None or not spec.trainable.startswith(load.PICKLE):
-        return spec, []
-    file = Path(spec.trainable.removeprefix(load.PICKLE))
-    inside = f"{PICKLES}/{file.name}"
-    return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
+def _relocate_pickles(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]]:
+    """Replace references of pickled code by names in the archive; return the files too."""
+    data, files = specs.dump(spec), []
+    for place, reference in code_references(data).items():
+        if reference.startswith(load.PICKLE):
+            file = Path(reference.removeprefix(load.PICKLE))
+            inside = f"{PICKLES}/{file.name}"
+            data = replace_text(data, place, f"{load.PICKLE}{inside}")
+            files.append((inside, file))
+    return replace(specs.thaw(data), warm_start=spec.warm_start) if files else spec, files
 
 
 def _candidate_files(top: Path, names: Sequence[str], excludes: Sequence[str]) -> list[str]:

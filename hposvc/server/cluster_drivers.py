@@ -138,7 +138,7 @@ def start_job(
         place.write_probes(),
         packed.spec.environment.reveal(sources),
     )
-    environment = remote_jobs.runtime_env(jobs, packed.archive, spec.environment.pip)
+    environment = remote_jobs.runtime_env(jobs, packed.archive, spec.environment.runtime_env)
     command = remote_jobs.command("supervised", jobs.send(payload.pack()), row.id)
     metadata = {
         "hposvc.name": spec.name,

@@ -347,6 +347,32 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("trainable",), "is missing", fix, at_key=True)
 
 
+def runtime_env_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that Ray prepares the processes for which a runtime environment is."""
+    if spec.environment.runtime_env and not spec.engine.traits.shared:
+        message = f"is what Ray prepares on its nodes, and engine is {spec.engine.type}"
+        path = ("environment", "runtime_env")
+        yield Problem(path, message, "remove it, or set engine: ray", at_key=True)
+
+
+def dataset_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that datasets of Ray Data have ranks that ask for them, and CPUs for their tasks."""
+    engine, resources = spec.engine, spec.resources
+    if not spec.datasets:
+        return
+    cpus, ranks = resources.cpus_per_worker, resources.ranks
+    if spec.trainable is None:
+        fix = "remove it, or give a trainable that calls ray.train.get_dataset_shard"
+        yield Problem(("datasets",), "is for a trainable, and there is none", fix, at_key=True)
+    if not engine.traits.on_nodes:
+        message = f"is Ray Data's, which works on a cluster, and engine is {engine.type}"
+        yield Problem(("datasets",), message, "set engine: ray", at_key=True)
+    if engine.traits.shared and (cpus - resources.cpus_beside_data) * ranks < 1:
+        least = f"give {2 / ranks:.2g} or more"
+        message = f"is {cpus:g}: half of it, or all above 1, is for tasks of Ray Data, which take 1"
+        yield Problem(("resources", "cpus_per_worker"), message, least)
+
+
 def queue_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a sweep which asks for a share is on a cluster that sweeps share."""
     if spec.engine.traits.shared:
@@ -551,6 +577,8 @@ CHECKS: tuple[Check, ...] = (
     notify_problems,
     plateau_problems,
     engine_problems,
+    runtime_env_problems,
+    dataset_problems,
     queue_problems,
     sink_problems,
     batching_problems,

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, PlainValidator, WithJsonSchema
 
+from cluster.runtime_env import KEYS
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec.types import Word
+from searchers import nearest
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FILE_PREFIX = "file:"
@@ -44,6 +46,20 @@ def read_variables(data: object) -> dict[str, str]:
     if problems:
         raise SpecError(problems)
     return {name: str(value) for name, value in data.items()}
+
+
+def read_runtime_env(data: object) -> dict[str, Any]:
+    """Return a runtime environment of Ray; the values are checked by Ray, see user_code.py."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"is {shown(data)}; give a mapping such as {{pip: [einops]}}")
+    problems = [
+        Problem((f"{key}",), "no such key", nearest(f"{key}", KEYS), at_key=True)
+        for key in data
+        if key not in KEYS
+    ]
+    if problems:
+        raise SpecError(problems)
+    return {str(key): value for key, value in data.items()}
 
 
 def read_secrets(data: object) -> dict[str, str]:
@@ -91,6 +107,17 @@ Variables = Annotated[
     PlainValidator(read_variables),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number"]}}),
 ]
+RuntimeEnv = Annotated[
+    dict[str, Any],
+    PlainValidator(read_runtime_env),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {key: {} for key in KEYS},  # their shapes are Ray's
+            "additionalProperties": False,
+        }
+    ),
+]
 _SOURCE = {"type": "object", "minProperties": 1, "maxProperties": 1}
 Secrets = Annotated[
     dict[str, str],
@@ -108,7 +135,7 @@ class Environment:
     )
     excludes: tuple[Word, ...] = ()  # its files that are not sent: names or paths, with * and ?
     includes: tuple[Word, ...] = ()  # its files that are sent though they look like secrets
-    pip: tuple[Word, ...] = ()  # requirements, or URLs of wheels; installed where trials run
+    runtime_env: RuntimeEnv = field(default_factory=dict)  # as Ray has it; of trials' processes
     env: Variables = field(default_factory=dict)
     secrets: Secrets = field(default_factory=dict)  # name -> the name again, or file:PATH
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -117,11 +144,9 @@ class Environment:
         for name in self.secrets:
             if name in self.env:
                 raise fail(f"{name} is a secret too", "env", name, fix="remove one of them")
-
-    @property
-    def runtime_env(self) -> dict[str, object]:
-        """Ray's runtime environment for trials, where the driver is not itself a Ray job."""
-        return {"pip": list(self.pip)} if self.pip else {}
+        if self.working_dir is not None and "working_dir" in self.runtime_env:
+            fix = "remove one of the two"
+            raise fail("is given in runtime_env too", "working_dir", fix=fix, at_key=True)
 
     @property
     def files(self) -> list[Path]:

@@ -32,10 +32,16 @@ def describe(spec: SweepSpec) -> dict[str, Any]:
         }
     if spec.trainable is None:
         return {}
+    code = {"trainable": spec.trainable, "sha256": _source_hash(spec.trainable, "trainable")}
+    made = {make: _source_hash(make, "datasets", name) for name, make in spec.datasets.items()}
+    return {**code, "datasets": made} if made else code
+
+
+def _source_hash(reference: str, *path: str) -> str:
     try:
-        return {"trainable": spec.trainable, "sha256": load.source_hash(spec.trainable)}
+        return load.source_hash(reference)
     except load.LoadError as error:
-        raise fail(str(error).removeprefix("trainable "), "trainable") from error
+        raise fail(str(error).removeprefix("trainable "), *path) from error
 
 
 def fingerprint(spec: SweepSpec) -> dict[str, str]:
@@ -50,7 +56,7 @@ def fingerprint(spec: SweepSpec) -> dict[str, str]:
         files = _command_files(spec).items()
         return {item: checksum(file) for item, file in files if _is_code(file)}
     code = describe(spec)
-    return {code["trainable"]: code["sha256"]} if code else {}
+    return {code["trainable"]: code["sha256"]} | code.get("datasets", {}) if code else {}
 
 
 def _command_files(spec: SweepSpec) -> dict[str, Path]:

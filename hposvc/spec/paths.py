@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.runtime_env import is_uri
 from hposvc.errors import KeyPath
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.registry import FILE_REFERENCE
@@ -117,6 +118,10 @@ def _storage(storage: str, folder: Path) -> str:
     return storage if not storage or is_url(storage) else _absolute(storage, folder)
 
 
+def _sent(place: str, folder: Path) -> str:
+    return place if is_uri(place) else _folder(place, folder)
+
+
 def _database(uri: str, folder: Path) -> str:
     file = uri.removeprefix(SQLITE)
     named = file != uri and file and not file.startswith((":", "file:"))
@@ -159,6 +164,7 @@ def _locate_item(item: object, at: int, folder: Path) -> object:
 # The keys that name code of users: a reference, or a list of them. Other words are built in.
 CODE: tuple[Key, ...] = (
     ("trainable",),
+    ("datasets",),
     ("engine", "curve"),
     ("search", "method"),
     ("scheduler", "type"),
@@ -171,6 +177,8 @@ PATHS: dict[Key, Callable[[str, Path], str]] = {
     ("storage",): _storage,
     ("tracking", "uri"): _database,
     ("environment", "working_dir"): _folder,
+    ("environment", "runtime_env", "working_dir"): _sent,
+    ("environment", "runtime_env", "py_modules"): _sent,
 }
 
 
@@ -181,16 +189,16 @@ def code_references(data: Mapping[str, object]) -> dict[KeyPath, str]:
 
 
 def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the text at a key of a spec, or the texts of the list there, with their paths."""
+    """Yield the text at a key of a spec, or the texts of the list or mapping there, with paths."""
     value: object = data
     for name in key:
         value = value.get(name) if isinstance(value, Mapping) else None
     if isinstance(value, str):
         yield key, value
-    if isinstance(value, list | tuple):
-        for number, text in enumerate(value):
-            if isinstance(text, str):
-                yield (*key, number), text
+    items = enumerate(value) if isinstance(value, list | tuple) else ()
+    for name_, text in value.items() if isinstance(value, Mapping) else items:
+        if isinstance(text, str):
+            yield (*key, name_), text
 
 
 def replace_text(data: Mapping[str, object], path: KeyPath, text: str) -> dict[str, object]:

@@ -200,6 +200,11 @@ class Resources:
         doublings = (self.max_workers // self.ranks).bit_length()
         return tuple(self.ranks * 2**power for power in range(doublings))
 
+    @property
+    def cpus_beside_data(self) -> float:
+        """The CPUs that a worker itself takes where the rest is for tasks of Ray Data."""
+        return min(1.0, self.cpus_per_worker / 2)
+
     def with_workers(self, ranks: int) -> "Resources":
         """Return the resources of a trial with this fixed number of ranks."""
         return replace(self, workers=ranks)

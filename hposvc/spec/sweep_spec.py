@@ -72,6 +72,8 @@ class SweepSpec:
     command: CommandItems | None = None  # a program and its arguments, in place of a trainable
     launch: Launch = "rank"  # a process of the command for each rank, or for each node
     collect: Collect | None = None  # how to read its metrics; None: it calls hposvc.report
+    # Functions that make datasets of Ray Data, by the names that ray.train.get_dataset_shard takes.
+    datasets: dict[Word, Reference] = field(default_factory=dict)
     fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
     constraints: tuple[str, ...] = ()
     limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form

@@ -3,11 +3,12 @@
 import dataclasses
 import inspect
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster import runtime_env
 from hposvc.errors import Problem, SpecError, fail, require_extra, shown
 from hposvc.schedulers.scheduler import FIRST_PART
 from hposvc.spec import choices, registry
@@ -47,6 +48,8 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     """
     if spec.engine.traits.extra:
         require_extra(spec.engine.traits.extra, f"engine: {spec.engine.type}")
+    if spec.environment.runtime_env:
+        _check_runtime_env(spec.environment.runtime_env)
     resumes = spec.engine.traits.simulated
     if spec.variants is not None:  # the code here is no trial's
         _check_has_versions(spec.trainable or "", Path(spec.folder or Path.cwd()))
@@ -57,6 +60,14 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         _check_changed(trainable, spec)
     elif spec.command is not None:
         _check_program(spec.command, Path(spec.works_in or ""))
+    _check_other_code(spec)
+    return choices.with_options(spec, resumes=resumes)
+
+
+def _check_other_code(spec: "SweepSpec") -> None:
+    """Check what a spec names beside its trainable: datasets, a curve, rules and sinks."""
+    for name, make in spec.datasets.items():
+        _check_dataset(make, "datasets", name)
     if spec.engine.curve is not None:
         try:
             registry.resolve_function(spec.engine.curve)
@@ -67,7 +78,14 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
     for number, sink in enumerate(spec.tracking.send_to):
         if ":" in sink:
             _check_sink(sink, "tracking", "send_to", number)
-    return choices.with_options(spec, resumes=resumes)
+
+
+def _check_runtime_env(environment: Mapping[str, object]) -> None:
+    """Check that Ray takes a runtime environment, and that the folders that it sends exist."""
+    if refused := runtime_env.problem(environment):
+        key, why = refused
+        fix = "see Ray's documentation of runtime environments"
+        raise fail(why, "environment", "runtime_env", *([key] if key else []), fix=fix)
 
 
 def _check_suits(spec: "SweepSpec", trainable: load.Trainable) -> None:
@@ -100,6 +118,22 @@ def _check_length(spec: "SweepSpec") -> None:
         message = f"is {fidelity.unit}, and trials that train at once are measured in epochs"
         fix = "write unit: epoch, or leave training.trials_per_process out"
         raise fail(message, "fidelity", "unit", fix=fix)
+
+
+def _check_dataset(reference: str, *path: str) -> None:
+    """Check that a function that makes a dataset can be imported, and takes the parameters."""
+    require_extra("tune", "datasets")
+    try:
+        takes = inspect.signature(load.resolve(reference))
+    except load.LoadError as error:
+        raise fail(str(error).removeprefix("trainable "), *path) from error
+    except (Exception, SystemExit) as error:
+        raise fail(registry.import_failure(reference, error), *path) from error
+    try:
+        takes.bind({})
+    except TypeError as error:
+        fix = "let it take the trial's parameters, a dict, and return a ray.data.Dataset"
+        raise fail(f"{reference} takes {takes}", *path, fix=fix) from error
 
 
 def _check_rule(reference: str, *path: str | int) -> None:

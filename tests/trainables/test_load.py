@@ -112,8 +112,10 @@ def test_fields_take_parameters_and_keep_defaults_where_those_are_inactive():
 
 
 def test_a_function_of_another_shape_is_refused():
-    with pytest.raises(LoadError, match=r"\(params, worker\), or \(config\) alone; it takes \(\)"):
-        bind(lambda: None, {})
+    with pytest.raises(
+        LoadError, match=r"\(params, worker\), or \(config\) alone; it takes \(a, b, c\)"
+    ):
+        bind(lambda a, b, c: None, {})
 
 
 def test_a_class_that_cannot_train_is_refused():

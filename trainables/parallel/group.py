@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -213,16 +212,16 @@ class RankStore:
         """Return whether any rank has failed."""
         return self._has(f"lost-{order}")
 
-    def once(self, order: int, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, order: int, name: str, work: Callable[[], str]) -> str:
         """Return what `work` returns on the first rank that asks; see Link."""
         key = f"once-{order}-{name}"
         if self.store.add(f"{key}-asked", 1) > 1:
             done = self._get(key, f"a rank left while others waited for its {name}")
-            return Path(done) if done else work()
+            return done or work()
         done = ""
         try:
-            done = str(path := work())
-            return path
+            done = work()
+            return done
         finally:
             self.store.set(key, done)
 

@@ -16,7 +16,7 @@ from trainables.errors import (
     tells_storage_fault,
     text_of,
 )
-from trainables.report_hints import ray_train_hint
+from trainables.report_hints import IN_SCRIPT, ray_train_hint
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -93,7 +93,7 @@ def failure(
         python = program if Path(program).name.startswith("python") else sys.executable
         where = f"{missing[1]} in {python}, the program's Python"
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{where}; {OTHER_PYTHON}")
-    if hint := ray_train_hint(_last_error(tail)):
+    if hint := ray_train_hint(_last_error(tail), IN_SCRIPT):
         return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{hint}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)

@@ -140,6 +140,7 @@ class SlotConfig:
     nan: Nan = "stop"  # as failure.nan says
     unit: str = "epoch"  # of steps, as fidelity.unit says
     interval: int = 1  # steps from one report of a Task to the next
+    datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # likewise, but secret
 
@@ -292,6 +293,7 @@ def _train(
         config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
+    worker.hosts = tuple(address.host for address in context.rank_env.addresses)
     try:
         if config.command is not None:
             config.command.train(worker, order.params, context.rank_env, context.peers)
@@ -323,7 +325,7 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
     """Train; sys.exit() is a way to return, as it is for a program.
 
     Raises:
-        ReportError: the trainable called a function of Ray Train.
+        ReportError: the trainable called a function of Ray Train that found no session.
         TrainableExited: with an exit status other than 0.
     """
     try:
@@ -333,7 +335,7 @@ def _call(train: Callable[[Worker], object], worker: Worker) -> None:
         if status != 0:
             text = "it called sys.exit" if isinstance(end.code, int) else f"{end.code}"
             raise TrainableExited(f"exit status {status}: {text}") from end
-    except (RuntimeError, DeprecationWarning) as error:
+    except RuntimeError as error:
         if hint := ray_train_hint(text_of(error)):
             raise ReportError(hint) from error
         raise
@@ -377,6 +379,7 @@ def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Work
         sweep_seed=config.seed,
         unit=config.unit,
         interval=config.interval,
+        datasets=config.datasets,
     )
 
 

@@ -110,7 +110,7 @@ def baseline(gpu_share: float = 1.0, keeps_group: bool = False) -> State:
 
 
 def restore(before: State) -> list[str]:
-    """Restore the working folder and environment variables, and free cached GPU memory.
+    """Restore working folder, environment and torch's determinism, and free cached GPU memory.
 
     Memory that torch's allocator keeps for later is not available to other processes of the GPU.
 
@@ -126,8 +126,13 @@ def restore(before: State) -> list[str]:
     for name, value in before.environment.items():
         if now.get(name) != value:
             os.environ[name] = value
-    if _device_bytes() is not None:
-        torch = sys.modules["torch"]
+    torch = sys.modules.get("torch")
+    if torch is not None:  # as ray.train's enable_reproducibility sets it for a trial
+        settings = {**FRESH_TORCH, **before.torch}
+        if torch.are_deterministic_algorithms_enabled() != settings["deterministic algorithms"]:
+            torch.use_deterministic_algorithms(settings["deterministic algorithms"])
+        torch.backends.cudnn.benchmark = settings["cudnn.benchmark"]
+    if torch is not None and _device_bytes() is not None:
         try:
             torch.cuda.empty_cache()
             # The cache of pinned memory (checkpoints, batches), whose blocks are powers of two.

@@ -229,7 +229,7 @@ class _Rank0Link:
     def beat(self) -> None:
         self.signals.beat()
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         return (
             work() if self.rank_store is None else self.rank_store.once(self.order.id, name, work)
         )
@@ -275,7 +275,7 @@ class _FollowerLink:
     def beat(self) -> None:
         self.signals.beat()
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         return self.rank_store.once(self.order, name, work)
 
 

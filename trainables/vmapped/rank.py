@@ -123,7 +123,7 @@ class _Link:
     def beat(self) -> None:
         self.inbox.signals.beat()
 
-    def once(self, name: str, work: Callable[[], Path]) -> Path:
+    def once(self, name: str, work: Callable[[], str]) -> str:
         return work()
 
 

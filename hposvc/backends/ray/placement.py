@@ -29,6 +29,19 @@ def bundle(resources: Resources) -> Bundle:
     return {**amounts, **resources.custom}
 
 
+def reserved(resources: Resources, datasets: bool) -> Bundle:
+    """Return what a rank's placement group holds: it leaves CPUs to the tasks of Ray Data.
+
+    Those take no part of a placement group (Ray 2.60). What is left free still counts as the slot's
+    (`bundle`), so that no slot of any sweep takes it.
+
+    Args:
+        datasets: whether the rank reads datasets of Ray Data.
+    """
+    amounts = bundle(resources)
+    return {**amounts, "CPU": resources.cpus_beside_data} if datasets else amounts
+
+
 def describe_needs(resources: Resources) -> str:
     """Describe the resources of a slot for people: `2 CPU and 1 GPU`."""
     amounts = {name: amount * resources.ranks for name, amount in bundle(resources).items()}
@@ -38,10 +51,10 @@ def describe_needs(resources: Resources) -> str:
 
 
 def rank_options(
-    resources: Resources, runtime_env: Mapping[str, object] = NOTHING
+    resources: Resources, runtime_env: Mapping[str, object] = NOTHING, datasets: bool = False
 ) -> dict[str, Any]:
     """Return the resources of a rank, and its runtime environment, as options of its Ray actor."""
-    amounts = bundle(resources)
+    amounts = reserved(resources, datasets)
     actor_options: dict[str, Any] = {
         "num_cpus": amounts.pop("CPU"),
         "num_gpus": amounts.pop("GPU", 0),

@@ -20,10 +20,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from cluster.launch import NAMESPACE
 from hposvc.backends.ray.placement import (
     STRATEGIES,
-    bundle,
     bundles_by_node,
     label_selectors,
     rank_options,
+    reserved,
 )
 from hposvc.events import BackendEvent
 from hposvc.queue.claim import Held
@@ -81,7 +81,7 @@ class Slot:
     def reserve(self) -> None:
         """Request the placement group."""
         self.requested_at = time.monotonic()
-        bundles = [bundle(self.resources)] * self.resources.ranks
+        bundles = [reserved(self.resources, bool(self.config.datasets))] * self.resources.ranks
         strategy = STRATEGIES[self.resources.placement]
         labels = label_selectors(self.resources) or None
         self._group = placement_group(
@@ -95,7 +95,7 @@ class Slot:
         self.state, self.launched_at = "starting", time.monotonic()
         self.switchboard.connect(self.name, self._coordinator)
         self._bundle_nodes = placement_group_table(self._group)["bundles_to_node_id"]
-        options = rank_options(self.resources, self.runtime_env)
+        options = rank_options(self.resources, self.runtime_env, bool(self.config.datasets))
         # Neighbouring ranks exchange most: those of a tensor group, or of a pipeline.
         for rank, number in enumerate(bundles_by_node(self._bundle_nodes)):
             name = f"{self.name}/rank-{rank}"

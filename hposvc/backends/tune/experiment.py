@@ -22,7 +22,7 @@ from ray.tune.search import SearchAlgorithm
 from ray.util.placement_group import PlacementGroup
 
 from hposvc.backends.ray.cluster import GONE_S
-from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors
+from hposvc.backends.ray.placement import STRATEGIES, label_selectors, reserved
 from hposvc.backends.ray.slot import Slot
 from hposvc.errors import OutOfReach
 from hposvc.spec.sections import Resources
@@ -90,7 +90,7 @@ class _Trial(Trial):
             specification.run_identifier,
             trial_id=slot.name.rpartition("/")[2],
             storage=specification.storage,
-            placement_group_factory=_request(slot.resources),
+            placement_group_factory=_request(slot.resources, bool(slot.config.datasets)),
             checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
             stub=True,  # no look-up of the trainable, which is known
         )
@@ -310,10 +310,10 @@ class Experiment:
             self._error = error
 
 
-def _request(resources: Resources) -> PlacementGroupFactory:
+def _request(resources: Resources, datasets: bool) -> PlacementGroupFactory:
     """Request a bundle for each rank; the trial's own process takes no resources."""
     return PlacementGroupFactory(
-        [{}, *[bundle(resources)] * resources.ranks],
+        [{}, *[reserved(resources, datasets)] * resources.ranks],
         strategy=STRATEGIES[resources.placement],
         bundle_label_selector=label_selectors(resources) or None,  # Tune drops the empty bundle
     )

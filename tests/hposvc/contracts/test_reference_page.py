@@ -52,7 +52,7 @@ FULL = {
 # Mappings with names of users' own, and the options of training, which have a table of their own.
 LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
 LEAVES |= {"baseline.params", "finalists.set", "chosen"}
-LEAVES |= {"environment.env", "environment.secrets"}
+LEAVES |= {"environment.env", "environment.secrets", "environment.runtime_env", "datasets"}
 KEYS = spec_keys()
 WITH_DEFAULT = [key for key, (_, default) in KEYS.items() if default.startswith("`")]
 

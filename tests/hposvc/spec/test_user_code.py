@@ -225,3 +225,54 @@ def test_a_simulation_has_no_other_values_for_finalists_than_its_parameters():
         load_spec(
             simulated, {"finalists": {"set": {"lr": 0.3}}, "baseline": {"params": {"lr": 0.1}}}
         )
+
+
+DATASETS = {
+    "one": "def train(params):\n    return 1\n",
+    "two": "def train(params, more):\n    return 1\n",
+    "none": "",
+    "broken": "import nowhere_at_all\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("none", "datasets.train: .*none.py has no train"),
+        ("two", r"datasets.train: .* takes \(params, more\); let it take the trial's parameters"),
+        ("broken", "datasets.train: .*No module named 'nowhere_at_all'"),
+        ("gone", "datasets.train: .*there is no file .*gone.py"),
+    ],
+)
+def test_functions_that_make_datasets_are_looked_at(tmp_path, file, message):
+    for name, text in DATASETS.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(SpecError, match=message):
+        check(datasets_spec(train=f"{tmp_path / file}.py:train"))
+    check(datasets_spec(train=f"{tmp_path / 'one'}.py:train"))
+
+
+def datasets_spec(sections=None, **datasets):
+    return {
+        "trainable": "toys:steady",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"x": {"min": 0.0, "max": 1.0}},
+        "trials": {"max": 2},
+        "resources": {"workers": 2, "cpus_per_worker": 1},
+        "datasets": datasets,
+        **(sections or {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"engine": "local"}, "is Ray Data's, which works on a cluster, and engine is local"),
+        ({"resources": {"cpus_per_worker": 1}}, "cpus_per_worker: is 1: .* give 2 or more"),
+        ({"resources": {"workers": 4, "cpus_per_worker": 0.4}}, "is 0.4: .* give 0.5 or more"),
+        ({"trainable": None, "command": ["true"]}, "datasets: is for a trainable"),
+    ],
+)
+def test_datasets_need_a_cluster_cpus_and_a_trainable(sections, message):
+    with pytest.raises(SpecError, match=message):
+        load_spec(datasets_spec(sections, train="toys:steady"))
