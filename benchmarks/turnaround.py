@@ -27,9 +27,7 @@ CPUS = 1.0  # a rank
 DRIVER_CPUS = 0.1  # a function trainable can't have none; its trainer's ranks get so much less
 
 
-def ours(
-    warm: int, raised: int = 0, killed: int = 0, trainable: str = "tiny:train"
-) -> Figures:
+def ours(warm: int, raised: int = 0, killed: int = 0, trainable: str = "tiny:train") -> Figures:
     """`Sweep.run`; `driver` has the gaps as the journal has them, from an order's end."""
     fates = tiny.plan(warm, raised, killed)
     with own_ray():

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -101,14 +102,25 @@ class Jobs:
         ]
 
     def submit(
-        self, job: str, command: str, runtime_env: Mapping[str, object], metadata: Mapping[str, str]
+        self,
+        job: str,
+        command: str,
+        runtime_env: Mapping[str, object],
+        metadata: Mapping[str, str],
+        needs: Mapping[str, object] = MappingProxyType({}),
     ) -> bool:
-        """Start a job; return False if the id is already taken, even by a job that has ended."""
+        """Start a job; return False if the id is already taken, even by a job that has ended.
+
+        Args:
+            needs: of the command: `entrypoint_num_cpus`, `entrypoint_label_selector`, ... as Ray
+                calls them; empty: it runs on the head.
+        """
         body = {
             "entrypoint": command,
             "submission_id": job,
             "runtime_env": dict(runtime_env),
             "metadata": dict(metadata),
+            **needs,
         }
         try:
             self._ask("POST", "/api/jobs/", json.dumps(body).encode())

@@ -143,6 +143,7 @@ class Placed:
     trial: str
     device: str  # model of the GPU, or of the CPU in a sweep without GPUs; empty: unknown
     node: str = ""
+    market: str = ""  # spot, or on-demand, if the sweep asks for one; empty: any
 
 
 @dataclass(frozen=True)

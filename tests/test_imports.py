@@ -68,6 +68,7 @@ DOORS = {
     "ray": (
         "hposvc/backends/",
         "hposvc/integrations/ray_train",
+        "hposvc/views/ray_job",
         "trainables/runtime/proctitle",
         "trainables/tune_trainables",
         "trainables/ray_",

@@ -348,6 +348,13 @@ def _noise_or_not(judged: Judgement, chance: float | None) -> str:
     return f"{words} (it is better with probability {likely_percent(chance)}{rest})"
 
 
+def _markets(state: SweepState) -> str:
+    """Say on which nodes the time was spent, by how they are paid for; empty: nobody asked."""
+    gpus, spent = state.spec.resources.gpus_per_worker, state.market_s
+    parts = [f"{cost_of(rank_s, gpus)} on {market} nodes" for market, rank_s in spent.items()]
+    return f" Of that, {' and '.join(parts)}." if parts else ""
+
+
 def _cost(state: SweepState) -> Finding:
     gpus = state.spec.resources.gpus_per_worker
     price = "" if state.money is None else f", or {state.spec.price.text(state.money)},"
@@ -358,7 +365,7 @@ def _cost(state: SweepState) -> Finding:
     return _found(
         "cost",
         f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
-        f"for {count(len(state.trials), 'trial')}{again}.",
+        f"for {count(len(state.trials), 'trial')}{again}.{_markets(state)}",
         rank_s=state.rank_s,
         gpu_hours=state.gpu_hours,
         money=state.money,

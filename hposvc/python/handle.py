@@ -1,6 +1,7 @@
 """Handles of recorded sweeps, for Python: from `hposvc.load(ID)` and `Sweep.submit`."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,11 @@ def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @without_our_frames
+def ray_address() -> str | None:
+    """Return the address that Ray sets for its jobs, and people for Ray's own commands."""
+    return os.environ.get("RAY_ADDRESS") or None
+
+
 def load(sweep: str, home: Path | str | None = None) -> "Handle":
     """Return the handle of a sweep of this home: running, interrupted, or ended.
 
@@ -202,7 +208,9 @@ class Handle:
             SpecError: the trainable's source has changed.
             OutOfReach: the cluster can't be reached.
         """
-        trained = resume.resume(self.sweeps, self.id, accept_code, None, self._watching(progress))
+        trained = resume.resume(
+            self.sweeps, self.id, accept_code, ray_address(), self._watching(progress)
+        )
         return conclude(self.sweeps, trained.record, progress)
 
     @without_our_frames
@@ -272,7 +280,7 @@ class Handle:
     ) -> Result:
         """Return the result of a sweep that went on here, or of one that a driver has."""
         watching = self._watching(progress)
-        answer = self.sweeps.renew(self.id, verb, trial, changes, None, watching)
+        answer = self.sweeps.renew(self.id, verb, trial, changes, ray_address(), watching)
         if isinstance(answer, Record):
             return conclude(self.sweeps, answer, progress)
         return self.result()

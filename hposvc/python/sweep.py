@@ -18,7 +18,7 @@ from hposvc import spec as specs
 from hposvc.errors import fail
 from hposvc.events import NOTHING
 from hposvc.journal.home import Home
-from hposvc.python.handle import Handle, conclude, driving, without_our_frames
+from hposvc.python.handle import Handle, conclude, driving, ray_address, without_our_frames
 from hposvc.python.server import Server, connect
 from hposvc.remote import cluster_server
 from hposvc.reporting.result import Result
@@ -28,6 +28,7 @@ from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import Checkpoints, Failure, Fidelity, Resources, Trials
 from hposvc.spec.sinks import Tracking
 from hposvc.verbs.place import HomeSweeps
+from hposvc.verbs.run import run_or_resume
 from trainables.contract import PICKLE, Training
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Sweep:
         initial: Sequence[Mapping[str, object]] | None = None,
         warm_start: Section | str = "auto",
         memo: bool | None = None,
+        driver: Section = None,
         queue: Section = None,
         engine: Section | Engine | str = None,
         training: Section | Training = None,
@@ -130,13 +132,18 @@ class Sweep:
         home: Path | str | None = None,
         address: str | None = None,
         progress: bool = True,
+        id: str | None = None,
+        resume: bool = False,
     ) -> Result:
         """Run the sweep to its end.
 
         Args:
             home: folder of the sweeps; None: HPOSVC_HOME, or ~/.hposvc.
-            address: address of a Ray cluster; None: start Ray on this machine.
+            address: address of a Ray cluster; None: RAY_ADDRESS, which Ray sets for its jobs, or
+                start Ray on this machine.
             progress: print the sweep's id, its progress and its summary on stderr.
+            id: of the sweep; None: its name with six random digits.
+            resume: continue the sweep of this id, if there is one.
 
         Raises:
             SpecError: the spec is wrong.
@@ -146,7 +153,13 @@ class Sweep:
         sweeps = HomeSweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})
         watching = partial(driving, progress=progress)
-        record = sweeps.run(spec, address=address, watching=watching)
+        address = address or ray_address()
+        if not resume:
+            record = sweeps.run(spec, id, address, watching)
+        elif id is None:
+            raise fail("needs the sweep's id", "resume")
+        else:
+            record = run_or_resume(sweeps, spec, id, address, watching).record
         return conclude(sweeps, record, progress)
 
     @without_our_frames
@@ -167,7 +180,7 @@ class Sweep:
             seconds_per_step: what a step takes; without fidelity, what a trial takes.
             gpu_memory: a size, or the name of a GPU, to compare with what a trial needs.
             home: see `run`.
-            address: of a Ray cluster for the pilot; None: start Ray on this machine.
+            address: of a Ray cluster for the pilot; None: as for `run`.
 
         Raises:
             SpecError: the spec is wrong, or two sources of times are named.
@@ -180,7 +193,7 @@ class Sweep:
         sweeps = HomeSweeps.open(None if home is None else Path(home))
         spec = api.validate(self.sections(sweeps.home.path), {})
         question = Question(pilot, tuple(sources), seconds_per_step, gpu_memory)
-        return planning.plan(sweeps, spec, question, address)
+        return planning.plan(sweeps, spec, question, address or ray_address())
 
     @without_our_frames
     def submit(

@@ -58,18 +58,20 @@ def start(
     command: str,
     environment: Mapping[str, object],
     metadata: Mapping[str, str],
+    needs: Mapping[str, object] = NOTHING,
 ) -> Job:
     """Start a job, and return it; or the one that somebody else started a moment before.
 
     Args:
         label: the key of the metadata that has the name.
         metadata: more of it; a job with all of this is not somebody else's.
+        needs: of the command, from a node: see `Jobs.submit`.
     """
     last = latest(jobs, label, name)
     count = 1 if last is None else _number(name, last) + 1
     while True:
         identifier = name if count == 1 else f"{name}~{count}"
-        jobs.submit(identifier, command, environment, {label: name, **metadata})
+        jobs.submit(identifier, command, environment, {label: name, **metadata}, needs)
         # Ask for the job rather than trust the answer, which may be to a request sent twice.
         started = with_retries(partial(jobs.find, identifier))
         if started is None:

@@ -16,7 +16,7 @@ Choices that the paper leaves open:
   at least one member is weak, but only if its loss is strictly worse than those it may copy.
 * A member that completed keeps its rank and may be copied. A member that left before its end
   (failed, stopped, diverged) is out of the population.
-* Members are not ranked at steps below `fidelity.min`.
+* Members are not ranked at steps below `fidelity.min` or `burn_in`.
 
 Source: Jaderberg et al., Population Based Training of Neural Networks (2017), §3 (exploit and
 explore) and §4.1.1 (truncation selection).
@@ -65,6 +65,7 @@ class Pbt:
     mutate: dict[str, object]  # how each parameter may change: see pbt_mutation.py
     quantile: float = 0.2  # the share that copies, and the share that is copied
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)
+    burn_in: Annotated[int, AtMost(STEPS)] = 0  # steps before the first ranking: nobody copies
     changes_values: ClassVar[bool] = True
     name: ClassVar[str] = "pbt"  # in a spec
     keeps_all: ClassVar[bool] = True
@@ -74,6 +75,8 @@ class Pbt:
     def __post_init__(self) -> None:
         if self.interval < 1:
             raise ValueError(f"interval is {self.interval}; choose a number of steps from 1 up")
+        if self.burn_in < 0:
+            raise ValueError(f"burn_in is {self.burn_in}; choose a number of steps from 0 up")
         if not 0 < self.quantile <= 0.5:
             raise ValueError(f"quantile is {self.quantile}; choose a share in (0, 0.5]")
         if not 0 <= self.resample <= 1:
@@ -87,7 +90,7 @@ class Pbt:
 
     def steps(self, plan: Plan) -> range:
         """Return the steps at which members are ranked, but for the last step."""
-        first = self.interval * math.ceil(plan.first / self.interval)
+        first = self.interval * math.ceil(max(plan.first, self.burn_in) / self.interval)
         return range(first, plan.last, self.interval)
 
     def explain_no_copies(self, plan: Plan, steps: Sequence[int]) -> str:
@@ -119,9 +122,11 @@ class Pbt:
             fix = f"scheduler {self.name} takes it for the population, so give 2 or more"
             yield Problem(("trials", "max"), f"{value}", fix, at_key=plan.trials is None)
         if not self.steps(plan):
-            steps = f"steps {plan.first} to {plan.last - 1}, where members are ranked"
+            first = max(plan.first, self.burn_in)
+            steps = f"steps {first} to {plan.last - 1}, where members are ranked"
             message = f"is {self.interval}, and no multiple of it is among {steps}"
-            yield Problem(("scheduler", "interval"), message, "give fewer")
+            fix = "give fewer, or a smaller burn_in" if self.burn_in else "give fewer"
+            yield Problem(("scheduler", "interval"), message, fix)
         yield from judgement_problems(self.interval, plan)
         for name, declared in self.mutate.items():
             path = ("scheduler", "mutate", name)

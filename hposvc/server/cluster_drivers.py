@@ -35,19 +35,25 @@ class ClusterDrivers:
     """Starts a job of the cluster for each sweep; the cluster must reach the journal."""
 
     def __init__(
-        self, sweeps: api.Sweeps, address: str, variables: Mapping[str, str] | None = None
+        self,
+        sweeps: api.Sweeps,
+        address: str,
+        variables: Mapping[str, str] | None = None,
+        pages: str = "",
     ) -> None:
         """Drive sweeps on a cluster.
 
         Args:
             address: of the cluster's dashboard, http://HEAD:8265.
             variables: for the environment of each job; None: none but those of every job.
+            pages: URL of the server that shows the sweeps; empty: none does.
 
         Raises:
             JobsError: no dashboard answers there, or it wants another token.
         """
         present = dial(sweeps.home, address).find_all(LABEL)
         self._sweeps, self._address, self._variables = sweeps, address, dict(variables or {})
+        self._pages = pages
         self._pool = ThreadPoolExecutor(THREADS, "job")
         # Those of an earlier server count too, also before they hold a lease.
         self._jobs = {job.metadata[LABEL]: _started(job) for job in present if not job.ended}
@@ -70,7 +76,8 @@ class ClusterDrivers:
         asked = supervision.find(store, row.id)
         try:
             owner = submissions.owners(store, [row.id]).get(row.id, "")
-            return start_job(self._sweeps.home, row, self._address, self._variables, owner)
+            page = f"{self._pages}/sweeps/{row.id}" if self._pages else ""
+            return start_job(self._sweeps.home, row, self._address, self._variables, owner, page)
         except SpecError as error:
             if asked is not None:
                 supervised.refuse(self._sweeps, asked, error)
@@ -97,7 +104,12 @@ class ClusterDrivers:
 
 
 def start_job(
-    home: Home, row: SweepRow, address: str, variables: Mapping[str, str], owner: str
+    home: Home,
+    row: SweepRow,
+    address: str,
+    variables: Mapping[str, str],
+    owner: str,
+    page: str = "",
 ) -> Job:
     """Start a job that drives a recorded sweep, and return it without waiting.
 
@@ -106,6 +118,7 @@ def start_job(
     Args:
         variables: for the environment of the job, beside those of every job.
         owner: who submitted the sweep, for the job's metadata; empty: it came by no server.
+        page: URL of the sweep's page, for the metadata too; empty: there is none.
 
     Raises:
         JobsError: no dashboard answers, or it refuses the request.
@@ -145,8 +158,10 @@ def start_job(
         "hposvc.project": spec.project,
         "hposvc.owner": owner,
         "hposvc.sender": secrets.token_hex(8),
+        **({"hposvc.page": page} if page else {}),
     }
-    return remote_jobs.start(jobs, LABEL, row.id, command, environment, metadata)
+    needs = spec.driver.entrypoint
+    return remote_jobs.start(jobs, LABEL, row.id, command, environment, metadata, needs)
 
 
 def _started(job: Job) -> Future[Job]:

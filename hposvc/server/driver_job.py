@@ -46,7 +46,7 @@ def drive(name: str, watching: api.Watching) -> None:
         if not proof.seen():
             raise OutOfReach(
                 f"{proof.what}: it is in {Path(proof.file).parent} of the server's machine, and "
-                f"the cluster's head ({socket.gethostname()}) has no such folder",
+                f"its driver's node ({socket.gethostname()}) has no such folder",
                 fix=REMEDIES[proof.what],
             )
     sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))

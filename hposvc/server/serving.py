@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -52,7 +53,8 @@ def serve(
         JobsError: the cluster does not answer.
     """
     check(listening)
-    supervisor = None if read_only else _supervisor(sweeps, operators, drivers, cluster)
+    pages = _pages(listening, cluster)
+    supervisor = None if read_only else _supervisor(sweeps, operators, drivers, cluster, pages)
     if not read_only:
         publish_rules(sweeps.journal.store, asdict(operators.queue))
     with closing(_listen(listening)) as listener:
@@ -83,14 +85,28 @@ def serve(
             server.run([listener])
 
 
+def _pages(listening: Listening, cluster: str | None) -> str:
+    """Return the URL of this server's pages; on all addresses, that of the cluster's head."""
+    head = urlsplit(cluster or "").hostname
+    return (replace(listening, host=head) if listening.is_wildcard and head else listening).url
+
+
 def _supervisor(
-    sweeps: api.Sweeps, operators: config.Config, drivers: int | None, cluster: str | None
+    sweeps: api.Sweeps,
+    operators: config.Config,
+    drivers: int | None,
+    cluster: str | None,
+    pages: str,
 ) -> Supervisor:
-    """Return what starts the drivers of sweeps."""
+    """Return what starts the drivers of sweeps.
+
+    Args:
+        pages: URL of the server, for those who look at Ray's dashboard.
+    """
     at_once = drivers or operators.drivers.max or max(2, os.cpu_count() or 1)
     rules = operators.notify.environment
     drivers_of_sweeps = (
-        ClusterDrivers(sweeps, cluster, rules)
+        ClusterDrivers(sweeps, cluster, rules, pages)
         if cluster
         else ChildDrivers(sweeps.home, {**os.environ, **rules})
     )

@@ -347,12 +347,17 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
         yield Problem(("trainable",), "is missing", fix, at_key=True)
 
 
-def runtime_env_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that Ray prepares the processes for which a runtime environment is."""
-    if spec.environment.runtime_env and not spec.engine.traits.shared:
+def ray_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that Ray prepares the processes for which a runtime environment, or a place, is."""
+    if spec.engine.traits.shared:
+        return
+    fix = "remove it, or set engine: ray"
+    if spec.environment.runtime_env:
         message = f"is what Ray prepares on its nodes, and engine is {spec.engine.type}"
-        path = ("environment", "runtime_env")
-        yield Problem(path, message, "remove it, or set engine: ray", at_key=True)
+        yield Problem(("environment", "runtime_env"), message, fix, at_key=True)
+    if spec.driver.entrypoint:
+        message = f"is a node of a Ray cluster, and engine is {spec.engine.type}"
+        yield Problem(("driver",), message, fix, at_key=True)
 
 
 def dataset_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -577,7 +582,7 @@ CHECKS: tuple[Check, ...] = (
     notify_problems,
     plateau_problems,
     engine_problems,
-    runtime_env_problems,
+    ray_problems,
     dataset_problems,
     queue_problems,
     sink_problems,

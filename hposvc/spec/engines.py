@@ -13,7 +13,7 @@ from hposvc.errors import fail, shown
 from hposvc.spec.registry import is_reference
 from hposvc.spec.types import CLOSED, Seconds
 
-METRICS = "hposvc.backends.ray.prometheus:RayMetrics"
+ON_RAY = ("hposvc.backends.ray.prometheus:RayMetrics", "hposvc.views.ray_job:RayJob")
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class EngineType:
 ENGINES: Mapping[str, EngineType] = {
     "ray": EngineType(
         "hposvc.backends.ray.pool:RayPool",
-        (METRICS,),
+        ON_RAY,
         shared=True,
         on_nodes=True,
         code_versions=True,
     ),
     "tune": EngineType(
-        "hposvc.backends.tune.backend:RayTune", (METRICS,), shared=True, on_nodes=True, extra="tune"
+        "hposvc.backends.tune.backend:RayTune", ON_RAY, shared=True, on_nodes=True, extra="tune"
     ),
     "local": EngineType(
         "hposvc.backends.local:LocalBackend",

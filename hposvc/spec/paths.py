@@ -17,6 +17,7 @@ from trainables import load
 from trainables.contract import PICKLE, is_url
 
 SQLITE = "sqlite:///"
+IN_RAY_JOB = "/runtime_resources/working_dir_files/_ray_pkg_"  # in the path of its working folder
 Key = tuple[str, ...]  # of a spec, as ("engine", "curve")
 
 _spec_folders: set[str] = set()  # folders that specs put on sys.path
@@ -52,7 +53,26 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
         works_in, items = environment.get("working_dir"), data.get("command")
         if works_in not in (None, f"{top}") and isinstance(items, list):
             located["command"] = [_locate_item(item, at, top) for at, item in enumerate(items)]
-    return located
+    here = f"{Path.cwd()}"
+    return _within_job(located, here) if IN_RAY_JOB in here else located
+
+
+def _within_job(data: Mapping[str, object], here: str) -> dict[str, object]:
+    """Return the data with paths from the working folder of a Ray job, instead of absolute ones.
+
+    Ray unpacks a job's files into a folder of its session, which is another one on each cluster;
+    there each process of the job begins in it.
+    """
+
+    def relative(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: relative(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [*map(relative, value)]
+        return value.replace(f"{here}/", "") if isinstance(value, str) else value
+
+    local = {key: relative(value) for key, value in data.items()}
+    return {**local, "folder": None} if data.get("folder") == here else local
 
 
 def import_first(folder: str) -> None:

@@ -156,6 +156,42 @@ Workers = Annotated[
 ]
 
 
+MarketType = Literal["spot", "on-demand"]
+MARKET_FORMS = "give spot, on-demand, or {first: spot, then: on-demand, after: 10m}"
+
+
+@dataclass(frozen=True)
+class Market:
+    """The nodes to ask for, by how they are paid for, and those that will do after a wait."""
+
+    first: MarketType
+    then: MarketType | None = None  # None: no others will do
+    after: Seconds = 600.0  # without room for a slot, until `then` is asked for
+    __pydantic_config__ = CLOSED
+
+    @property
+    def selector(self) -> str:
+        """Ray's selector of all nodes that will do."""
+        return self.first if self.then is None else f"in({self.first}, {self.then})"
+
+
+def read_market(value: object) -> object:
+    """Return the market of a trial's nodes: a word for one, or a mapping."""
+    if isinstance(value, str):
+        value = {"first": value}
+    if isinstance(value, Mapping):
+        return fill(Market, value)
+    if value is None or isinstance(value, Market):
+        return value
+    raise ValueError(f"is {shown(value)}; {MARKET_FORMS}")
+
+
+_MARKET = [{"enum": ["spot", "on-demand", None]}, TypeAdapter(Market).json_schema()]
+MarketSection = Annotated[
+    Market | None, PlainValidator(read_market), WithJsonSchema({"anyOf": _MARKET})
+]
+
+
 @dataclass(frozen=True)
 class Resources:
     """The resources of one trial: `workers` ranks with these resources each.
@@ -171,6 +207,7 @@ class Resources:
     accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
     custom: Mapping[str, CustomResource] = field(default_factory=dict)  # per worker
     labels: Labels = field(default_factory=dict)  # required of the nodes of its workers
+    market: MarketSection = None  # None: nodes of any
     placement: Literal["pack", "strict_pack", "spread"] = "pack"
     __pydantic_config__ = CLOSED
 
@@ -208,6 +245,28 @@ class Resources:
     def with_workers(self, ranks: int) -> "Resources":
         """Return the resources of a trial with this fixed number of ranks."""
         return replace(self, workers=ranks)
+
+
+@dataclass(frozen=True)
+class DriverPlace:
+    """The node that the driver of a submitted sweep runs on; without needs, the cluster's head."""
+
+    cpus: Annotated[float, Field(ge=0), RESOURCE] = 0.0
+    memory: Bytes | None = None  # bytes; read from a text like 4GiB
+    custom: Mapping[str, CustomResource] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)  # required of the node
+    __pydantic_config__ = CLOSED
+
+    @property
+    def entrypoint(self) -> dict[str, object]:
+        """The needs under Ray's names."""
+        needs = {
+            "entrypoint_num_cpus": self.cpus,
+            "entrypoint_memory": self.memory,
+            "entrypoint_resources": dict(self.custom),
+            "entrypoint_label_selector": dict(self.labels),
+        }
+        return {name: need for name, need in needs.items() if need}
 
 
 WARM_START_KEYS = ("from", "top")

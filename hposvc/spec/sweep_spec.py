@@ -21,6 +21,7 @@ from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
 from hposvc.spec.sections import (
     Checkpoints,
+    DriverPlace,
     Failure,
     Fidelity,
     Price,
@@ -84,6 +85,7 @@ class SweepSpec:
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)
     resources: Resources = field(default_factory=Resources)
+    driver: Descriptive[DriverPlace] = field(default_factory=DriverPlace)
     queue: Queue = field(default_factory=Queue)
     engine: Engine = field(default_factory=Engine)
     training: Training = field(default_factory=Training)  # strategy: ddp if workers > 1

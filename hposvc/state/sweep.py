@@ -213,6 +213,22 @@ class SweepState:
         return self.rank_s * self.spec.resources.gpus_per_worker / 3600
 
     @property
+    def market_s(self) -> dict[str, float]:
+        """Rank-seconds by the market of the nodes, of running orders up to the last event.
+
+        It is empty if the sweep asks for nodes of any.
+        """
+        spent: dict[str, float] = {}
+        for table in self._tables:
+            for market, seconds in table.market_s.items():
+                spent[market] = spent.get(market, 0.0) + seconds
+            for trial in table.running():
+                held = trial.rank_s_at(self.now) - trial.rank_s
+                spent[trial.market] = spent.get(trial.market, 0.0) + held
+        spent.pop("", None)
+        return spent
+
+    @property
     def money(self) -> float | None:
         """Cost of all orders so far; None: the price is unknown."""
         return self.spec.money(self.rank_s)
@@ -301,6 +317,7 @@ class SweepState:
             self.trials[event.trial].suggested[event.name] = event.value
         elif (trial := self.by_order(event.order)) is not None:
             trial.record_device(event.device, event.node)
+            trial.market = event.market
 
     def _stop_backoff(self, event: RetryDue) -> None:
         for table in self._tables:

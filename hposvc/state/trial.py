@@ -110,6 +110,7 @@ class TrialState:
     intent: Intent | None = None  # None: its order goes on to its end
     device: str = ""  # the models that its order runs on, or its last one; empty: unknown
     node: str = ""
+    market: str = ""  # of the nodes of its order, or its last one; empty: any
     uses: dict[str, DeviceUse] = field(default_factory=dict)  # by device, in order of use
     # Values of parameters that its sweep lacks, and that were decided while it ran.
     suggested: dict[str, Value] = field(default_factory=dict)

@@ -52,6 +52,7 @@ class TrialTable(Mapping[str, TrialState]):
     peak_orders: int = 0  # likewise
     results: int = 0  # grows when there is something for a searcher to learn
     ended_s: float = 0.0  # rank-seconds of ended orders
+    market_s: dict[str, float] = field(default_factory=dict)  # the same, by their nodes' market
     plateau: PlateauCounter = field(default_factory=PlateauCounter)
     reported: bool = False  # whether any trial ever reported
     lacks_metric: bool = False  # no trial has the sweep's metric, and others would lack it too
@@ -140,7 +141,7 @@ class TrialTable(Mapping[str, TrialState]):
 
     def emptied(self) -> "TrialTable":
         """Return a table without trials, for which the cost of earlier orders still counts."""
-        return TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s)
+        return TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s, market_s=self.market_s)
 
     def order(self, name: str, order: Order, time: float) -> None:
         """Apply an order of a trial that was given to a slot."""
@@ -397,6 +398,8 @@ class TrialTable(Mapping[str, TrialState]):
         trial.seconds += max(0.0, time - trial.ordered_at)
         trial.rank_s = after
         self.ended_s += after - before
+        spent = self.market_s.get(trial.market, 0.0)
+        self.market_s[trial.market] = spent + after - before
         if (use := trial.uses.get(trial.device)) is not None:
             use.rank_s += after - before
 

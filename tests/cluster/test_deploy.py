@@ -81,6 +81,8 @@ def check(document):
 
 def cluster_of(document):
     """Return the spec of a document's Ray cluster, or None."""
+    if document["kind"] == "RayCronJob":
+        return document["spec"]["jobTemplate"]["rayClusterSpec"]
     if document["kind"] == "RayJob":
         return document["spec"]["rayClusterSpec"]
     return document["spec"] if document["kind"] == "RayCluster" else None
@@ -112,6 +114,7 @@ def test_the_schemas_take_the_manifest(name):
     [
         # Of Ray's, of Kueue's and of Kubernetes' schemas.
         ("kuberay-job.yaml", "RayJob", ["spec", "shutdownAfterJobFinishes"]),
+        ("kuberay-cron.yaml", "RayCronJob", ["spec", "jobTemplate", "backoffLimit"]),
         ("kuberay-kueue.yaml", "ClusterQueue", ["spec", "namespaceSelector"]),
         ("kuberay-history.yaml", "ClusterRole", ["rules", 0, "verbs"]),
     ],
@@ -125,7 +128,10 @@ def test_a_misspelt_key_is_refused(name, kind, path):
         check(document)
 
 
-@pytest.mark.parametrize("name", ["kuberay-cluster.yaml", "kuberay-job.yaml", "kuberay-kueue.yaml"])
+WITH_CLUSTER = [f"kuberay-{name}.yaml" for name in ("cluster", "cron", "job", "kueue")]
+
+
+@pytest.mark.parametrize("name", WITH_CLUSTER)
 def test_the_nodes_of_a_cluster_fit_together(name):
     [cluster] = [found for document in documents(name) if (found := cluster_of(document))]
     assert cluster["rayVersion"] == VERSION
@@ -157,6 +163,21 @@ def test_the_job_runs_the_sweep_of_its_config_map(name, tmp_path):
     assert {"name": "spec", "configMap": {"name": config["metadata"]["name"]}} in spec["volumes"]
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
     assert specs.load(tmp_path / "sweep.yaml").storage == "/sweeps"
+
+
+def test_the_scheduled_job_runs_a_sweep_of_each_day(tmp_path):
+    """The shell of the job is asked, as the file is for one."""
+    job, config = (of_kind("kuberay-cron.yaml", kind) for kind in ("RayCronJob", "ConfigMap"))
+    (tmp_path / "hposvc").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "hposvc").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = job["spec"]["jobTemplate"]["entrypoint"]
+    words = subprocess.check_output(command, shell=True, env=path, text=True)
+    verb, spec, _, identifier, resume = words.split()
+    assert (verb, spec, resume) == ("run", "/etc/sweep/sweep.yaml", "--resume")
+    assert re.fullmatch(r"digits-20\d\d-\d\d-\d\d", identifier)
+    (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
+    assert specs.load(tmp_path / "sweep.yaml").warm_start.auto
 
 
 def test_the_queued_job_is_one_that_kueue_may_resize():

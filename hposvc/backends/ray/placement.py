@@ -14,6 +14,7 @@ from hposvc.spec.sections import Resources
 Bundle = dict[str, float]
 NOTHING: Mapping[str, object] = {}
 NODE = "ray.io/node-id"  # the label by which Ray tells nodes apart
+MARKET = "ray.io/market-type"  # and by how they are paid for
 STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
 
 
@@ -72,13 +73,16 @@ def label_selectors(resources: Resources) -> list[dict[str, str]]:
 
 
 def excluding_nodes(resources: Resources, nodes: Collection[str]) -> Resources:
-    """Return the resources restricted to other nodes than these.
+    """Return the resources restricted to other nodes than these, and to those of its market.
 
-    Resources of a spec that selects nodes by id are returned unchanged.
+    Resources of a spec that selects nodes by id are not restricted to others.
 
     Args:
         nodes: Ray's ids of the nodes to avoid.
     """
+    if resources.market is not None and MARKET not in resources.labels:
+        labels = {**resources.labels, MARKET: resources.market.selector}
+        resources = replace(resources, labels=labels)
     if not nodes or NODE in resources.labels:
         return resources
     others = f"!in({','.join(sorted(nodes))})"

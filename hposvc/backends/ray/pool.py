@@ -16,8 +16,9 @@ from hposvc.backends.backend import Answer, Backend, Setting, SlotNeeds, to_even
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
 from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Requestable
 from hposvc.backends.ray.elasticity import ElasticWorkers
+from hposvc.backends.ray.market import MarketChoice
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
-from hposvc.backends.ray.placement import describe_needs
+from hposvc.backends.ray.placement import MARKET, describe_needs
 from hposvc.backends.ray.rank_errors import (
     describe_error,
     died,
@@ -27,7 +28,7 @@ from hposvc.backends.ray.rank_errors import (
 )
 from hposvc.backends.ray.slot import Signal, Slot
 from hposvc.errors import OutOfReach
-from hposvc.events import OUTRANKED, BackendEvent, Cause, Ended, Failed
+from hposvc.events import OUTRANKED, BackendEvent, Cause, Ended, Failed, Placed
 from hposvc.queue.claim import Held
 from hposvc.queue.gangs import Nodes
 from hposvc.queue.shares import SlotShare
@@ -67,6 +68,7 @@ class RayPool(Backend):
         # Orders that a slot runs at once:
         self._orders_per_slot = self._config.training.trials_per_process
         self._elastic = ElasticWorkers(self._cluster)
+        self._market = MarketChoice(setting.sweep, setting.spec.resources.market)
         self._ranks = self._cluster.resources.ranks  # of each new slot
         self.set_parallel(setting.spec.trials.parallel)
         self._limit = self._max_slots
@@ -112,7 +114,8 @@ class RayPool(Backend):
         return self._cluster.room()
 
     def new_slot(self) -> SlotNeeds:
-        return self._cluster.new_slot()
+        needs = self._cluster.new_slot()
+        return replace(needs, text=f"{needs.text}{self._market.nodes}")
 
     def held(self) -> Sequence[tuple[Held, Sequence[int]]]:
         return [(slot.held(), [*slot.orders]) for slot in self._slots if slot.nodes()]
@@ -211,7 +214,7 @@ class RayPool(Backend):
         holders, ahead = self._cluster.holders(), self._requestable.ahead
         by = f" held by {_name_sweeps(holders)}" if holders else ""
         behind = f", behind {_name_sweeps(ahead)}" if ahead else ""
-        return f"waiting for {needs}{by}{behind}"
+        return f"waiting for {needs}{self._market.describe()}{by}{behind}"
 
     def _check_cluster(self) -> None:
         try:
@@ -278,7 +281,9 @@ class RayPool(Backend):
             self._requestable = self._cluster.wait_in_line(self._ranks, placed)
             self._line_at = now
         resources = self._requestable.resources
-        return None if resources is None else resources.with_workers(self._ranks)
+        if resources is None:
+            return None
+        return self._market.choose(resources.with_workers(self._ranks), self._slots)
 
     def _leave_line(self) -> None:
         if self._requestable is not None:
@@ -343,7 +348,12 @@ class RayPool(Backend):
                 slot.reported.add(message.order)
                 self._evictions.record_work(slot, ended=False)
                 self._leave_nodes(self._evictions.on_report(slot, message))
-        return to_events(message, slot.orders[message.order].trial, self.now())
+        events = to_events(message, slot.orders[message.order].trial, self.now())
+        market = slot.resources.labels.get(MARKET, "") if self._market.market else ""
+        return [
+            replace(event, market=market) if isinstance(event, Placed) else event
+            for event in events
+        ]
 
     def _leave_nodes(self, evictions: Sequence[NodeEviction]) -> None:
         """Have slots leave these nodes, and close those that are idle."""

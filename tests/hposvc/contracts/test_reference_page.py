@@ -39,6 +39,7 @@ FULL = {
     "collect": {"stdout": "(?P<loss>.*)"},
     "fidelity": {"max": 9},
     "trials": {"seeds": {"max": 5}},
+    "resources": {"market": {"first": "spot"}},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
     "stop": {
         "plateau": {"trials": 30},
@@ -52,7 +53,14 @@ FULL = {
 # Mappings with names of users' own, and the options of training, which have a table of their own.
 LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
 LEAVES |= {"baseline.params", "finalists.set", "chosen"}
-LEAVES |= {"environment.env", "environment.secrets", "environment.runtime_env", "datasets"}
+LEAVES |= {
+    "driver.custom",
+    "driver.labels",
+    "environment.env",
+    "environment.secrets",
+    "environment.runtime_env",
+    "datasets",
+}
 KEYS = spec_keys()
 WITH_DEFAULT = [key for key, (_, default) in KEYS.items() if default.startswith("`")]
 

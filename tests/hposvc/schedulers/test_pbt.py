@@ -37,13 +37,15 @@ def drive(slots, rng):
     population=st.integers(2, 14),
     slots=st.integers(1, 64),
     quantile=st.sampled_from([0.1, 0.2, 0.25, 0.3, 0.5]),
+    burn_in=st.integers(0, 12),
 )
 def test_decisions_are_those_of_a_rescan_and_the_population_comes_to_its_end(
-    seed, interval, first, last, population, slots, quantile
+    seed, interval, first, last, population, slots, quantile, burn_in
 ):
     rng = Random(seed)
     plan = Plan(first, last, population, seed)
-    cluster = Slots(beside_both(Pbt(interval, LR, quantile), plan), plan, rng, slots)
+    policy = Pbt(interval, LR, quantile, burn_in=burn_in)
+    cluster = Slots(beside_both(policy, plan), plan, rng, slots)
     drive(cluster, rng)
     assert not cluster.running
     assert not cluster.paused
@@ -79,6 +81,16 @@ def test_the_worst_fifth_copies_one_of_the_best_fifth():
     move = scheduler.next()
     assert (move.trial, move.until, move.milestones) == ("t10", 8, (4, 6))
     assert move.change.donor in ("t1", "t2")
+
+
+def test_nobody_copies_in_the_burn_in():
+    losses = [0.1 * place for place in range(1, 11)]
+    _, verdicts = population(losses, Pbt(2, LR, burn_in=3))
+    assert {verdict.reason for verdict in verdicts} == {"rank"}
+    plan = Plan(1, 8, 10)
+    assert [*Pbt(2, LR, burn_in=3).steps(plan)] == [4, 6]
+    with pytest.raises(ValueError, match="burn_in is -1"):
+        Pbt(2, LR, burn_in=-1)
 
 
 def test_equal_members_copy_nobody():

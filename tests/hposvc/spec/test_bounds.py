@@ -32,6 +32,7 @@ OPTIONS = {  # that a plug-in needs
 BESIDE = {  # what must stand beside a key
     "resources.workers.min": {"workers": {"max": 8}},
     "resources.workers.max": {"workers": {"min": 1}},
+    "resources.market.after": {"market": {"first": "spot"}},
     "warm_start.top": {"from": "auto"},
     "trials.seeds.min": {"max": 4, "seeds": {"max": 3}},
     "stop.worth.gain": {"worth": {"trials": 1}},

@@ -35,8 +35,8 @@ class Rescan:
 
     @property
     def steps(self):
-        every = self.policy.interval
-        return [s for s in range(1, self.plan.last) if s % every == 0 and s >= self.plan.first]
+        every, first = self.policy.interval, max(self.plan.first, self.policy.burn_in)
+        return [s for s in range(1, self.plan.last) if s % every == 0 and s >= first]
 
     def judge(self, report):
         if self.donor(report.trial, self.facts) is not None:

@@ -70,8 +70,8 @@ class Tables:
 
     @property
     def steps(self):
-        every = self.policy.interval
-        return [s for s in range(every, self.plan.last, every) if s >= self.plan.first]
+        every, first = self.policy.interval, max(self.plan.first, self.policy.burn_in)
+        return [s for s in range(every, self.plan.last, every) if s >= first]
 
     def next(self):
         if self.unborn():
