@@ -235,23 +235,35 @@ class Population(Running):
         self._unrank(trial)
         self.losses[trial], self.clocks[trial] = loss, step
         insort(self.ranked, (loss, trial))
-        better = bisect_left(self.ranked, (loss, ""))
-        if step != self.plan.last and better >= len(self.ranked) - self._quantile_size():
+        if step != self.plan.last:
+            self._choose_donor(trial, step)
+
+    def _choose_donor(self, trial: str, step: int) -> None:
+        """Give a member that was just ranked a donor, if it is weak."""
+        better = bisect_left(self.ranked, (self.losses[trial], ""))
+        if better >= len(self.ranked) - self._quantile_size():
             self.donors[trial] = self._draw_donor(trial, step)
 
     def _quantile_size(self) -> int:
         """Return how many members are weak, and how many strong; 0 while too few are ranked."""
-        count, quantile = len(self.ranked), self.policy.quantile
         members = len(self.clocks) if self.closed else self.plan.trials or 0
-        enough = min(math.ceil(1 / quantile - ROUNDING), members - len(self.gone))
-        if count < max(2, enough):
+        return self._share(len(self.ranked), members - len(self.gone))
+
+    def _share(self, ranked: int, left: int) -> int:
+        """Return how many of so many ranked members are strong, where so many are left in all."""
+        enough = min(math.ceil(1 / self.policy.quantile - ROUNDING), left)
+        if ranked < max(2, enough):
             return 0
-        return max(1, math.floor(quantile * count + ROUNDING))
+        return max(1, math.floor(self.policy.quantile * ranked + ROUNDING))
 
     def _draw_donor(self, trial: str, step: int) -> str:
         """Draw one of the strong members as the donor of a trial."""
+        return self._pick(trial, step, [name for _, name in self.ranked[: self._quantile_size()]])
+
+    def _pick(self, trial: str, step: int, strong: Sequence[str]) -> str:
+        """Return one of the strong members; the same one whenever this is asked."""
         rng = np.random.default_rng([self.plan.seed, DONORS, zlib.crc32(trial.encode()), step])
-        return self.ranked[int(rng.integers(self._quantile_size()))][1]
+        return strong[int(rng.integers(len(strong)))]
 
     def _donor(self, trial: str, step: int) -> str | None:
         """Return the donor that a member copies now; None: the member goes on by itself.

@@ -50,6 +50,7 @@ SCHEDULERS: PluginType[Policy] = PluginType(
         "bohb": "hposvc.schedulers.hyperband:Bohb",
         "pbt": "hposvc.schedulers.pbt:Pbt",
         "pb2": "hposvc.schedulers.pb2:Pb2",
+        "fire": "hposvc.schedulers.fire:Fire",
         "replay": "hposvc.schedulers.replay:Replay",
     },
     sibling_keys=("plateau",),

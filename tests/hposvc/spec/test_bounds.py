@@ -28,6 +28,7 @@ COMPARED = {  # numbers that are compared with others, or passed on, and size no
 OPTIONS = {  # that a plug-in needs
     "pbt": {"interval": 3, "mutate": {"x": 1.2}},
     "pb2": {"interval": 3, "mutate": {"x": {"min": 0.0, "max": 1.0}}},
+    "fire": {"interval": 3, "mutate": {"x": 1.2}},
 }
 BESIDE = {  # what must stand beside a key
     "resources.workers.min": {"workers": {"max": 8}},

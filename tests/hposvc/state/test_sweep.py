@@ -46,6 +46,7 @@ SCHEDULERS = {
     "hyperband": {"type": "hyperband"},
     "pbt": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}},
     "pb2": {"type": "pb2", "interval": 2, "mutate": {"lr": {}}},
+    "fire": {"type": "fire", "interval": 2, "mutate": {"lr": {}}},
 }
 
 
