@@ -79,7 +79,7 @@ def _comes(number: int, share: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluation:
     """Go on from a parent's weights, with the values of a child."""
 
     donor: str
@@ -119,7 +119,7 @@ class _ThreeParts(Population):
         if self._role(trial) != "evaluator":
             return super().change(trial, donor)
         children = (name for _, name in self.ranked if self._role(name) == "child")
-        return Evaluate(donor, self.policy, self.params.get(next(children, ""), {}))
+        return Evaluation(donor, self.policy, self.params.get(next(children, ""), {}))
 
     def _role(self, trial: str) -> Role:
         return self.policy.role(self.numbers[trial])

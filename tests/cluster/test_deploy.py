@@ -22,9 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_server import WHY_NOT, promtool
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.ray import prometheus
 from hposvc.journal import supervision
+from hposvc.verbs.place import HomeSweeps
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "cluster" / "deploy"
@@ -36,7 +38,8 @@ SCHEMAS = {
     group: yaml.safe_load((Path(__file__).parent / "schemas" / name).read_text())
     for group, name in {"ray.io": "kuberay.yaml", "kueue.x-k8s.io": "kueue.yaml"}.items()
 }
-MANIFESTS = sorted(file.name for file in DEPLOY.glob("kuberay-*.yaml"))
+DRAFT = "../../docs/upstream/ray-job.hposvc.yaml"  # of a sample for KubeRay
+MANIFESTS = [*sorted(file.name for file in DEPLOY.glob("kuberay-*.yaml")), DRAFT]
 
 
 @pytest.mark.parametrize("name", ["ray-up-onprem.yaml", "ray-up-aws.yaml"])
@@ -89,7 +92,7 @@ def cluster_of(document):
 
 
 def groups(cluster):
-    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [cluster["headGroupSpec"], *cluster.get("workerGroupSpecs", ())]
 
 
 def pods(cluster):
@@ -178,6 +181,17 @@ def test_the_scheduled_job_runs_a_sweep_of_each_day(tmp_path):
     assert re.fullmatch(r"digits-20\d\d-\d\d-\d\d", identifier)
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
     assert specs.load(tmp_path / "sweep.yaml").warm_start.auto
+
+
+def test_the_draft_of_a_sample_trains(tmp_path):
+    """Its sweep runs as its job would run it, but for the cluster and the length."""
+    data = of_kind(DRAFT, "ConfigMap")["data"]
+    for name, text in data.items():
+        (tmp_path / name).write_text(text)
+    changes = {"engine": "local", "trials.max": 2, "tracking.send_to": [], "resources.workers": 1}
+    spec = api.validate(tmp_path / "sweep.yaml", changes)
+    record = HomeSweeps.open(tmp_path / "home").run(spec, "sample")
+    assert record.state.state == "COMPLETED"
 
 
 def test_the_queued_job_is_one_that_kueue_may_resize():

@@ -116,6 +116,8 @@ def test_a_stopped_job_pauses_its_sweep_and_the_next_one_goes_on(cluster, form):
     until(lambda: ("t0001", 2) in cluster.reported(), "two steps", 120)
     until(lambda: "mine: 0 of 3 trials" in cluster.jobs.find("first").message, "progress", 60)
     assert cluster.jobs.find("first").metadata["hposvc.id"] == "mine"
+    boards = Path(cluster.cluster.folder).rglob("hposvc_grafana_dashboard.json")
+    assert "hposvc sweeps" in next(boards).read_text()
     cluster.submit("beside", *command)  # while a driver is at work
     assert cluster.ended("beside").state == "FAILED"
     assert "a driver is at work on it" in cluster.jobs.log("beside")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pbt_reference import Slots
 
-from hposvc.schedulers.fire import Evaluate, Fire
+from hposvc.schedulers.fire import Evaluation, Fire
 from hposvc.schedulers.scheduler import Closed, Ordered, Paused, Plan, Report, SearchDone
 from searchers import Space
 
@@ -66,7 +66,7 @@ def test_a_population_comes_to_its_end_and_copies_only_within_its_rules(
     assert not cluster.paused
     assert sum(cluster.steps.values()) <= members * last
     for role, donor, change in watched.copies:
-        assert (change is Evaluate) == (role == "evaluator")
+        assert (change is Evaluation) == (role == "evaluator")
         assert donor in {"child": ("child", "evaluator")}.get(role, ("parent",))
 
 

@@ -49,9 +49,11 @@ def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
         (files / "waiting_code.py").write_text(CODE)
         sweeps = api.Sweeps.open(remote.shared / "home")
         parameters = {"x": {"min": 0.0, "max": 6.0}, "go": str(go)}
-        submit(sweeps, files, "s", parameters=parameters)
+        place = {"cpus": 0.1, "labels": {"zone": "b"}}
+        submit(sweeps, files, "s", parameters=parameters, driver=place)
         submit(sweeps, files, "refused", parameters=parameters, trainable="waiting_code.py:none")
-        with Supervisor(sweeps, ClusterDrivers(sweeps, remote.dashboard), 2).running():
+        drivers = ClusterDrivers(sweeps, remote.dashboard, pages="https://head:8900")
+        with Supervisor(sweeps, drivers, 2).running():
 
             def reported():
                 return any(trial.curve for trial in api.load(sweeps, "s").state.trials.values())
@@ -68,7 +70,12 @@ def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
         assert jobs.find("s").state == "STOPPED"
         until(lambda: jobs.find("s~2").ended, "the end of the job")
         assert jobs.find("s~2").state == "SUCCEEDED"
-        assert jobs.find("s~2").metadata["hposvc.owner"] == "anna"
+        metadata = jobs.find("s~2").metadata
+        assert metadata["hposvc.owner"] == "anna"
+        assert metadata["hposvc.page"] == "https://head:8900/sweeps/s"
+        assert metadata["hposvc.progress"].startswith("1 of 1 trials")
+        job = jobs.get("/api/jobs/s~2", dict)
+        assert remote_cluster.WORKER in job["driver_agent_http_address"], job
         assert sweeps.journal.find("s").code["trainable"] == "waiting_code.py:train"
         assert api.load(sweeps, "refused").phase == "FAILED"
         (operation,) = operations.newest(store, "refused")
