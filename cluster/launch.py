@@ -202,7 +202,10 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
         )
     except (OSError, RuntimeError, ValueError) as error:
         if "runtime env" in f"{error}":  # of this process's job, which has one already
-            raise Unreachable(f"environment.runtime_env: {error}") from error
+            raise Unreachable(
+                "environment.runtime_env: this process is a Ray job, whose own runtime environment "
+                f"has some of {', '.join(runtime_env)} too; give each key in one of the two"
+            ) from None  # the error has all variables, and some may be secret
         raise Unreachable(
             f"no Ray cluster answers at {address}: {error}; "
             "check the address, or leave it out to use this machine"

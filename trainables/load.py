@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import partial, wraps
 from pathlib import Path
@@ -191,7 +191,7 @@ def _bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
         return functions.bind(lambda worker: trainable(fields, worker), around)
     if _accepts(trainable, fields):
         return functions.bind(lambda _: trainable(dict(fields)), around)
-    if _accepts(trainable):  # as Ray Train allows; its parameters are nobody's
+    if _accepts(trainable):  # as Ray Train allows; the parameters are ignored
         return functions.bind(lambda _: trainable(), around)
     message = "must take (params, worker), or (config) alone; it takes"
     raise LoadError(f"trainable {_name(trainable)} {message} {inspect.signature(trainable)}")
@@ -239,9 +239,10 @@ def _session_context(
     """Return the context for a function: sessions of Ray's libraries if it uses one of them."""
     named = set(_names(getattr(function, "__code__", None)))
     if RAYS & {*named, *sys.modules} or ("ray" in named and named & {"train", "tune"}):
-        from trainables.ray_session import in_session
+        with suppress(ImportError):  # then it can't use Ray Train or Tune either
+            from trainables.ray_session import in_session
 
-        return in_session(resolve, session, worker)
+            return in_session(resolve, session, worker)
     return nullcontext(dict)
 
 

@@ -1,9 +1,9 @@
 """The checkpoints of `ray.train.report`: the ranks' folders become one, under a name."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,22 +12,14 @@ from ray.train import Checkpoint
 
 from trainables.parallel.gathering import gather_results
 from trainables.storage import checkpoint as checkpoints
-from trainables.worker import Worker
+from trainables.worker import ReportError, Worker
 
 NAME = "hposvc.checkpoint_dir_name"  # key of Ray's metadata of a checkpoint
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What a rank has for the checkpoint of a report."""
-
-    names: tuple[str, ...] | None  # of its files; None: it reported no checkpoint
-    taken: bool  # whether a checkpoint would be kept now
-
-
-def merge(worker: Worker, step: int, folder: Path | None) -> Path | None:
+def merge(worker: Worker, step: int, folder: Path | None) -> tuple[Path | None, bool]:
     """Return a folder with the files that all ranks report as the checkpoint of a step.
 
     All ranks call it. Of files with the same name, that of the lowest rank is taken.
@@ -36,23 +28,24 @@ def merge(worker: Worker, step: int, folder: Path | None) -> Path | None:
         folder: of this rank; None: it reports no checkpoint.
 
     Returns:
-        None: there is nothing to keep, or this is not rank 0, which stores the checkpoint.
+        The folder on rank 0, which stores it, and None on the others; whether there is one.
     """
-    part = _Part(None if folder is None else _files(folder), worker.takes(step))
-    parts = gather(worker, lambda: part)
-    if not parts[0].taken or all(part.names is None for part in parts):
-        return None
-    owners = {
-        name: rank for rank in reversed(range(len(parts))) for name in parts[rank].names or ()
-    }
-    if parts[0].names is not None and not any(owners.values()):
-        return folder if worker.rank == 0 else None  # as under DDP: rank 0 has everything
-    return _collect(worker, step, folder, owners)
+    parts = gather(worker, lambda: None if folder is None else _files(folder))
+    if all(part is None for part in parts):
+        return None, False
+    owners = {name: rank for rank in reversed(range(len(parts))) for name in parts[rank] or ()}
+    if parts[0] is not None and not any(owners.values()):
+        return (folder if worker.rank == 0 else None), True  # as under DDP: rank 0 has everything
+    return _collect(worker, step, folder, owners), True
 
 
 def _files(folder: Path) -> tuple[str, ...]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return tuple(path.relative_to(folder).as_posix() for path in files)
+    """Return the files in a folder, and in folders that it links to."""
+    return tuple(
+        Path(inner, name).relative_to(folder).as_posix()
+        for inner, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    )
 
 
 def _collect(
@@ -81,9 +74,17 @@ def _collect(
 
 
 def gather(worker: Worker, work: Callable[[], Result]) -> Sequence[Result]:
-    """Return the results of all ranks; without a process group, that of this one for each."""
-    if worker.world_size == 1 or not dist.is_initialized():
-        return [work()] * worker.world_size
+    """Return the results of all ranks.
+
+    Raises:
+        ReportError: the ranks have no process group.
+    """
+    if worker.world_size == 1:
+        return [work()]
+    if not dist.is_initialized():
+        raise ReportError(
+            "ray.train needs the process group of the ranks; leave process_group: user out"
+        )
     return gather_results(work)
 
 

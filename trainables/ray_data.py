@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.worker import Params, ReportError, Worker
 
 SET_BY_RAY = "RAY_"
+NAMESPACE = "hposvc-datasets"  # in which ranks find the actor, whoever connected them to Ray
 _actors: dict[str, Any] = {}  # of this process's slot, by name; a handle keeps an actor alive
 
 
@@ -54,7 +55,7 @@ def shards(worker: Worker, resolve: Callable[[str], Callable[..., Any]]) -> Mapp
                 "datasets: Ray Data works on a Ray cluster, and this rank is on none; take "
                 "engine: ray, or set RAY_ADDRESS where ranks run to the cluster's address"
             )
-        ray.init(log_to_driver=False)
+        ray.init(namespace=NAMESPACE, log_to_driver=False)
     known = next(iter(_actors), f"datasets-{uuid.uuid4().hex}")
     name = worker.link.once("datasets", lambda: known)
     if name not in _actors:
@@ -64,7 +65,13 @@ def shards(worker: Worker, resolve: Callable[[str], Callable[..., Any]]) -> Mapp
         }
         _actors[name] = (
             ray.remote(_Streams)
-            .options(name=name, get_if_exists=True, num_cpus=0, scheduling_strategy=node)
+            .options(
+                name=name,
+                namespace=NAMESPACE,
+                get_if_exists=True,
+                num_cpus=0,
+                scheduling_strategy=node,
+            )
             .remote(sys.path, os.getcwd(), variables, resolve)  # noqa: PTH109
         )
     order = (worker.trial, worker.order)

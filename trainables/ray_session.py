@@ -33,6 +33,7 @@ from trainables.functions import Read
 from trainables.ray_checkpoints import gather, merge, name_folder, named_folder
 from trainables.session import Session
 from trainables.storage import stores
+from trainables.storage.checkpoint import Saved
 from trainables.worker import ReportError, Worker
 
 Resolve = Callable[[str], Callable[..., Any]]
@@ -177,7 +178,8 @@ class _TrainSession(of_train.TrainFnUtils):
     worker: Worker
     context: _TrainContext
     resolve: Resolve
-    reported: list[ReportedCheckpoint] = field(default_factory=list)  # kept ones of this order
+    # The kept checkpoints of this order, with their metrics.
+    kept: list[tuple[Saved, dict[str, Any]]] = field(default_factory=list)
 
     def report(
         self,
@@ -200,51 +202,56 @@ class _TrainSession(of_train.TrainFnUtils):
         if delete is None:
             delete = checkpoint_upload_mode.default_delete_local_checkpoint_after_upload()
         with ExitStack() as stack:
-            if delete and checkpoint is not None:
+            if delete and checkpoint is not None and Path(checkpoint.path).is_absolute():
                 stack.callback(shutil.rmtree, checkpoint.path, ignore_errors=True)
-            if checkpoint is not None and checkpoint_upload_fn is not None:
-                name = checkpoint_dir_name or f"checkpoint_{step:06d}"
-                checkpoint = checkpoint_upload_fn(checkpoint, name)
-            folder = None
-            if checkpoint is not None:
-                folder = Path(stack.enter_context(checkpoint.as_directory()))
-            folder = merge(worker, step, folder)
+            folder, kept = None, False
+            if gather(worker, lambda: worker.takes(step))[0]:
+                if checkpoint is not None and checkpoint_upload_fn is not None:
+                    name = checkpoint_dir_name or f"checkpoint_{step:06d}"
+                    checkpoint = checkpoint_upload_fn(checkpoint, name)
+                if checkpoint is not None:
+                    folder = Path(stack.enter_context(checkpoint.as_directory()))
+                folder, kept = merge(worker, step, folder)
             if folder is not None and checkpoint_dir_name is not None:
                 folder = name_folder(worker, folder, checkpoint_dir_name)
-            try:
-                self.session.report(values, None, folder)
-            finally:
-                self._note(step, values)
-
-    def _note(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Note the checkpoint of a report, if it was kept."""
-        place = self.worker.writer.place(step)
-        if self.worker.rank == 0:
-            kept = self.worker.saved is not None and self.worker.saved.path == str(place)
-        else:
-            kept = isinstance(place, Path) and place.is_dir()
-        if kept:
-            status = ReportedCheckpointStatus.COMMITTED
-            self.reported.append(ReportedCheckpoint(Checkpoint(str(place)), {**metrics}, status))
+            self.session.report(values, None, folder)
+            if kept and (saved := gather(worker, lambda: worker.saved)[0]) is not None:
+                self.kept.append((saved, values))
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the last checkpoint of this order; before it, the one that the order began with.
 
         Its folder has the name that the report gave it.
         """
-        if self.reported:
-            return self.reported[-1].checkpoint
+        if self.kept:
+            return self._fetched(self.kept[-1][0])
         folder = self.session.get_checkpoint()
-        return None if folder is None else Checkpoint(f"{named_folder(self.worker, folder)}")
+        return None if folder is None else self._named(folder)
+
+    def _fetched(self, saved: Saved) -> Checkpoint:
+        """Return a checkpoint of this order, from the store if there is one."""
+        return self._named(
+            self.worker.fetched(saved) if stores.is_url(saved.path) else Path(saved.path)
+        )
+
+    def _named(self, folder: Path) -> Checkpoint:
+        return Checkpoint(f"{named_folder(self.worker, folder)}")
 
     def get_all_reported_checkpoints(
         self, consistency_mode: object = None, timeout_s: float | None = None
     ) -> list[ReportedCheckpoint]:
-        """Return those of this order that still exist, as `checkpoints` of the spec keeps them."""
+        """Return those of this order that still exist, as `checkpoints` of the spec keeps them.
+
+        From a store only the last one is fetched.
+        """
+        present = [
+            (saved, metrics)
+            for saved, metrics in self.kept
+            if saved == self.kept[-1][0] or Path(saved.path).is_dir()
+        ]
+        status = ReportedCheckpointStatus.COMMITTED
         return [
-            known
-            for known in self.reported
-            if stores.is_url(known.checkpoint.path) or Path(known.checkpoint.path).is_dir()
+            ReportedCheckpoint(self._fetched(saved), metrics, status) for saved, metrics in present
         ]
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:

@@ -31,9 +31,7 @@ LINES: Mapping[str, tuple[str, str]] = {
 RAY_TRAIN = re.compile(r"`(?:ray\.train\.)?(\w+)` cannot be used outside of a Ray Train")
 
 
-IN_FUNCTION = (
-    "is imported too late to be heard; import ray.train at the top of the trainable's file"
-)
+IN_FUNCTION = "was imported too late; write `import ray.train` at the top of the trainable's file"
 IN_SCRIPT = "is for a trainable; write trainable: FILE.py:FUNCTION in place of the command"
 
 

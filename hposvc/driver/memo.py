@@ -24,7 +24,7 @@ from hposvc.state.trial import TrialState
 from searchers import identity
 from trainables.contract import DataSet, Order, trial_seed
 
-SAME = ("trainable", "command", "collect", "launch", "training", "environment")
+SAME = ("trainable", "command", "collect", "launch", "training", "environment", "datasets")
 LENGTH = ("unit", "every")  # of the section fidelity; `max` may change in an extension
 READ = 200_000  # events that are read at most, in some twenty seconds
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import ray.data
+from ray.train import DataConfig
 from ray.train.torch import TorchConfig
-from ray.train.v2.api.config import RunConfig, ScalingConfig
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from hposvc.errors import fail, shown
@@ -22,6 +23,7 @@ from hposvc.spec.parsing.foreign_domains import declared
 from trainables.contract import Params
 
 TUNE_CALLBACK = "TuneReportCallback"  # which passes reports on to Tune; the sweep has them anyway
+OWN_NAME = "ray_train_run-"  # beginning of the name that Ray gives to a run without one
 FOREVER = 10_000  # retries, for Ray's -1
 
 
@@ -56,19 +58,26 @@ def from_trainer(
         searched = dict(searched["train_loop_config"])
     constants, others = _divide(trainer.train_loop_config or {})
     loop: Any = trainer.train_loop_per_worker
-    made = {
-        "parameters": {**constants, **searched},
+    made: dict[str, Any] = {
+        "parameters": _joined(constants, searched),
         "resources": dict(_resources(cast(ScalingConfig, trainer.scaling_config))),
         **dict(_run_sections(cast(RunConfig, trainer.run_config))),
     }
+    backend = trainer.backend_config.backend
+    if backend not in (None, "nccl" if made["resources"]["gpus_per_worker"] else "gloo"):
+        fix = "leave it out: ranks have NCCL on GPUs, and gloo on CPUs"
+        raise fail(f"is {backend}", "torch_config", "backend", fix=fix)
     if trainer.datasets:
-        split = trainer.data_config._datasets_to_split
+        config = trainer.data_config
+        if type(config) is not DataConfig or config._user_execution_options is not None:
+            fix = "set the options in a function that makes the dataset: dataset.context"
+            raise fail("has options of its own", "dataset_config", fix=fix)
+        split = config._datasets_to_split
         made["datasets"] = {
             name: _Dataset.of(name, data, split == "all" or name in split)
             for name, data in trainer.datasets.items()
         }
-    left = {name: value for name, value in others.items() if name not in searched}
-    return Sweep(_Loop(loop, left) if left else loop, **{**made, **sections})
+    return Sweep(_Loop(loop, others) if others else loop, **{**made, **sections})
 
 
 def _divide(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -127,21 +136,19 @@ def _run_sections(run: RunConfig) -> Iterator[tuple[str, Any]]:
     if run.storage_filesystem is not None:
         fix = "give storage_path as a URL, with the store in the environment"
         raise fail("can't be sent to trials", "run_config", "storage_filesystem", fix=fix)
-    if run.name:
+    if run.name and not run.name.startswith(OWN_NAME):
         yield "name", run.name
-    if run.storage_path:
+    if run.storage_path and run.storage_path != RunConfig().storage_path:
         yield "storage", str(run.storage_path)
     if run.worker_runtime_env:
         yield "environment", {"runtime_env": dict(run.worker_runtime_env)}
     failures, kept = run.failure_config, run.checkpoint_config
-    if failures is not None:
+    if failures is not None and failures != FailureConfig():
         most = failures.max_failures if failures.max_failures >= 0 else FOREVER
         lost = failures.max_preemption_failures
         preempted = "unlimited" if lost < 0 else lost
-        yield (
-            "failure",
-            {**{"user_retries": most, "infra_retries": most, "preempt_retries": preempted}},
-        )
+        retries = {"user_retries": most, "infra_retries": most}
+        yield "failure", {**retries, "preempt_retries": preempted}
     if kept is not None and kept.num_to_keep:
         ranked = kept.checkpoint_score_attribute is not None
         yield "checkpoints", {"keep_best" if ranked else "keep_last": kept.num_to_keep}

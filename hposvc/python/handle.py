@@ -49,12 +49,12 @@ def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-@without_our_frames
 def ray_address() -> str | None:
     """Return the address that Ray sets for its jobs, and people for Ray's own commands."""
     return os.environ.get("RAY_ADDRESS") or None
 
 
+@without_our_frames
 def load(sweep: str, home: Path | str | None = None) -> "Handle":
     """Return the handle of a sweep of this home: running, interrupted, or ended.
 

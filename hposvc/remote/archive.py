@@ -20,8 +20,10 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from cluster.jobs import MOST_BYTES
+from cluster.runtime_env import FILE_KEYS, is_uri, read
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
@@ -111,6 +113,8 @@ def pack(
         _check_links(top, chosen)
         return chosen
 
+    runtime_env = _sendable_environment(spec.environment.runtime_env)
+    spec = replace(spec, environment=replace(spec.environment, runtime_env=runtime_env))
     spec, files = _relocate_pickles(spec)
     for tree in () if spec.variants is None else spec.variants.trees.values():
         chosen = choose(versions / tree, list_all(versions / tree))
@@ -151,20 +155,37 @@ def private_paths(home: Home, spec: SweepSpec) -> list[Path]:
 
 def pack_own_packages() -> bytes:
     """Zip hposvc's own packages, so that the cluster runs this very version."""
-    found = [importlib.util.find_spec(package) for package in PACKAGES]
-    folders = [Path(package.origin).parent for package in found if package and package.origin]
-    return _zip([file for folder in folders for file in _module_files(folder)])
+    files = []
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        top = Path(spec.origin).parent
+        package_files = (path for path in top.rglob("*") if path.is_file())
+        files += [
+            (f"{package}/{path.relative_to(top).as_posix()}", path)
+            for path in package_files
+            if NEVER.isdisjoint(path.parts[len(top.parts) :])
+        ]
+    return _zip(files)
 
 
-def pack_module(folder: Path) -> bytes:
-    """Zip a folder that is a module, as a `py_modules` of Ray."""
-    return _zip([*_module_files(folder.resolve())])
+def _sendable_environment(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment with the content of files that it names.
 
-
-def _module_files(top: Path) -> Iterator[tuple[str, Path]]:
-    for path in top.rglob("*"):
-        if path.is_file() and NEVER.isdisjoint(path.parts[len(top.parts) :]):
-            yield f"{top.name}/{path.relative_to(top).as_posix()}", path
+    Raises:
+        SpecError: it names folders of this machine, which would have to be sent too.
+    """
+    place = ("environment", "runtime_env")
+    if "working_dir" in given:
+        fix = "set environment.working_dir, or start the driver by `ray job submit`"
+        raise fail("is the folder that is sent", *place, "working_dir", fix=fix)
+    for number, module in enumerate(given.get("py_modules", ())):
+        if not is_uri(module):
+            fix = "move it into the spec's folder, which is sent, or give a URI"
+            raise fail(f"{module} is not sent", *place, "py_modules", number, fix=fix)
+    files = {key for key in FILE_KEYS if isinstance(given.get(key), str)}
+    return {**given, **{key: read(given)[key] for key in files}}
 
 
 def _folder_to_send(spec: SweepSpec, folder: Path) -> Path | None:

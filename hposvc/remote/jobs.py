@@ -9,20 +9,17 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from cluster import local
 from cluster.jobs import Job, Jobs, with_retries
-from cluster.runtime_env import is_uri
 from hposvc.errors import NotFound, OutOfReach, Problem, SpecError, fail
 from hposvc.events import NOTHING
 from hposvc.journal.home import Home
-from hposvc.remote.archive import pack_module, pack_own_packages
+from hposvc.remote.archive import pack_own_packages
 
 PYTHON = "$(command -v python || command -v python3)"  # Debian has no `python`
 USAGE, UNKNOWN = 2, 4  # exit codes: the spec is refused, the sweep does not exist
-RUNTIME_ENV = ("environment", "runtime_env")
 LOG_LINES = 8  # last lines of a job's log that an error shows
 
 
@@ -96,25 +93,12 @@ def runtime_env(
     started, and import the modules that lie there.
 
     Args:
-        given: by the spec; folders among its modules are uploaded.
-
-    Raises:
-        SpecError: it has a working folder too, or a module that is no folder here.
+        given: by the spec; `pack` has seen to it that it names no folders.
     """
-    if "working_dir" in given:
-        fix = "set environment.working_dir, or start the driver by `ray job submit`"
-        raise fail("is the folder that is sent", *RUNTIME_ENV, "working_dir", fix=fix)
-    modules = [pack_own_packages()]
-    uris = [module for module in given.get("py_modules", ()) if is_uri(module)]
-    for number, module in enumerate(given.get("py_modules", ())):
-        if not is_uri(module):
-            if not Path(module).is_dir():
-                raise fail(f"there is no folder {module}", *RUNTIME_ENV, "py_modules", number)
-            modules.append(pack_module(Path(module)))
     return {
         **given,
         "working_dir": jobs.upload(archive),
-        "py_modules": [*map(jobs.upload, modules), *uris],
+        "py_modules": [jobs.upload(pack_own_packages()), *given.get("py_modules", ())],
     }
 
 

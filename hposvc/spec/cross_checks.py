@@ -366,6 +366,9 @@ def dataset_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if not spec.datasets:
         return
     cpus, ranks = resources.cpus_per_worker, resources.ranks
+    if spec.variants is not None:
+        message = "is read from the live code, and trials run frozen versions of it"
+        yield Problem(("datasets",), message, "remove it, or the variants", at_key=True)
     if spec.trainable is None:
         fix = "remove it, or give a trainable that calls ray.train.get_dataset_shard"
         yield Problem(("datasets",), "is for a trainable, and there is none", fix, at_key=True)
@@ -373,7 +376,7 @@ def dataset_problems(spec: "SweepSpec") -> Iterator[Problem]:
         message = f"is Ray Data's, which works on a cluster, and engine is {engine.type}"
         yield Problem(("datasets",), message, "set engine: ray", at_key=True)
     if engine.traits.shared and (cpus - resources.cpus_beside_data) * ranks < 1:
-        least = f"give {2 / ranks:.2g} or more"
+        least = f"give cpus_per_worker: {2 / ranks:.2g} or more"
         message = f"is {cpus:g}: half of it, or all above 1, is for tasks of Ray Data, which take 1"
         yield Problem(("resources", "cpus_per_worker"), message, least)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.runtime_env import is_uri
+from cluster.runtime_env import FILE_KEYS, is_file, is_uri
 from hposvc.errors import KeyPath
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.registry import FILE_REFERENCE
@@ -43,36 +43,27 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
     if own_folder is None or not isinstance(own_folder, str):
         return dict(data)
     top = Path(_folder(own_folder, folder)) if own_folder else folder
-    located = {**data, "folder": f"{top}"}
-    for path, absolute in PATHS.items():
-        for place, text in texts_at(data, path):
-            located = replace_text(located, place, absolute(text, top))
+    if IN_RAY_JOB in f"{top}" and top == Path.cwd():
+        # Ray unpacks a job's files into a folder of its session, which is another one on each
+        # cluster; there each process of the job begins in it.
+        return _located({**data, "folder": None}, top, STORES)
+    located = _located({**data, "folder": f"{top}"}, top, PATHS)
     environment = located.get("environment")
     if isinstance(environment, Mapping):
         located["environment"] = _with_secrets(environment, top)
         works_in, items = environment.get("working_dir"), data.get("command")
         if works_in not in (None, f"{top}") and isinstance(items, list):
             located["command"] = [_locate_item(item, at, top) for at, item in enumerate(items)]
-    here = f"{Path.cwd()}"
-    return _within_job(located, here) if IN_RAY_JOB in here else located
+    return located
 
 
-def _within_job(data: Mapping[str, object], here: str) -> dict[str, object]:
-    """Return the data with paths from the working folder of a Ray job, instead of absolute ones.
-
-    Ray unpacks a job's files into a folder of its session, which is another one on each cluster;
-    there each process of the job begins in it.
-    """
-
-    def relative(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {key: relative(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [*map(relative, value)]
-        return value.replace(f"{here}/", "") if isinstance(value, str) else value
-
-    local = {key: relative(value) for key, value in data.items()}
-    return {**local, "folder": None} if data.get("folder") == here else local
+def _located(
+    data: dict[str, object], top: Path, paths: Mapping[Key, Callable[[str, Path], str]]
+) -> dict[str, object]:
+    for path, absolute in paths.items():
+        for place, text in texts_at(data, path):
+            data = replace_text(data, place, absolute(text, top))
+    return data
 
 
 def import_first(folder: str) -> None:
@@ -142,6 +133,10 @@ def _sent(place: str, folder: Path) -> str:
     return place if is_uri(place) else _folder(place, folder)
 
 
+def _named_file(text: str, folder: Path) -> str:
+    return _absolute(text, folder) if is_file(text) else text
+
+
 def _database(uri: str, folder: Path) -> str:
     file = uri.removeprefix(SQLITE)
     named = file != uri and file and not file.startswith((":", "file:"))
@@ -191,14 +186,18 @@ CODE: tuple[Key, ...] = (
     ("tracking", "send_to"),
     ("stop", "rules"),
 )
+STORES: dict[Key, Callable[[str, Path], str]] = {
+    ("storage",): _storage,
+    ("tracking", "uri"): _database,
+}
 # The keys that hold a path, each with the function that makes it absolute.
 PATHS: dict[Key, Callable[[str, Path], str]] = {
     **dict.fromkeys((*CODE, ("parameters", "space")), _reference),
-    ("storage",): _storage,
-    ("tracking", "uri"): _database,
+    **STORES,
     ("environment", "working_dir"): _folder,
     ("environment", "runtime_env", "working_dir"): _sent,
     ("environment", "runtime_env", "py_modules"): _sent,
+    **{("environment", "runtime_env", key): _named_file for key in FILE_KEYS},
 }
 
 

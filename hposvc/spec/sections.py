@@ -156,6 +156,7 @@ Workers = Annotated[
 ]
 
 
+MARKET = "ray.io/market-type"  # Ray's label of how a node is paid for
 MarketType = Literal["spot", "on-demand"]
 MARKET_FORMS = "give spot, on-demand, or {first: spot, then: on-demand, after: 10m}"
 
@@ -168,6 +169,10 @@ class Market:
     then: MarketType | None = None  # None: no others will do
     after: Seconds = 600.0  # without room for a slot, until `then` is asked for
     __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.then == self.first:
+            raise fail(f"is {self.then}, as first is", "then", fix="give the other one")
 
     @property
     def selector(self) -> str:
@@ -213,6 +218,8 @@ class Resources:
 
     def __post_init__(self) -> None:
         gpus = self.gpus_per_worker
+        if self.market is not None and MARKET in self.labels:
+            raise fail("is what market says", "labels", MARKET, fix="remove one", at_key=True)
         if gpus > 1 and gpus != int(gpus):
             raise fail(f"is {gpus}", "gpus_per_worker", fix="above 1, give a whole number")
         if 0 < gpus < 1 and self.max_workers > 1:

@@ -141,7 +141,9 @@ class TrialTable(Mapping[str, TrialState]):
 
     def emptied(self) -> "TrialTable":
         """Return a table without trials, for which the cost of earlier orders still counts."""
-        return TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s, market_s=self.market_s)
+        return TrialTable(
+            self.spec, self.checkpoints, ended_s=self.ended_s, market_s={**self.market_s}
+        )
 
     def order(self, name: str, order: Order, time: float) -> None:
         """Apply an order of a trial that was given to a slot."""

@@ -49,6 +49,8 @@ class RayJob:
         if not self._shows_board:
             self._shows_board = True
             show_board()
+        if self._thread is not None and state.finished:
+            self._thread.join(EVERY_S)
         if self._job is None or (self._thread and self._thread.is_alive()):
             return  # a head that is gone does not answer, and nobody waits for it
         text = progress_line(state, state.elapsed_s)
@@ -70,10 +72,10 @@ def submission_id() -> str | None:
 
 def show_board() -> None:
     """Put the sweeps' board to Ray's own, where this machine has the folder of Ray's session."""
-    node: Any = ray._private.worker._global_node
-    session = Path(node.get_session_dir_path())
-    folder, board = session / BOARDS, files("cluster") / "deploy" / "grafana.json"
-    with suppress(OSError):  # another driver, or another user's Ray
+    board = files("cluster") / "deploy" / "grafana.json"
+    with suppress(OSError, AttributeError):  # another user's Ray; a connection without a node
+        node: Any = ray._private.worker._global_node
+        folder = Path(node.get_session_dir_path()) / BOARDS
         if folder.is_dir():
             shutil.copyfile(str(board), folder / "hposvc_grafana_dashboard.json")
 

@@ -143,7 +143,7 @@ def test_upload_modes_store_a_checkpoint_and_delete_what_they_should(tmp_path):
         )
         known = train.get_all_reported_checkpoints()
         assert [each.metrics["loss"] for each in known] == [3.0, 2.0, 1.0, 0.5]
-        assert train.get_checkpoint().path == known[-1].checkpoint.path
+        assert Path(train.get_checkpoint().path).name == "epoch-4"
 
     bind(save, {})(ours)
     kept = [Path(report.checkpoint.path, "model.pt").read_text() for report in ours.reports]

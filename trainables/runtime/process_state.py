@@ -127,8 +127,7 @@ def restore(before: State) -> list[str]:
         if now.get(name) != value:
             os.environ[name] = value
     torch = sys.modules.get("torch")
-    if torch is not None:  # as ray.train's enable_reproducibility sets it for a trial
-        settings = {**FRESH_TORCH, **before.torch}
+    if torch is not None and (settings := before.torch):  # ray.train.torch sets these for a trial
         if torch.are_deterministic_algorithms_enabled() != settings["deterministic algorithms"]:
             torch.use_deterministic_algorithms(settings["deterministic algorithms"])
         torch.backends.cudnn.benchmark = settings["cudnn.benchmark"]

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from hposvc.backends.ray.waiting_line import WaitingLine
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
 from hposvc.queue.gangs import Nodes
-from hposvc.spec.sections import Resources
+from hposvc.spec.sections import MARKET, Resources
 from trainables.contract import LOOPBACK, Inherited, SlotConfig
 from trainables.runtime.coordinator import Switchboard
 
@@ -69,6 +69,7 @@ class RayCluster:
         self._grows: bool | None = False  # whether an autoscaler may add nodes; None: not known yet
         self.avoided: frozenset[str] = frozenset()  # ids of nodes that others' shares need whole
         self.crowded = False  # whether other sweeps want more than they hold
+        self.asked_labels: dict[str, str] | None = None  # of the last slot that was requested
         # Of the sweeps that start a Ray together, the first is the one that began first.
         self.line = WaitingLine(setting.sweep, time.time(), setting.journal)
         setting.say(_describe_connecting(setting))
@@ -170,7 +171,8 @@ class RayCluster:
         """
         slots = slots if self._may_grow() else 0
         if slots or self._new_nodes:
-            self._new_nodes.ask(self.resources, slots)
+            labels = self.resources.labels if self.asked_labels is None else self.asked_labels
+            self._new_nodes.ask(replace(self.resources, labels=labels), slots)
         return len(self._new_nodes)
 
     def _may_grow(self) -> bool:
@@ -192,6 +194,11 @@ class RayCluster:
             {node["NodeID"]: node["Resources"] for node in alive},
             {node["NodeID"]: node["Resources"] for node in free},
         )
+
+    def market_of(self, nodes: Sequence[str]) -> str:
+        """Return how the nodes with these ids are paid for: spot, on-demand, or both."""
+        labels = {node["NodeID"]: node["Labels"].get(MARKET, "") for node in ray.nodes()}
+        return " + ".join(sorted({labels.get(node, "") for node in nodes} - {""}))
 
     def new_slot(self) -> SlotNeeds:
         """Return what a slot with the fewest ranks needs."""

@@ -8,9 +8,8 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from hposvc.backends.ray.placement import MARKET
 from hposvc.backends.ray.slot import Slot
-from hposvc.spec.sections import Market, Resources
+from hposvc.spec.sections import MARKET, Market, Resources
 from hposvc.text import duration
 
 log = logging.getLogger("hposvc")
@@ -39,10 +38,10 @@ class MarketChoice:
         if short and market.then is not None and not self._fell_back:
             self._fell_back = True
             log.warning(
-                "%s: no %s node had room for a slot for %s; asking for %s nodes",
+                "%s: no %s node had room for a slot for %s; asking for %s nodes too",
                 *(self.sweep, market.first, duration(market.after), market.then),
             )
-        asked = market.then if self._fell_back and market.then else market.first
+        asked = market.selector if self._fell_back else market.first
         return replace(resources, labels={**resources.labels, MARKET: asked})
 
     @property
@@ -51,7 +50,7 @@ class MarketChoice:
         if self.market is None:
             return ""
         if self._fell_back:
-            return f" on {self.market.then} nodes, as no {self.market.first} node has room"
+            return f" on {self.market.first} or {self.market.then} nodes"
         return f" on {self.market.first} nodes"
 
     def describe(self) -> str:

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hposvc.errors import OutOfReach
-from hposvc.spec.sections import Resources
+from hposvc.spec.sections import MARKET, Resources
 
 Bundle = dict[str, float]
 NOTHING: Mapping[str, object] = {}
 NODE = "ray.io/node-id"  # the label by which Ray tells nodes apart
-MARKET = "ray.io/market-type"  # and by how they are paid for
 STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
 
 

@@ -18,7 +18,7 @@ from hposvc.backends.ray.cluster import FRESH_DEATHS, GONE_S, RayCluster, Reques
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.market import MarketChoice
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
-from hposvc.backends.ray.placement import MARKET, describe_needs
+from hposvc.backends.ray.placement import describe_needs
 from hposvc.backends.ray.rank_errors import (
     describe_error,
     died,
@@ -283,7 +283,9 @@ class RayPool(Backend):
         resources = self._requestable.resources
         if resources is None:
             return None
-        return self._market.choose(resources.with_workers(self._ranks), self._slots)
+        chosen = self._market.choose(resources.with_workers(self._ranks), self._slots)
+        self._cluster.asked_labels = chosen.labels
+        return chosen
 
     def _leave_line(self) -> None:
         if self._requestable is not None:
@@ -349,7 +351,7 @@ class RayPool(Backend):
                 self._evictions.record_work(slot, ended=False)
                 self._leave_nodes(self._evictions.on_report(slot, message))
         events = to_events(message, slot.orders[message.order].trial, self.now())
-        market = slot.resources.labels.get(MARKET, "") if self._market.market else ""
+        market = self._cluster.market_of(slot.nodes()) if self._market.market else ""
         return [
             replace(event, market=market) if isinstance(event, Placed) else event
             for event in events
