@@ -190,6 +190,12 @@ def test_datasets_without_a_cluster_say_what_to_take(monkeypatch):
         trial(worker(datasets={"train": "reading:train"}))
 
 
+def test_ranks_without_a_process_group_are_told():
+    trial = bind(lambda config: train.report({"loss": 1.0}), {})
+    with pytest.raises(ReportError, match="leave process_group: user out"):
+        trial(worker(world_size=2))
+
+
 def test_reproducibility_is_of_one_trial_alone():
     torch = pytest.importorskip("torch")
 

@@ -110,6 +110,21 @@ def test_a_nested_config_keeps_what_is_not_searched(tmp_path):
     assert seen == [{**config, "opt": {"lr": 0.1, "betas": (0.9, 0.99)}}]
 
 
+def test_what_is_searched_of_a_group_leaves_the_rest_of_it(tmp_path):
+    seen = []
+    config = {"opt": {"lr": 1e-3, "betas": (0.9, 0.99), "wd": 0.1}}
+    sweep = hposvc.ray.from_trainer(trainer(seen.append, config), parameters={"opt": LR})
+    assert sweep.sections(tmp_path)["parameters"] == {"opt": LR}
+    sweep._trainable({"opt": {"lr": 0.5}})
+    assert seen == [{"opt": {"lr": 0.5, "betas": (0.9, 0.99), "wd": 0.1}}]
+
+
+def test_rays_defaults_are_nobodys_wishes(tmp_path):
+    made = sections(trainer(), tmp_path)
+    assert made.keys() == {"parameters", "resources", "trainable"}
+    assert sections(trainer(run=train.RunConfig(name="mine")), tmp_path)["name"] == "mine"
+
+
 def test_tunes_param_space_is_read():
     made = sections(trainer(config={"lr": 1e-3}), parameters={"train_loop_config": LR})
     assert made["parameters"] == LR

@@ -263,3 +263,17 @@ def test_each_version_of_the_code_travels_in_a_folder_of_its_own_but_for_secrets
     assert (main / "link").read_text() == "LEVEL = 10\n"
     assert os.access(main / "run.sh", os.X_OK)
     assert packed.spec.variants == sweep.variants
+
+
+def test_a_runtime_environment_is_sent_with_its_files_and_names_no_folders(project):
+    (project / "requirements.txt").write_text("einops\n")
+    named = {"pip": "requirements.txt", "py_modules": ["gcs://lib.zip"]}
+    given = specs.load(
+        {**SWEEP, "trainable": "src/train.py:train", "environment": {"runtime_env": named}}
+    )
+    packed = pack(given, project, [str(project)])
+    assert packed.spec.environment.runtime_env["pip"]["packages"] == ["einops"]
+    assert packed.spec.environment.runtime_env["py_modules"] == ["gcs://lib.zip"]
+    for key, value in {"py_modules": ["/etc"], "working_dir": "s3://code/x.zip"}.items():
+        with pytest.raises(SpecError, match=f"environment.runtime_env.{key}"):
+            pack(spec(runtime_env={key: value}), project, [str(project)])

@@ -211,3 +211,25 @@ def test_modules_of_another_spec_s_folder_come_last(folders):
     assert (sys.path[:2], sys.path[-1]) == ([first, "script"], second)
     places.import_too(None)
     assert (sys.path[0], sys.path[-2:]) == ("script", [first, second])
+
+
+def test_paths_of_a_ray_job_begin_in_its_working_folder(project, monkeypatch):
+    """Ray unpacks the same files into another folder on each cluster."""
+    recorded = []
+    for session in ("one", "two"):
+        place = project / session / "runtime_resources" / "working_dir_files" / "_ray_pkg_a1b2"
+        place.parent.mkdir(parents=True)
+        place.mkdir()
+        (place / "s.yaml").write_text(
+            "trainable: train.py:train\nstorage: /shared\nengine: ray\n"
+            "metric: {name: loss, goal: minimize}\ntrials: {max: 1}\n"
+            "parameters: {lr: {min: 0.1, max: 1.0}}\nenvironment: {env: {HERE: "
+            + f"{place}"
+            + "}}\n"
+        )
+        monkeypatch.chdir(place)
+        spec = load(place / "s.yaml")
+        assert (spec.folder, spec.trainable, spec.storage) == (None, "train.py:train", "/shared")
+        assert spec.environment.env == {"HERE": f"{place}"}
+        recorded.append(dump(spec) | {"environment": None})
+    assert recorded[0] == recorded[1]

@@ -268,8 +268,14 @@ def datasets_spec(sections=None, **datasets):
     ("sections", "message"),
     [
         ({"engine": "local"}, "is Ray Data's, which works on a cluster, and engine is local"),
-        ({"resources": {"cpus_per_worker": 1}}, "cpus_per_worker: is 1: .* give cpus_per_worker: 2 or more"),
-        ({"resources": {"workers": 4, "cpus_per_worker": 0.4}}, "is 0.4: .* give cpus_per_worker: 0.5 or more"),
+        (
+            {"resources": {"cpus_per_worker": 1}},
+            "cpus_per_worker: is 1: .* give cpus_per_worker: 2 or more",
+        ),
+        (
+            {"resources": {"workers": 4, "cpus_per_worker": 0.4}},
+            "is 0.4: .* give cpus_per_worker: 0.5 or more",
+        ),
         ({"trainable": None, "command": ["true"]}, "datasets: is for a trainable"),
     ],
 )

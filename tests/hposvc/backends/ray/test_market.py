@@ -78,3 +78,7 @@ def test_trials_keep_to_spot_nodes_and_fall_back_where_those_are_full(cluster, t
 def test_a_market_is_spot_or_on_demand():
     with pytest.raises(SpecError, match=r"market\.first: is 'cheap'; choose spot or on-demand"):
         fill(Resources, {"market": "cheap"})
+    with pytest.raises(SpecError, match=r"market\.then: is spot, as first is; give the other"):
+        fill(Resources, {"market": {"first": "spot", "then": "spot"}})
+    with pytest.raises(SpecError, match=r"labels\.ray\.io/market-type: is what market says"):
+        fill(Resources, {"market": "spot", "labels": {MARKET: "spot"}})
