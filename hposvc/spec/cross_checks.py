@@ -16,7 +16,7 @@ from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
-from hposvc.spec.sections import Queue, Trials
+from hposvc.spec.sections import MARKET, Queue, Trials
 from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
 from searchers import (
     METHODS,
@@ -349,6 +349,9 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
 
 def ray_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that Ray prepares the processes for which a runtime environment, or a place, is."""
+    if spec.resources.market is not None and MARKET in spec.resources.labels:
+        path = ("resources", "labels", MARKET)
+        yield Problem(path, "is what resources.market says", "remove one of them", at_key=True)
     if spec.engine.traits.shared:
         return
     fix = "remove it, or set engine: ray"
@@ -358,6 +361,9 @@ def ray_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.driver.entrypoint:
         message = f"is a node of a Ray cluster, and engine is {spec.engine.type}"
         yield Problem(("driver",), message, fix, at_key=True)
+    if spec.resources.market is not None:
+        message = f"is of nodes of a Ray cluster, and engine is {spec.engine.type}"
+        yield Problem(("resources", "market"), message, fix, at_key=True)
 
 
 def dataset_problems(spec: "SweepSpec") -> Iterator[Problem]:

@@ -177,7 +177,7 @@ class Market:
     @property
     def selector(self) -> str:
         """Ray's selector of all nodes that will do."""
-        return self.first if self.then is None else f"in({self.first}, {self.then})"
+        return self.first if self.then is None else f"in({self.first},{self.then})"
 
 
 def read_market(value: object) -> object:
@@ -218,8 +218,6 @@ class Resources:
 
     def __post_init__(self) -> None:
         gpus = self.gpus_per_worker
-        if self.market is not None and MARKET in self.labels:
-            raise fail("is what market says", "labels", MARKET, fix="remove one", at_key=True)
         if gpus > 1 and gpus != int(gpus):
             raise fail(f"is {gpus}", "gpus_per_worker", fix="above 1, give a whole number")
         if 0 < gpus < 1 and self.max_workers > 1:

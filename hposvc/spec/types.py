@@ -179,7 +179,7 @@ def read_labels(value: object) -> dict[str, str]:
     selectors: dict[str, str] = {}
     problems = []
     for name, selector in value.items():
-        text = f"in({', '.join(map(str, selector))})" if isinstance(selector, list) else selector
+        text = f"in({','.join(map(str, selector))})" if isinstance(selector, list) else selector
         if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
             fix = "use letters, digits, '.', '_', '-' and one '/'"
             problems.append(Problem((str(name),), "is no name of a label", fix, at_key=True))
@@ -187,7 +187,7 @@ def read_labels(value: object) -> dict[str, str]:
             fix = "give text, a list of texts, or a text after '!'"
             problems.append(Problem((name,), f"is {shown(selector)}", fix))
         else:
-            selectors[name] = text
+            selectors[name] = text.replace(", ", ",")  # Ray 2.60 takes spaces for parts of values
     if problems:
         raise SpecError(problems)
     return selectors

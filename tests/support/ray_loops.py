@@ -1,5 +1,7 @@
 """Functions written for Ray Train, and datasets of Ray Data, as Ray's guides write them."""
 
+import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -138,10 +140,33 @@ def all_of_regression(config):
 def reading_loop(config):
     """Report which rows this trial's ranks have seen, in each epoch."""
     shard, whole = map(ray.train.get_dataset_shard, ("train", "whole"))
-    for _ in range(config["epochs"]):
+    checkpoint = ray.train.get_checkpoint()
+    first = 0 if checkpoint is None else int((Path(checkpoint.path) / "epoch").read_text()) + 1
+    for epoch in range(first, config["epochs"]):
         seen = [float(x) for batch in shard.iter_torch_batches(batch_size=5) for x in batch["x"]]
         total = torch.tensor([len(seen), sum(seen)])
         torch.distributed.all_reduce(total)
         count = sum(len(batch["x"]) for batch in whole.iter_torch_batches(batch_size=50))
-        metrics = {"loss": 1.0, "rows": total[0].item(), "sum": total[1].item(), "whole": count}
-        ray.train.report({**metrics, "own": len(seen)})
+        metrics = {"loss": config["lr"], "rows": total[0].item(), "sum": total[1].item()}
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "epoch").write_text(f"{epoch}")
+            checkpoint = ray.train.Checkpoint(folder)
+            ray.train.report({**metrics, "whole": count, "own": len(seen)}, checkpoint=checkpoint)
+
+
+def dying_loop(config):
+    """The torch loop, of which each trial's last rank is killed once, before its third epoch."""
+    report, context = ray.train.report, ray.train.get_context()
+    mark = Path(context.get_storage().storage_fs_path).parents[2] / context.get_trial_id()
+
+    def report_or_die(metrics, checkpoint=None):
+        if metrics["epoch"] == 2 and context.get_world_rank() == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        report(metrics, checkpoint=checkpoint)
+
+    ray.train.report = report_or_die
+    try:
+        torch_loop(config)
+    finally:
+        ray.train.report = report

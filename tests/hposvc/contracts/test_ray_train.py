@@ -11,12 +11,13 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 EXAMPLES = "ray.train.examples.pytorch"  # in Ray's own package
 STOP = {"type": "asha", "eta": 2}
 PROMOTE = {**STOP, "mode": "promote"}
+HYPERBAND = {"type": "hyperband", "eta": 2}
 PBT = {"type": "pbt", "interval": 2, "mutate": {"lr": {}}, "quantile": 0.5}
 EPOCHS = 4
 
 
-def run(trainable, home, **sections):
-    """Return the events of a sweep of four trials, by kind."""
+def run(trainable, home, failures=0, **sections):
+    """Return the result of a sweep of four trials, and its events."""
     sections = {
         "metric": {"name": "loss", "goal": "minimize"},
         "fidelity": {"max": EPOCHS, "unit": "epoch"},
@@ -31,7 +32,7 @@ def run(trainable, home, **sections):
     result = sweep.run(home, progress=False)
     assert result.state == "COMPLETED"
     events = [*result.events()]
-    assert [event.message for event in events if isinstance(event, Failed)] == []
+    assert len(of_kind(Failed, events)) == failures, of_kind(Failed, events)
     assert {event.warning for event in events if isinstance(event, Ended)} == {""}
     return result, events
 
@@ -57,7 +58,7 @@ def test_an_example_of_ray_with_its_data(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["ray", "local"])
-@pytest.mark.parametrize("scheduler", [PROMOTE, PBT], ids=["asha", "pbt"])
+@pytest.mark.parametrize("scheduler", [PROMOTE, HYPERBAND, PBT], ids=lambda given: given["type"])
 @pytest.mark.parametrize("loop", ["torch_loop", "lightning_loop", "transformers_loop"])
 def test_loops_of_the_guides_pause_copy_and_go_on(tmp_path, engine, scheduler, loop):
     metric = {"name": "eval_loss" if loop == "transformers_loop" else "loss", "goal": "minimize"}
@@ -83,7 +84,7 @@ def test_datasets_are_streams_that_ranks_share(tmp_path, engine):
         "ray_loops:reading_loop",
         tmp_path,
         engine=engine,
-        scheduler=STOP,
+        scheduler=PROMOTE,  # so some go on, and read anew
         datasets={"train": "ray_loops:rows", "whole": "ray_loops:all_rows"},
         resources={"workers": 2, "cpus_per_worker": 1},
     )
@@ -92,6 +93,16 @@ def test_datasets_are_streams_that_ranks_share(tmp_path, engine):
     assert {event.metrics["sum"] for event in reports} == {sum(range(40))}
     assert {event.metrics["own"] for event in reports} == {20.0}
     assert {event.metrics["whole"] for event in reports} == {40.0}
+
+
+@pytest.mark.parametrize("engine", ["ray", "local"])
+def test_a_trial_whose_rank_is_killed_goes_on_from_its_checkpoint(tmp_path, engine):
+    sections = {"trials": {"max": 2}, "engine": engine}
+    _, events = run("ray_loops:dying_loop", tmp_path, failures=2, **sections)
+    steps = [(event.trial, event.step) for event in of_kind(Reported, events)]
+    assert sorted(steps) == [(f"t000{trial}", step) for trial in (1, 2) for step in (1, 2, 3, 4)]
+    starts = [event.order.start for event in of_kind(Ordered, events)]
+    assert [start.step for start in starts if start is not None] == [2, 2]
 
 
 def test_agents_take_them_too(tmp_path):

@@ -73,3 +73,22 @@ def test_folders_of_a_runtime_environment_begin_at_the_spec(tmp_path):
     located = specs.load(tmp_path / "s.yaml").environment.runtime_env
     assert located["py_modules"] == [f"{tmp_path / 'lib'}", "gcs://a.zip"]
     assert located["working_dir"] == f"{tmp_path / 'src'}"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"resources": {"market": "spot", "labels": {"ray.io/market-type": "spot"}}},
+            "resources.labels.ray.io/market-type: is what resources.market says",
+        ),
+        (
+            {"resources": {"market": "spot"}, "engine": "local"},
+            "resources.market: is of nodes of a",
+        ),
+        ({"driver": {"cpus": 1}, "engine": "local"}, "driver: is a node of a Ray cluster"),
+    ],
+)
+def test_nodes_of_a_cluster_are_for_engines_on_ray(sections, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        specs.load({**SWEEP, **sections})

@@ -81,7 +81,7 @@ def test_what_names_no_trainable_is_refused(text):
 
 def test_labels_are_ray_s_selectors():
     labels = {"gpu": "A100", "zone": ["a", "b"], "example.org/spot": "!true"}
-    selectors = {"gpu": "A100", "zone": "in(a, b)", "example.org/spot": "!true"}
+    selectors = {"gpu": "A100", "zone": "in(a,b)", "example.org/spot": "!true"}
     assert types.read_labels(labels) == selectors
     with pytest.raises(SpecError) as refused:
         types.read_labels({"gpu": 3, "no name": "x"})

@@ -80,5 +80,3 @@ def test_a_market_is_spot_or_on_demand():
         fill(Resources, {"market": "cheap"})
     with pytest.raises(SpecError, match=r"market\.then: is spot, as first is; give the other"):
         fill(Resources, {"market": {"first": "spot", "then": "spot"}})
-    with pytest.raises(SpecError, match=r"labels\.ray\.io/market-type: is what market says"):
-        fill(Resources, {"market": "spot", "labels": {MARKET: "spot"}})
