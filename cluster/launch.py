@@ -201,7 +201,7 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
             logging_level=logging.ERROR,
         )
     except (OSError, RuntimeError, ValueError) as error:
-        if "runtime env" in f"{error}":  # of this process's job, which has one already
+        if "Failed to merge the Job's runtime env" in f"{error}":
             raise Unreachable(
                 "environment.runtime_env: this process is a Ray job, whose own runtime environment "
                 f"has some of {', '.join(runtime_env)} too; give each key in one of the two"

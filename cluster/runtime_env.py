@@ -8,8 +8,7 @@ KEYS = (
     *("pip", "uv", "conda", "image_uri", "py_modules", "py_executable", "env_vars"),
     *("working_dir", "excludes", "worker_process_setup_hook", "config", "nsight"),
 )
-FILE_KEYS = ("pip", "uv", "conda")  # whose value may be the name of a file
-FILE_ENDS = (".txt", ".yml", ".yaml", ".toml")
+FILE_KEYS = {"pip", "uv", "conda"}  # whose value may be the name of a file
 URI = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -18,9 +17,27 @@ def is_uri(text: str) -> bool:
     return URI.match(text) is not None
 
 
-def is_file(text: str) -> bool:
-    """Return whether a text of FILE_KEYS names a file, rather than an environment of conda."""
-    return text.endswith(FILE_ENDS)
+def files_in(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of packages that an environment names, by key."""
+    files = {}
+    for key in FILE_KEYS & environment.keys():
+        value = environment[key]
+        text = value.get("packages") if isinstance(value, Mapping) and key != "conda" else value
+        # A text is always a file for pip and uv, and mostly an environment's name for conda.
+        if isinstance(text, str) and (key != "conda" or text.endswith((".yml", ".yaml"))):
+            files[key] = text
+    return files
+
+
+def with_files(environment: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    """Return an environment with other names of the files that `files_in` finds."""
+    changed = {
+        key: {**environment[key], "packages": text}
+        if isinstance(environment[key], Mapping)
+        else text
+        for key, text in files.items()
+    }
+    return {**environment, **changed}
 
 
 def read(environment: Mapping[str, Any]) -> dict[str, Any]:

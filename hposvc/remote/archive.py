@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cluster.jobs import MOST_BYTES
-from cluster.runtime_env import FILE_KEYS, is_uri, read
+from cluster.runtime_env import files_in, is_uri, read
 from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
@@ -184,8 +184,7 @@ def _sendable_environment(given: Mapping[str, Any]) -> dict[str, Any]:
         if not is_uri(module):
             fix = "move it into the spec's folder, which is sent, or give a URI"
             raise fail(f"{module} is not sent", *place, "py_modules", number, fix=fix)
-    files = {key for key in FILE_KEYS if isinstance(given.get(key), str)}
-    return {**given, **{key: read(given)[key] for key in files}}
+    return {**given, **{key: read(given)[key] for key in files_in(given)}}
 
 
 def _folder_to_send(spec: SweepSpec, folder: Path) -> Path | None:

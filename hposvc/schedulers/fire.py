@@ -20,6 +20,7 @@ Source: Dalibard & Jaderberg, Faster Improvement Rate Population Based Training 
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -28,11 +29,11 @@ from numpy.random import Generator
 
 from hposvc.errors import Problem
 from hposvc.schedulers.pbt import Pbt, Population
-from hposvc.schedulers.scheduler import Change, Fact, Ordered, Plan, Report, Scheduler
+from hposvc.schedulers.scheduler import Change, Closed, Fact, Ordered, Plan, Report, Scheduler
 from searchers import Params, Space, Value, draw
 
 Role = Literal["child", "parent", "evaluator"]
-FEWEST = 5  # members: with the default shares two children, two parents and an evaluator
+FEWEST: Mapping[Role, int] = {"child": 2, "parent": 2, "evaluator": 1}
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,14 @@ class Fire(Pbt):
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
         """Yield the options that do not fit the sweep; paths start at the top of the spec."""
         yield from super().problems(space, plan)
-        if plan.trials is not None and 2 <= plan.trials < FEWEST:
-            fix = f"scheduler fire takes it for a population of three parts: give {FEWEST} or more"
-            yield Problem(("trials", "max"), f"is {plan.trials}", fix)
+        if plan.trials is None or plan.trials < 2:
+            return  # told above
+        roles = Counter(map(self.role, range(plan.trials)))
+        for role, least in FEWEST.items():
+            if roles[role] < least:
+                message = f"is {plan.trials}, of which fire makes {roles[role]} of {least} {role}s"
+                fix = "give more, or other shares of parents and evaluators"
+                yield Problem(("trials", "max"), message, fix)
 
 
 def _comes(number: int, share: float) -> bool:
@@ -105,15 +111,22 @@ class _ThreeParts(Population):
     subjects: dict[str, str] = field(default_factory=dict)  # the parent of an evaluator's order
 
     def apply(self, fact: Fact) -> None:
-        if isinstance(fact, Ordered):
+        if not isinstance(fact, Closed):
             self.numbers.setdefault(fact.trial, len(self.numbers))
+        if isinstance(fact, Ordered):
             self.params[fact.trial] = fact.params
-            if fact.parent is not None and self._role(fact.trial) == "evaluator":
-                self.subjects[fact.trial] = fact.parent
-                self.evaluations[fact.parent] = self.evaluations.get(fact.parent, 0) + 1
-            elif fact.parent is not None:
-                self.worth.pop(fact.trial, None)  # its weights are another's now
+            if fact.parent is not None:
+                self._copy(fact.trial, fact.parent)
         super().apply(fact)
+
+    def _copy(self, trial: str, donor: str) -> None:
+        """Note that a member goes on from another's weights."""
+        if self._role(trial) != "evaluator":
+            self.worth.pop(trial, None)  # of weights that it has no more, as have its evaluators
+            self.subjects = {name: of for name, of in self.subjects.items() if of != trial}
+        elif self.subjects.get(trial) != donor:  # otherwise it tries again
+            self.subjects[trial] = donor
+            self.evaluations[donor] = self.evaluations.get(donor, 0) + 1
 
     def change(self, trial: str, donor: str) -> Change:
         if self._role(trial) != "evaluator":
@@ -159,9 +172,14 @@ class _ThreeParts(Population):
         return self._share(len(rivals), len({*group} - self.gone))
 
     def _next_parent(self) -> str | None:
-        """Return the parent with a checkpoint that was evaluated least often."""
+        """Return the parent with a checkpoint that was evaluated least often, or soon will be."""
         parents = [name for name in self.losses if self._role(name) == "parent"]
-        return min(parents, key=lambda name: (self.evaluations.get(name, 0), name), default=None)
+        chosen = [of for name, of in self.donors.items() if self._role(name) == "evaluator"]
+        return min(
+            parents,
+            key=lambda name: (self.evaluations.get(name, 0) + chosen.count(name), name),
+            default=None,
+        )
 
     def _donor(self, trial: str, step: int) -> str | None:
         donor = self.donors.get(trial)

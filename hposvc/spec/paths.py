@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.runtime_env import FILE_KEYS, is_file, is_uri
+from cluster.runtime_env import files_in, is_uri, with_files
 from hposvc.errors import KeyPath
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.registry import FILE_REFERENCE
@@ -50,7 +50,7 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
     located = _located({**data, "folder": f"{top}"}, top, PATHS)
     environment = located.get("environment")
     if isinstance(environment, Mapping):
-        located["environment"] = _with_secrets(environment, top)
+        located["environment"] = _with_secrets(_with_files(environment, top), top)
         works_in, items = environment.get("working_dir"), data.get("command")
         if works_in not in (None, f"{top}") and isinstance(items, list):
             located["command"] = [_locate_item(item, at, top) for at, item in enumerate(items)]
@@ -133,8 +133,13 @@ def _sent(place: str, folder: Path) -> str:
     return place if is_uri(place) else _folder(place, folder)
 
 
-def _named_file(text: str, folder: Path) -> str:
-    return _absolute(text, folder) if is_file(text) else text
+def _with_files(environment: Mapping[str, object], folder: Path) -> Mapping[str, object]:
+    """Return the section `environment` with absolute names of files in `runtime_env`."""
+    given = environment.get("runtime_env")
+    if not isinstance(given, Mapping):
+        return environment
+    files = {key: _absolute(text, folder) for key, text in files_in(given).items()}
+    return {**environment, "runtime_env": with_files(given, files)}
 
 
 def _database(uri: str, folder: Path) -> str:
@@ -197,7 +202,6 @@ PATHS: dict[Key, Callable[[str, Path], str]] = {
     ("environment", "working_dir"): _folder,
     ("environment", "runtime_env", "working_dir"): _sent,
     ("environment", "runtime_env", "py_modules"): _sent,
-    **{("environment", "runtime_env", key): _named_file for key in FILE_KEYS},
 }
 
 

@@ -351,9 +351,12 @@ class RayPool(Backend):
                 self._evictions.record_work(slot, ended=False)
                 self._leave_nodes(self._evictions.on_report(slot, message))
         events = to_events(message, slot.orders[message.order].trial, self.now())
-        market = self._cluster.market_of(slot.nodes()) if self._market.market else ""
+        if self._market.market is None:
+            return events
         return [
-            replace(event, market=market) if isinstance(event, Placed) else event
+            replace(event, market=self._cluster.market_of(slot.nodes()))
+            if isinstance(event, Placed)
+            else event
             for event in events
         ]
 

@@ -115,6 +115,21 @@ def test_a_parent_is_ranked_by_what_its_evaluator_came_to_and_not_by_its_loss():
     assert "t8" not in scheduler.worth  # of weights that it has no more
 
 
+def test_evaluators_that_report_together_take_different_parents():
+    scheduler = begun([0.1, 9.0, 0.3, 8.0, 0.5, 0.2, 7.0, 0.4, 6.0, 0.6])
+    assert {scheduler.donors["t4"], scheduler.donors["t9"]} == {"t1", "t3"}
+
+
+def test_a_parent_that_copies_while_it_is_evaluated_is_worth_nothing_yet():
+    scheduler = begun([0.1, 9.0, 0.3, 8.0, 0.5, 0.2, 7.0, 0.4, 6.0, 0.6])
+    for _ in range(2):  # an order, and a retry of it
+        scheduler.apply(Ordered("t9", 9, {"lr": 1.0}, parent="t8"))
+    assert scheduler.evaluations == {"t8": 1}
+    scheduler.apply(Ordered("t8", 9, {"lr": 0.1}, parent="t1"))
+    scheduler.apply(Report("t9", 2, 0.5))
+    assert scheduler.worth == {}
+
+
 def test_an_evaluator_that_diverges_speaks_against_its_parent():
     scheduler = begun([0.1, 9.0, 0.3, 8.0, 0.5, 0.2, 7.0, 0.4, 6.0, 0.6])
     scheduler.apply(Ordered("t4", 9, {"lr": 1.0}, parent="t1"))
@@ -138,4 +153,7 @@ def test_shares_leave_members_for_each_part(options, message):
 def test_a_small_population_is_refused():
     space = Space.from_dict({"lr": {"min": 1e-3, "max": 1.0, "log": True}}, ())
     [problem] = Fire(1, LR).problems(space, Plan(1, 9, 4))
-    assert "give 5 or more" in str(problem)
+    assert "is 4, of which fire makes 0 of 1 evaluators" in str(problem)
+    assert not [*Fire(1, LR).problems(space, Plan(1, 9, 5))]
+    problems = [*Fire(1, LR, evaluators=0.01).problems(space, Plan(1, 9, 20))]
+    assert len(problems) == 1
