@@ -157,7 +157,7 @@ def reading_loop(config):
 def dying_loop(config):
     """The torch loop, of which each trial's last rank is killed once, before its third epoch."""
     report, context = ray.train.report, ray.train.get_context()
-    mark = Path(context.get_storage().storage_fs_path).parents[2] / context.get_trial_id()
+    mark = Path(context.get_storage().storage_fs_path).parents[2] / f"{context.get_trial_id()}.died"
 
     def report_or_die(metrics, checkpoint=None):
         if metrics["epoch"] == 2 and context.get_world_rank() == 1 and not mark.exists():
