@@ -155,7 +155,8 @@ class Terminal:
     def sweep_up(self) -> None:
         """End all that a failed test may have left."""
         for process in self.processes():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # the others' end may have been its own
+                process.kill()
 
 
 def title(process: psutil.Process) -> str:
