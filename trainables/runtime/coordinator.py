@@ -127,6 +127,9 @@ UNEQUAL = (
     ". Ranks that share a model (fsdp, tensor, pipeline) must call it equally often: one that "
     "generates a longer text in evaluate, or has a batch more, waits for ever"
 )
+RETURNED = (
+    "; rank {rank} had already returned from the trainable: all ranks must report equally often"
+)
 
 
 class Coordinator:
@@ -286,6 +289,9 @@ class Coordinator:
             and len({outcome_of_rank.message for outcome_of_rank in outcomes}) > 1
         ):
             message = f"rank {rank} of {self._world_size}:\n{outcome.message}"
+            first = next(iter(current.outcomes))
+            if outcome.kind == "collateral" and first not in failed:
+                message += RETURNED.format(rank=first)
             outcome = replace(outcome, message=message)
         if current.leaving and outcome.kind in ("stalled", "collateral"):
             outcome = replace(outcome, kind="preempt", message=current.leaving)

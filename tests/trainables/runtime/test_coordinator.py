@@ -69,6 +69,31 @@ def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
         assert slot.next() == Outcome(1, "user", "rank 1 of 2:\nValueError: bad batch")
 
 
+def test_a_rank_that_misses_one_that_returned_is_told_so(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.send(Outcome(1, "ended"))
+        first.send(report(1))
+        assert slot.next() == report(1)  # so its end has been heard
+        second.send(Outcome(1, "collateral", "gloo: connection closed"))
+        assert slot.next().message == (
+            "rank 1 of 2:\ngloo: connection closed; "
+            "rank 0 had already returned from the trainable: all ranks must report equally often"
+        )
+
+
+def test_a_rank_that_returns_after_a_failure_has_not_caused_it(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        second.send(Outcome(1, "collateral", "gloo: connection closed"))
+        second.send(report(1))
+        assert slot.next() == report(1)
+        first.send(Outcome(1, "ended"))
+        assert slot.next().message == "rank 1 of 2:\ngloo: connection closed"
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [("oversize", "collateral"), ("oversize", "user"), ("diverged", "user"), ("oom", "oversize")],
