@@ -68,7 +68,6 @@ DOORS = {
     "ray": (
         "hposvc/backends/",
         "hposvc/integrations/ray_train",
-        "hposvc/views/ray_job",
         "trainables/runtime/proctitle",
         "trainables/tune_trainables",
         "trainables/ray_",

@@ -29,8 +29,6 @@ LINES: Mapping[str, tuple[str, str]] = {
 
 # What Ray Train (2.60) raises where its functions find no session.
 RAY_TRAIN = re.compile(r"`(?:ray\.train\.)?(\w+)` cannot be used outside of a Ray Train")
-
-
 IN_FUNCTION = "was imported too late; write `import ray.train` at the top of the trainable's file"
 IN_SCRIPT = "is for a trainable; write trainable: FILE.py:FUNCTION in place of the command"
 

@@ -38,17 +38,10 @@ class CheckpointWriter:
         """
         if not folder.is_relative_to(self.scratch_root):
             folder = checkpoint.copy(folder, self.scratch())
-        place = self.place(step, within)
-        if isinstance(place, Path):
-            return checkpoint.store(folder, place, step, within)
-        return checkpoint.send(folder, place, step, within)
-
-    def place(self, step: int, within: int = 0) -> Path | str:
-        """Return the folder, or the URL, under which this order keeps a checkpoint of a step."""
-        name = f"{self.order}-{step}.{within}" if within else f"{self.order}-{step}"
+        name = _name(self.order, step, within)
         if self.url is None:
-            return self.folder.absolute() / self.trial / name
-        return f"{self.url}/{self.trial}/{name}"
+            return checkpoint.store(folder, self.folder / self.trial / name, step, within)
+        return checkpoint.send(folder, f"{self.url}/{self.trial}/{name}", step, within)
 
     def send_part(self, step: int, within: int, folder: Path) -> dict[str, Entry]:
         """Upload this rank's part of a checkpoint; return its files for rank 0's manifest.
@@ -57,7 +50,7 @@ class CheckpointWriter:
             StoreFailed: the store can't be reached, or refuses.
         """
         part = checkpoint.hash_files(folder)
-        stores.upload(f"{self.place(step, within)}", folder)
+        stores.upload(f"{self.url}/{self.trial}/{_name(self.order, step, within)}", folder)
         shutil.rmtree(folder)
         return part
 
@@ -85,3 +78,7 @@ class CheckpointWriter:
     def close(self) -> None:
         """Delete the remaining scratch folders."""
         shutil.rmtree(self.scratch_root, ignore_errors=True)
+
+
+def _name(order: int, step: int, within: int) -> str:
+    return f"{order}-{step}.{within}" if within else f"{order}-{step}"
