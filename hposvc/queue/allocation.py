@@ -167,9 +167,19 @@ class Allocation:
 
 
 def _keep_order(claim: Claim) -> list[Held]:
-    """Return the slots of a sweep, those last that come to a rung first."""
-    at = {id(held): -math.inf if held.free_at is None else -held.free_at for held in claim.held}
-    return sorted(claim.held, key=lambda held: (at[id(held)], held.slot))
+    """Return the slots of a sweep, those last that come to a rung first.
+
+    A slot that still starts is last of all where the sweep wants fewer than it holds: in its place
+    a trial would have to leave a slot that works.
+    """
+    fewer = claim.wanted < len(claim.held)
+
+    def free_at(held: Held) -> float:
+        if fewer and held.starts:
+            return -math.inf
+        return math.inf if held.free_at is None else held.free_at
+
+    return sorted(claim.held, key=lambda held: (-free_at(held), held.slot))
 
 
 def total_of(nodes: Nodes) -> dict[str, float]:

@@ -412,3 +412,13 @@ def test_a_quota_is_said() -> None:
 def test_a_sweep_that_keeps_its_slots_keeps_them() -> None:
     pair = [claim("a", 4, held=4, preemptible=False), claim("b", 4, priority=9)]
     assert slots(shares(pair, ONE, RULES, NOW)) == {"a": 4, "b": 0}
+
+
+@pytest.mark.parametrize(("wanted", "given_back"), [(1, "a/new"), (2, None)])
+def test_a_sweep_that_wants_less_gives_back_a_slot_that_starts(
+    wanted: int, given_back: str | None
+) -> None:
+    works = Held("a/works", {"n1": 1}, NOW + 5.0)
+    starts = Held("a/new", {"n1": 1}, None, start_s=1.0, work_s=None)
+    [share] = shares([replace(claim("a", wanted), held=(works, starts))], ONE, RULES, NOW).values()
+    assert share.lost == (() if given_back is None else (given_back,))
