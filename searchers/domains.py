@@ -1,4 +1,4 @@
-"""The domains of parameters: Choice, Constant and Tied here, Float and Int in `ranges`."""
+"""The domains of parameters: Choice, Constant and Tied here, Float and Int in `ranges`, Share."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from numpy.random import Generator
 
 from searchers.distributions import Weighted, check_weights
 from searchers.ranges import Float, Int
+from searchers.shares import Share
 from searchers.values import (
     Condition,
     Params,
@@ -21,7 +22,7 @@ from searchers.values import (
     refusal,
 )
 
-__all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied", "has_lists"]
+__all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Share", "Tied", "has_lists"]
 
 MAX_VALUES = 10_000
 
@@ -219,9 +220,9 @@ class Tied:
         return {identity(key): index for index, key in enumerate(self.keys)}
 
 
-Domain = Float | Int | Choice | Constant | Tied
+Domain = Float | Int | Choice | Constant | Tied | Share
 
 
 def has_lists(domain: Domain) -> bool:
     """Return whether a parameter has lists or mappings as values."""
-    return not isinstance(domain, Float | Int) and any(map(is_structured, domain.grid(1)))
+    return not isinstance(domain, Float | Int | Share) and any(map(is_structured, domain.grid(1)))

@@ -1,25 +1,31 @@
 """Counting and listing the configurations of parameters that depend on one another."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from searchers.conditions import Conditions
 from searchers.domains import Choice, Domain, Tied
+from searchers.shares import Shares
 from searchers.values import Params, Value
 
 MAX_LISTED = 100_000  # configurations of the largest space that is counted and listed
 
 
-def count(domains: Mapping[str, Domain], conditions: Conditions) -> int | None:
+def count(
+    domains: Mapping[str, Domain], conditions: Conditions, shared: Sequence[Shares] = ()
+) -> int | None:
     """Return the number of distinct configurations; None: infinite, or more than `MAX_LISTED`."""
-    if any(domain.count is None for domain in domains.values()):
+    if any(each.count is None for each in [*domains.values(), *shared]):
         return None
+    counts = {name: domain.count or 0 for name, domain in domains.items()}
+    for shares in shared:  # together they have as many values as there are ways to divide the total
+        counts |= {**dict.fromkeys(shares.members, 1), shares.members[0]: shares.count or 0}
     mentioned = {parent for domain in domains.values() for parent in domain.when}
     parents = {name: domain for name, domain in domains.items() if name in mentioned}
     others = [name for name in domains if name not in mentioned]
     total = 0
     for params in walk(parents, Conditions(parents), 1, None):
-        active = (domains[name].count or 0 for name in others if conditions.met(name, params))
+        active = (counts[name] for name in others if conditions.met(name, params))
         total += math.prod(active)
         if total > MAX_LISTED:
             return None

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from searchers import define_by_run, ties
 from searchers.conditions import Conditions
 from searchers.distributions import at_quantile, draw, quantile
-from searchers.domains import Choice, Constant, Domain, Float, Int, Tied, has_lists
+from searchers.domains import Choice, Constant, Domain, Float, Int, Share, Tied, has_lists
 from searchers.enumeration import count, walk
 from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
 from searchers.feasible import NothingFound, Region
 from searchers.names import as_identifier, nearest
+from searchers.shares import Shares, balance, groups_of, partial_sums
 from searchers.syntax import check_name, read_domains, write_domains
 from searchers.values import LARGEST, Params, SpaceError, Value, copied, identity, is_number
 
@@ -68,6 +69,7 @@ class Space(Mapping[str, Domain]):
                 ("constraints",), f"{message}, joined by `and` where they belong together"
             )
         self._conditions = Conditions(self._domains)
+        self.shares: tuple[Shares, ...] = tuple(groups_of(self._domains))
         self._order = self._conditions.order
         self.searched = tuple(
             name for name in self._order if not isinstance(self._domains[name], Constant | Tied)
@@ -141,6 +143,8 @@ class Space(Mapping[str, Domain]):
 
     def path_of(self, name: str) -> tuple[str | int, ...]:
         """Return where the spec declares a parameter: a tied one among the members of a choice."""
+        if isinstance(domain := self._domains[name], Share):
+            return ("parameters", domain.shares.declared)
         tied = ties.write(name, self._domains)
         return ("parameters", name) if tied is None else ("parameters", tied[0], "values", 0, name)
 
@@ -166,7 +170,7 @@ class Space(Mapping[str, Domain]):
 
         None: infinite, or more than are ever listed.
         """
-        return count(self._listed, self._conditions)
+        return count(self._listed, self._conditions, () if self.fixed else self.shares)
 
     @property
     def _listed(self) -> dict[str, Domain]:
@@ -213,13 +217,34 @@ class Space(Mapping[str, Domain]):
     def sample_related(self, count: int, rng: Generator) -> list[dict[str, Value]]:
         """Sample configurations as `sample` does, but in a rare region each not far from the last.
 
-        This costs a tenth of as many independent samples there.
+        This costs a tenth of as many independent samples there. Without constraints and conditions
+        all are sampled at once.
         """
         if not self._walks:
-            return [self.sample(rng) for _ in range(count)]
+            if self.is_restricted or any(domain.when for domain in self.values()):
+                return [self.sample(rng) for _ in range(count)]
+            return self._decoded(self.drawn(rng.random((count, len(self.searched)))))
         names = self._columns(self.fixed)
         points = self._region(self.fixed, names).walk(self._starts, count, rng)
         return [self._built(self.fixed, names, point_D, rng) for point_D in points]
+
+    def _decoded(self, unit_ND: Array) -> list[dict[str, Value]]:
+        """Return the configurations at points that `drawn` gave, in a space without conditions."""
+        columns: dict[str, list[Value]] = {}
+        for shares in self.shares:
+            places = [self.searched.index(name) for name in shares.members]
+            value_NK = shares.values(shares.balanced(shares.amounts(unit_ND[:, places])))
+            value_KN = value_NK.T.astype(int) if shares.whole else value_NK.T
+            columns |= dict(zip(shares.members, value_KN.tolist(), strict=True))
+        for index, name in enumerate(self.searched):
+            if name not in columns:
+                columns[name] = [*map(self._domains[name].from_unit, unit_ND[:, index].tolist())]
+        others = [name for name in self._order if name not in columns]
+        rows = zip(*(columns[name] for name in self.searched), strict=True)
+        if not others:
+            return [dict(zip(self.searched, row, strict=True)) for row in rows]
+        found = (dict(zip(self.searched, row, strict=True)) for row in rows)
+        return [self.build(chosen.__getitem__) for chosen in found]
 
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
         """Complete a partial configuration by sampling its missing parameters.
@@ -237,6 +262,8 @@ class Space(Mapping[str, Domain]):
             params = self._built(given, [], np.empty(0), rng)
             if partial.keys() <= params.keys() and self._satisfies(params):
                 return params
+            if self._sum_problem(params):
+                self.validate({**params, **partial})  # raises: the given shares leave none
         names = self._columns(given)
         try:
             region = self._region(given, names)
@@ -258,6 +285,8 @@ class Space(Mapping[str, Domain]):
             if name in params and name not in active:
                 when = {key: list(values) for key, values in self._domains[name].when.items()}
                 raise SpaceError((name,), f"is active only when {when}; leave it out here")
+        if problem := self._sum_problem(params):
+            raise SpaceError(*problem)
         for index, constraint in enumerate(self.constraints):
             if not self._holds(index, params):
                 raise SpaceError(
@@ -288,14 +317,24 @@ class Space(Mapping[str, Domain]):
     @cached_property
     def drawn_otherwise(self) -> tuple[str, ...]:
         """The searched parameters whose values are not all drawn alike."""
-        return tuple(name for name in self.searched if self._domains[name].distribution is not None)
+        return tuple(
+            name
+            for name in self.searched
+            if not isinstance(domain := self._domains[name], Share)
+            and domain.distribution is not None
+        )
 
     def drawn(self, quantile_ND: Array) -> Array:
         """Return the points of the unit cube at quantiles of how values are drawn, (..., D)."""
-        unit_ND = quantile_ND
+        if not (self.drawn_otherwise or self.shares):
+            return quantile_ND
+        unit_ND = quantile_ND.copy()
+        for shares in self.shares:
+            columns = [self.searched.index(name) for name in shares.members]
+            quantile_NK = quantile_ND[..., columns]
+            amount_NK = shares.drawn(np.atleast_2d(quantile_NK))
+            unit_ND[..., columns] = shares.units(amount_NK).reshape(quantile_NK.shape)
         for name in self.drawn_otherwise:
-            if unit_ND is quantile_ND:
-                unit_ND = quantile_ND.copy()
             column = self.searched.index(name)
             unit_ND[..., column] = at_quantile(self._domains[name], quantile_ND[..., column])
         return unit_ND
@@ -305,10 +344,15 @@ class Space(Mapping[str, Domain]):
         units = dict(zip(self.searched, unit_D.tolist(), strict=True))
         return self.build(lambda name: self._domains[name].from_unit(units[name]))
 
-    def build(self, choose: Callable[[str], Value]) -> dict[str, Value]:
+    def build(
+        self, choose: Callable[[str], Value], held: Collection[str] = ()
+    ) -> dict[str, Value]:
         """Return the configuration with the chosen value for every active parameter.
 
-        Parents are chosen before the parameters that depend on them.
+        Parents are chosen before the parameters that depend on them. Shares are made to add up.
+
+        Args:
+            held: names of shares that keep the chosen values; the others make up for them.
         """
         params: dict[str, Value] = {}
         for name in self._order:
@@ -322,6 +366,8 @@ class Space(Mapping[str, Domain]):
                         params[name] = copied(self.fixed[name])
                     case _:
                         params[name] = copied(choose(name))
+        for shares in self.shares:
+            balance(params, shares, {*held, *self.fixed})
         return params
 
     def perturb(
@@ -385,6 +431,8 @@ class Space(Mapping[str, Domain]):
         applicable = [each for each in self.constraints if each.names <= ends.keys()]
 
         def may_go_on(params: Params) -> bool:
+            if not all(partial_sums(shares, params) for shares in self.shares):
+                return False
             return all(constraint.may_hold({**ends, **params}) for constraint in applicable)
 
         every = walk(self._listed, self._conditions, resolution, after, may_go_on)
@@ -406,7 +454,16 @@ class Space(Mapping[str, Domain]):
         for name, value in self.fixed.items():
             if name not in params or identity(params[name]) != identity(value):
                 return False
+        if self._sum_problem(params):
+            return False
         return all(self._holds(index, params) for index in range(len(self.constraints)))
+
+    def _sum_problem(self, params: Params) -> tuple[tuple[str], str] | None:
+        """Return what is wrong with the sum of shares, and where; None: nothing."""
+        for shares in self.shares:
+            if shares.members[0] in params and (problem := shares.problem(params)):
+                return (shares.declared,), problem
+        return None
 
     def _holds(self, index: int, params: Params) -> bool:
         constraint = self.constraints[index]
@@ -480,6 +537,8 @@ class Space(Mapping[str, Domain]):
                 needed |= {*self._domains[name].when}
                 if isinstance(tied := self._domains[name], Tied):
                     needed.add(tied.key)
+                if isinstance(share := self._domains[name], Share):
+                    needed |= {*share.shares.members}
         return [name for name in self.searched if name in needed and name not in given]
 
     def _region(self, given: Params, names: Sequence[str]) -> Region:
@@ -505,7 +564,12 @@ class Space(Mapping[str, Domain]):
                 point_D[index] = quantile(domain, unit)
             return point_D
 
-        stepped = [i for i, name in enumerate(names) if self._domains[name].count is not None]
+        domains = [self._domains[name] for name in names]
+        stepped = [
+            index
+            for index, domain in enumerate(domains)
+            if domain.count is not None and not isinstance(domain, Share)
+        ]
         sample_SC = np.array([self._excesses(build(rng.random(len(names)))) for _ in range(SCALES)])
         for index, excess_S in enumerate(sample_SC.T):
             positive = excess_S[(excess_S > 0) & np.isfinite(excess_S)]
@@ -520,16 +584,17 @@ class Space(Mapping[str, Domain]):
         Args:
             rng: samples the others; None: they are at the middle of their distributions.
         """
-        units = dict(zip(names, point_D.tolist(), strict=True))
+        quantiles = dict(zip(names, point_D.tolist(), strict=True))
         if rng is not None:
-            others = [name for name in self.searched if name not in units]
-            units |= dict(zip(others, rng.random(len(others)).tolist(), strict=True))
+            others = [name for name in self.searched if name not in quantiles]
+            quantiles |= dict(zip(others, rng.random(len(others)).tolist(), strict=True))
+        unit_D = self.drawn(np.array([quantiles.get(name, 0.5) for name in self.searched]))
+        units = dict(zip(self.searched, unit_D.tolist(), strict=True))
         return self.build(
             lambda name: (
-                self[name].cast(given[name])
-                if name in given
-                else draw(self[name], units.get(name, 0.5))
-            )
+                self[name].cast(given[name]) if name in given else self[name].from_unit(units[name])
+            ),
+            given,
         )
 
     def _perturb_value(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:
@@ -543,7 +608,7 @@ def _ends(domain: Domain) -> tuple[float, float] | None:
     """Return the least and the largest number; None: it may be absent, or is no number."""
     if domain.when or isinstance(domain, Tied):
         return None
-    if isinstance(domain, Float | Int):
+    if isinstance(domain, Float | Int | Share):
         return domain.low, domain.high
     values = domain.grid(1)
     numbers = [value for value in values if is_number(value)]

@@ -1,17 +1,18 @@
 """The `parameters` of a spec, read into domains: {min, max, ...}, {values, ...} or a scalar.
 
-A choice among mappings declares several parameters that take their values together: see `ties`.
+Numbers that add up to a total are declared together: see `share_syntax`. A choice among mappings
+declares several parameters that take their values together: see `ties`.
 
 Two ends that are both written without a point or an exponent mean whole numbers.
 """
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import cast
 
-from searchers import ties
+from searchers import share_syntax, ties
 from searchers.distributions import Normal
-from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Tied
+from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Share, Tied
 from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_scalar, is_value
 
@@ -30,6 +31,7 @@ ELSEWHERE = {
     **dict.fromkeys(("q", "quantization", "step_size"), "write step"),
     **dict.fromkeys(("log_scale", "scale", "scaling", "base"), "write log: true"),
     **dict.fromkeys(("is_ordered", "ordinal"), "write ordered: true"),
+    **dict.fromkeys(("simplex", "dirichlet", "fractions", "sum_to"), "write shares: [...]"),
     **dict.fromkeys(("value", "const", "constant"), "write a constant without it, as in `lr: 0.1`"),
     **dict.fromkeys(
         ("probabilities", "probs", "probability", "weight", "p"), "write weights: [...]"
@@ -61,7 +63,9 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
     for name, domain in domains.items():
         for parent in domain.when:
             if parent in members and parent not in domains:
-                message = f"is a choice among mappings; name a member: {', '.join(members[parent])}"
+                is_share = isinstance(domains[members[parent][0]], Share)
+                kind = "has shares" if is_share else "is a choice among mappings"
+                message = f"{kind}; name a member: {', '.join(members[parent])}"
                 raise SpaceError(("parameters", name, "when", parent), message)
     return ties.with_conditions_on_keys(domains)
 
@@ -127,11 +131,11 @@ def _read_ends(parent: str, allowed: Mapping[str, object]) -> tuple[float, float
     return ends.get("min", -math.inf), ends.get("max", math.inf)
 
 
-def _check_members(name: str, found: Iterable[str], others: Container[str]) -> None:
+def _check_members(name: str, found: Mapping[str, Domain], others: Container[str]) -> None:
     for member in found:
         if member != name and member in others:
             message = f"is a parameter of its own too, or a member of another one than {name}"
-            raise SpaceError(("values", 0, member), f"{message}; rename one of the two")
+            raise SpaceError(_path_within(member, found[member]), f"{message}; rename one of the two")
 
 
 def parameters_of(
@@ -145,13 +149,18 @@ def parameters_of(
         SpaceError: a declaration can't be read.
     """
     for name, given in declared.items():
-        tied = isinstance(given, Mapping) and ties.are_tied(given.get("values"))
         for member, domain in read_declared(name, given).items():
-            yield member, ("parameters", name, *(("values", 0, member) if tied else ())), domain
+            within = () if member == name else _path_within(member, domain)
+            yield member, ("parameters", name, *within), domain
+
+
+def _path_within(member: str, domain: Domain) -> Path:
+    """Return where a declaration of several parameters names one of them."""
+    return ("shares", domain.index) if isinstance(domain, Share) else ("values", 0, member)
 
 
 def read_declared(name: str, declared: object) -> dict[str, Domain]:
-    """Return the domains that a declaration gives: its own, or those of its tied members.
+    """Return the domains that a declaration gives: its own, or those of its shares or tied members.
 
     Raises:
         SpaceError: the path is within the declaration.
@@ -160,6 +169,9 @@ def read_declared(name: str, declared: object) -> dict[str, Domain]:
         _refuse_unknown(declared, _CHOICE_KEYS)
         ordered, when = _read_flag(declared, "ordered"), _read_condition(declared)
         return ties.tie(name, declared["values"], ordered, when, _read_weights(declared))
+    if isinstance(declared, Mapping) and "shares" in declared:
+        _refuse_unknown(declared, share_syntax.KEYS)
+        return {**share_syntax.read_shares(name, declared, _read_condition(declared))}
     return {name: read_domain(declared)}
 
 
@@ -192,7 +204,7 @@ def read_domain(declared: object) -> Domain:
     if "min" in declared or "max" in declared:
         return _read_range(declared)
     _refuse_unknown(declared, _RANGE_KEYS | _CHOICE_KEYS)
-    raise SpaceError((), "has neither min and max nor values")
+    raise SpaceError((), "has neither min and max, nor values, nor shares")
 
 
 def write_domains(domains: Mapping[str, Domain]) -> dict[str, object]:
@@ -200,7 +212,12 @@ def write_domains(domains: Mapping[str, Domain]) -> dict[str, object]:
     declared: dict[str, object] = {}
     for name, domain in domains.items():
         tied = ties.write(name, domains)
-        if tied is None:
+        if isinstance(domain, Share):
+            written = share_syntax.write_shares(domain.shares)
+            if domain.when:
+                written["when"] = _written_condition(domain.when)
+            declared[domain.shares.declared] = written
+        elif tied is None:
             declared[name] = write_domain(domain)
         elif isinstance(domain, Choice):  # the key, which has the order and the condition too
             choice = cast(dict[str, object], write_domain(domain))
@@ -210,6 +227,8 @@ def write_domains(domains: Mapping[str, Domain]) -> dict[str, object]:
 
 def write_domain(domain: Domain) -> object:
     """Return the declaration that `read_domain` reads as this domain, which is not tied."""
+    if isinstance(domain, Share):
+        raise SpaceError((), f"is a share of {domain.shares.declared}, and is written with it")
     if isinstance(domain, Tied):
         raise SpaceError((), f"is tied to {domain.key}, and can't be written without it")
     if isinstance(domain, Constant):
@@ -225,8 +244,12 @@ def write_domain(domain: Domain) -> object:
     else:
         declared = _write_range(domain)
     if domain.when:
-        declared["when"] = {name: list(values) for name, values in domain.when.items()}
+        declared["when"] = _written_condition(domain.when)
     return declared
+
+
+def _written_condition(when: Condition) -> dict[str, object]:
+    return {name: list(values) for name, values in when.items()}
 
 
 def _write_range(domain: Float | Int) -> dict[str, object]:

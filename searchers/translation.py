@@ -58,7 +58,8 @@ def translate_params(space: Space, params: Params) -> Params | None:
     full = space.build(
         lambda name: (
             space[name].cast(shared[name]) if name in shared else space[name].from_unit(0.5)
-        )
+        ),
+        shared,
     )
     if not any(name in shared and name in full for name in space.searched):
         return None

@@ -58,13 +58,16 @@ def dependence(belief: Belief, space: Space, names: Sequence[str], resolution: i
     grids = [_grid(space[name], resolution) for name in names]
     columns = [space.searched.index(name) for name in names]
     unit_SP = qmc.Sobol(len(space.searched), scramble=True, rng=0).random(SAMPLES)
+    if space.shares:
+        unit_SP = space.drawn(unit_SP)
+    held_P = np.isin(np.arange(len(space.searched)), columns)
     for column in columns:
         _activate(belief.encoding, unit_SP, column)
     cells = []
     for values in product(*grids):
         for name, column, value in zip(names, columns, values, strict=True):
             unit_SP[:, column] = space[name].to_unit(value)
-        points = belief.encoding.snap(unit_SP)
+        points = belief.encoding.snap(unit_SP, held_P)
         cells.append(points.take(np.flatnonzero(points.active_NP[:, columns].all(axis=1))))
     count_G = np.array([len(cell) for cell in cells])
     if not count_G.any():

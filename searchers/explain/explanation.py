@@ -201,6 +201,8 @@ class Explanation:
         belief, limit = self.belief, math.inf if worst is None else self.sign * worst
 
         def losses(unit_SP: Array) -> Array:
+            if self.space.shares:  # one moves against the others, which keep their proportions
+                unit_SP = self.space.drawn(unit_SP)
             loss_S = np.minimum(belief.mean(belief.encoding.snap(unit_SP)), limit)
             return (loss_S - belief.lowest) / belief.span
 

@@ -3,7 +3,7 @@
 A number or an ordered choice is one column, at the centre of its cell; an unordered choice is one
 column per value (one-hot / sqrt 2, so that any two values are 1 apart); where numbers tell how
 alike its values are, these columns weigh little, and others follow them (likeness.py). An inactive
-parameter is at 0.5, or at zeros. Decoding to user units is left to the Space and to the few points
+parameter is at 0.5, or at zeros. Shares are made to add up. Decoding to user units is left to the Space and to the few points
 that need it.
 
 Axes: N points, P searched parameters in the order of `space.searched`, D model columns, C smooth
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from searchers.gp.kernels import Array, Index
 from searchers.gp.likeness import LABEL, places
+from searchers.shares import Share, Shares
 from searchers.space import Choice, Constant, Domain, Params, Space
 
 Mask = NDArray[np.bool_]
@@ -29,6 +30,7 @@ Mask = NDArray[np.bool_]
 INACTIVE = 0.5
 # A grid of more values is searched as if continuous; decoding still rounds to its values.
 MAX_GRID_VALUES = 100_000
+TO_ZERO = 0.25  # of a share's moves, where shares of 0 are wanted
 COARSE = 16  # values up to which mutations alone find the best
 
 
@@ -94,14 +96,66 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Shares among the parameters."""
+
+    shares: Shares
+    index_K: Index  # of the parameters
+    held_K: Mask  # the shares with a fixed value
+
+    @classmethod
+    def of(cls, space: Space, shares: Shares) -> "Together":
+        index_K = np.array([space.searched.index(name) for name in shares.members], dtype=np.intp)
+        return cls(shares, index_K, np.array([name in space.fixed for name in shares.members]))
+
+    def snapped(self, unit_NP: Array, held_P: Mask | None = None) -> Array:
+        """Return the units of shares (N x K) that add up, near to those of some points.
+
+        Args:
+            held_P: parameters that stay as they are beside the fixed ones; None: none.
+        """
+        held_K = self.held_K if held_P is None else self.held_K | held_P[self.index_K]
+        amount_NK = self.shares.amounts(unit_NP[:, self.index_K])
+        return self.shares.units(self.shares.balanced(amount_NK, held_K))
+
+    def scaled(self, unit_SP: Array) -> tuple[Array, Array]:
+        """Return units (S x K) whose amounts add up, up to ranges, and by what roots were scaled.
+
+        The gradient by the units given is that by the units returned, less its part along them:
+        see `pulled_back`.
+        """
+        root_SK, free_K = self.shares.roots(unit_SP[:, self.index_K]), ~self.held_K
+        amount_SK = self.shares.width_K * root_SK**2
+        rest_S = self.shares.quanta - self.shares.base_K.sum() - amount_SK[:, self.held_K].sum(1)
+        whole_S = np.maximum(amount_SK[:, free_K].sum(axis=1), 1e-9)
+        factor_S = np.sqrt(np.maximum(rest_S, 0.0) / whole_S)
+        scaled_SK = np.where(free_K, root_SK * factor_S[:, None], root_SK)
+        return self.shares.at_roots(scaled_SK), np.where(free_K, factor_S[:, None], 1.0)
+
+    def pulled_back(self, gradient_SK: Array, unit_SK: Array, factor_SK: Array) -> Array:
+        """Return the gradient by the units that `scaled` took.
+
+        With x = f y and f = sqrt(R / sum w y^2), dx_i / dy_j is f (1_ij - x_i w_j x_j / R).
+        """
+        free_K = ~self.held_K
+        root_SK = self.shares.roots(unit_SK)
+        weighted_SK = self.shares.width_K * root_SK * free_K
+        rest_S = np.maximum((weighted_SK * root_SK).sum(axis=1), 1e-9)
+        along_S = (gradient_SK * root_SK * free_K).sum(axis=1) / rest_S
+        return factor_SK * (gradient_SK - weighted_SK * along_S[:, None])
+
+
+@dataclass(frozen=True)
 class Encoding:
     """The searched parameters of one space, as model columns."""
 
     searched: tuple[Parameter, ...]
+    together: tuple[Together, ...] = ()
 
     @classmethod
     def of(cls, space: Space) -> "Encoding":
-        return cls(tuple(Parameter.of(space, name) for name in space.searched))
+        together = tuple(Together.of(space, shares) for shares in space.shares)
+        return cls(tuple(Parameter.of(space, name) for name in space.searched), together)
 
     @property
     def parameters(self) -> int:
@@ -124,8 +178,12 @@ class Encoding:
         """The parameters that a gradient can follow; those on a grid are snapped after it."""
         return np.flatnonzero([parameter.is_smooth for parameter in self.searched])
 
-    def snap(self, unit_NP: Array) -> Points:
-        """Return the nearest points that a proposal can have."""
+    def snap(self, unit_NP: Array, held_P: Mask | None = None) -> Points:
+        """Return the nearest points that a proposal can have.
+
+        Args:
+            held_P: shares that stay as they are, while the others make up for them; None: none.
+        """
         unit_NP = unit_NP.copy()
         active_NP = np.ones(unit_NP.shape, dtype=np.bool_)
         for index, parameter in enumerate(self.searched):
@@ -135,6 +193,11 @@ class Encoding:
                 holds_N = (unit_NP[:, other, None] == allowed_V).any(axis=1)
                 active_NP[:, index] &= active_NP[:, other] & holds_N
             unit_NP[~active_NP[:, index], index] = INACTIVE
+        for together in self.together:
+            active_N = active_NP[:, together.index_K[0]]
+            if active_N.any():
+                rows = np.ix_(active_N, together.index_K)
+                unit_NP[rows] = together.snapped(unit_NP[active_N], held_P)
         return Points(unit_NP, active_NP)
 
     def columns_of(self, points: Points) -> Array:
@@ -184,13 +247,17 @@ class Encoding:
                 aside_N = old_N + np.where(rng.random(len(old_N)) < 0.5, 1, -1)
                 new_N = np.where(new_N == old_N, np.clip(aside_N, 0, count - 1), new_N)
             stepped_NP[:, index] = parameter.centre_V[new_N]
+        for together in self.together:
+            if together.shares.zeros:
+                away_NK = rng.random((len(from_NP), len(together.index_K))) < TO_ZERO
+                stepped_NP[:, together.index_K] *= ~away_NK
         return stepped_NP
 
 
 @lru_cache(maxsize=256)
 def _centres(domain: Domain) -> Array:
     """Return the positions of the values; none for a continuous or a very fine domain."""
-    if isinstance(domain, Constant) or domain.count is None or domain.count > MAX_GRID_VALUES:
+    if isinstance(domain, Constant | Share) or domain.count is None or domain.count > MAX_GRID_VALUES:
         return np.empty(0)
     centre_V = np.array([domain.to_unit(value) for value in domain.grid(2)])
     centre_V.setflags(write=False)

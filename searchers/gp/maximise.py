@@ -146,14 +146,22 @@ class Maximiser:
         """
         start = found.points.take(self._distinct_starts(found.points.unit_NP))
         parameter_C = self.encoding.smooth_C
-        column_C = self.encoding.first_column_P[parameter_C]
+        first_P = self.encoding.first_column_P
+        column_C = first_P[parameter_C]
         fixed_C = [self.space.searched[index] in self.space.fixed for index in parameter_C]
         free_SC = start.active_NP[:, parameter_C] & ~np.array(fixed_C)
         x_SD = self.encoding.columns_of(start)
 
         def descent(flat: Array) -> tuple[float, Array]:
             x_SD[:, column_C] = np.where(free_SC, flat.reshape(free_SC.shape), x_SD[:, column_C])
+            scaled = [each.scaled(x_SD[:, first_P]) for each in self.encoding.together]
+            for each, (unit_SK, _) in zip(self.encoding.together, scaled, strict=True):
+                x_SD[:, first_P[each.index_K]] = unit_SK
             value_S, gradient_SD = self.acquisition.with_gradient(x_SD)
+            for each, (unit_SK, factor_SK) in zip(self.encoding.together, scaled, strict=True):
+                columns_K = first_P[each.index_K]
+                own_SK = each.pulled_back(gradient_SD[:, columns_K], unit_SK, factor_SK)
+                gradient_SD[:, columns_K] = own_SK
             return -float(value_S.sum()), -(gradient_SD[:, column_C] * free_SC).ravel()
 
         result = minimize(

@@ -43,7 +43,7 @@ def test_a_declaration_means_a_domain(declared, domain):
         ({"min": 1, "max": 4, "log": "yes"}, "parameters.p.log: is 'yes'; write true or false"),
         ({"minimum": 1, "max": 4}, "parameters.p.minimum: is no key of a parameter: did you mean"),
         ({"space": "mod:f"}, "parameters.p.space: is no key of a parameter"),
-        ({}, "parameters.p: has neither min and max nor values"),
+        ({}, "parameters.p: has neither min and max, nor values, nor shares"),
         ({"values": []}, "parameters.p.values: is []; give a list"),
         ({"values": [1, 2, 1]}, "parameters.p.values[2]: 1 is there twice; remove one"),
         ({"values": [[{1}], [2]]}, "parameters.p.values[0]: is [{1}]; give a finite number, text"),
