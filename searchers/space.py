@@ -118,6 +118,7 @@ class Space(Mapping[str, Domain]):
         Raises:
             SpaceError: no configuration has the values.
         """
+        values = self.flat(values)
         example = self.complete(values, np.random.default_rng(0))
         fitting = ties.keys_that_fit(values, self._domains)
         names = {*values, *(key for key, keys in fitting.items() if len(keys) == 1)}
@@ -246,6 +247,18 @@ class Space(Mapping[str, Domain]):
         found = (dict(zip(self.searched, row, strict=True)) for row in rows)
         return [self.build(chosen.__getitem__) for chosen in found]
 
+    def flat(self, params: Params) -> dict[str, Value]:
+        """Return values by names with points: `mix.web` for `web` within a mapping `mix`."""
+        flat: dict[str, Value] = {}
+        for name, value in params.items():
+            within = f"{name}."
+            is_group = name not in self and any(known.startswith(within) for known in self)
+            if is_group and isinstance(value, Mapping):
+                flat |= self.flat({f"{within}{member}": inner for member, inner in value.items()})
+            else:
+                flat[name] = value
+        return flat
+
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
         """Complete a partial configuration by sampling its missing parameters.
 
@@ -253,6 +266,7 @@ class Space(Mapping[str, Domain]):
         converted to the kind of its parameter: 2.0 for a whole number becomes 2. The key of tied
         parameters is sampled such that the given ones have their values.
         """
+        partial = self.flat(partial)
         self._check_values(partial)
         fitting = ties.keys_that_fit(partial, self._domains)
         # Conditions alone are cheap to try: an option may need one of hundreds of choices.

@@ -76,6 +76,7 @@ def assess(record: Record, given: Params) -> ProposalAnswer:
         SpecError: no configuration of the sweep has the given values.
     """
     state, spec = record.state, record.state.spec
+    given = spec.space.flat(given)
     try:
         params = complete(state, given)
     except SpaceError as error:

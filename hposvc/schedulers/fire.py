@@ -29,6 +29,7 @@ from numpy.random import Generator
 
 from hposvc.errors import Problem
 from hposvc.schedulers.pbt import Pbt, Population
+from hposvc.schedulers.pbt_mutation import members
 from hposvc.schedulers.scheduler import Change, Closed, Fact, Ordered, Plan, Report, Scheduler
 from searchers import Params, Space, Value, draw
 
@@ -94,7 +95,8 @@ class Evaluation:
 
     def values(self, space: Space, params: Params, rng: Generator) -> Params:
         """Return the parent's values, with those that may change as the child has them."""
-        taken = {name: self.child[name] for name in self.policy.mutate if name in self.child}
+        names = [each for name in self.policy.mutate for each in members(space, name)]
+        taken = {name: self.child[name] for name in names if name in self.child}
         known = {**params, **taken}
         return space.change(
             params, lambda name: known[name] if name in known else draw(space[name], rng.random())

@@ -34,7 +34,7 @@ from numpy.random import Generator
 from hposvc.errors import Problem
 from hposvc.schedulers.pb2_model import Array, Bandit, Rows
 from hposvc.schedulers.pbt import Pbt, Population
-from hposvc.schedulers.pbt_mutation import Among, Move, Within, explore, read_move
+from hposvc.schedulers.pbt_mutation import Among, Move, Within, explore, read_moves
 from hposvc.schedulers.scheduler import Change, Fact, Left, Ordered, Paused, Plan, Report, Scheduler
 from searchers import Domain, Float, Int, Params, Space, SpaceError, Value, is_number
 from searchers.gp.warping import TailCompression, standardized
@@ -112,7 +112,7 @@ class Select:
         too.
         """
         resample = self.policy.resample
-        moves = {name: read_move(space[name], how) for name, how in self.policy.mutate.items()}
+        moves = read_moves(space, self.policy.mutate)
         numbers = {name: move for name, move in moves.items() if _is_number(space[name])}
         others = {name: move for name, move in moves.items() if name not in numbers}
         base = explore(space, params, others, resample, rng)

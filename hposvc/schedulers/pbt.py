@@ -33,7 +33,7 @@ import numpy as np
 from numpy.random import Generator
 
 from hposvc.errors import Problem
-from hposvc.schedulers.pbt_mutation import explore, read_move
+from hposvc.schedulers.pbt_mutation import explore, members, read_moves
 from hposvc.schedulers.scheduler import (
     Advance,
     Change,
@@ -130,11 +130,11 @@ class Pbt:
         yield from judgement_problems(self.interval, plan)
         for name, declared in self.mutate.items():
             path = ("scheduler", "mutate", name)
-            if name not in space:
+            if not space.keys() >= {*members(space, name)}:
                 yield Problem(path, "no such parameter", nearest(name, space), at_key=True)
                 continue
             try:
-                read_move(space[name], declared)
+                read_moves(space, {name: declared})
             except SpaceError as error:
                 yield Problem.of_text(error.message, *path, *error.path)
 
@@ -148,7 +148,7 @@ class Exploit:
 
     def values(self, space: Space, params: Params, rng: Generator) -> Params:
         """Return the donor's values, with those that may change moved or drawn afresh."""
-        moves = {name: read_move(space[name], how) for name, how in self.policy.mutate.items()}
+        moves = read_moves(space, self.policy.mutate)
         return explore(space, params, moves, self.policy.resample, rng)
 
 

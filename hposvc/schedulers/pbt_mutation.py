@@ -7,7 +7,7 @@ The option `mutate` declares a move for each parameter that may change:
 * a list: the value moves to a neighbour on the scale; values without an order stay as they are;
 * a factor such as 1.5: the value is multiplied or divided by it, within the parameter's range.
 
-With probability `resample` the value is instead drawn afresh from the range or the list: by the
+A share of a total takes `{}` or a factor, and the other shares make up for what changes. With probability `resample` the value is instead drawn afresh from the range or the list: by the
 parameter's weights or normal distribution if that is its own range, or all its choices. A whole or
 stepped number moves by at least one step. A parameter that becomes active is drawn afresh too.
 
@@ -29,6 +29,7 @@ from searchers import (
     Float,
     Int,
     Params,
+    Share,
     Space,
     SpaceError,
     Tied,
@@ -56,7 +57,7 @@ class Move(Protocol):
 class Within:
     """A move within a range, to 0.8 or 1.2 times the value."""
 
-    domain: Float | Int
+    domain: Float | Int | Share
 
     def moved(self, value: Value, rng: Generator) -> Value:
         return self.domain.moved(value, rng)
@@ -94,11 +95,14 @@ class Scaled:
     """A move by a factor: the value is multiplied or divided by it."""
 
     factor: float
-    domain: Float | Int
+    domain: Float | Int | Share
 
     def moved(self, value: Value, rng: Generator) -> Value:
         number = float(value)  # type: ignore[arg-type]  # of a range
         up = rng.random() < 0.5
+        if isinstance(self.domain, Share):
+            moved = number * (self.factor if up else 1 / self.factor)
+            return self.domain.from_unit(self.domain.to_unit(moved))
         change = number * (self.factor if up else 1 / self.factor) - number
         if self.domain.step is not None:
             smallest = float(self.domain.step)
@@ -133,6 +137,20 @@ def explore(
     return space.change(params, choose)
 
 
+def read_moves(space: Space, mutate: Mapping[str, object]) -> dict[str, Move]:
+    """Return the move of each parameter that may change; see `read_move`."""
+    return {
+        member: read_move(space[member], declared)
+        for name, declared in mutate.items()
+        for member in members(space, name)
+    }
+
+
+def members(space: Space, name: str) -> tuple[str, ...]:
+    """Return the parameters of a name in `mutate`: itself, or the shares declared under it."""
+    return next((each.members for each in space.shares if each.declared == name), (name,))
+
+
 def read_move(domain: Domain, declared: object) -> Move:
     """Return the move declared for a parameter of this domain.
 
@@ -144,6 +162,8 @@ def read_move(domain: Domain, declared: object) -> Move:
         raise SpaceError((), f"{constant}; give it a range in parameters, or leave it out here")
     if isinstance(domain, Tied):
         raise SpaceError((), f"takes its value with {domain.key}; name {domain.key} here instead")
+    if isinstance(domain, Share):
+        return _read_share(domain, declared)
     if isinstance(declared, Mapping):
         return _read_range(domain, declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):
@@ -153,9 +173,22 @@ def read_move(domain: Domain, declared: object) -> Move:
         raise SpaceError((), f"is {declared!r}; {allowed}")
     if isinstance(domain, Choice):
         raise SpaceError((), f"is a factor, but it is a choice; {_remedy(domain)}")
+    return Scaled(_checked_factor(declared), domain)
+
+
+def _checked_factor(declared: float) -> float:
     if declared <= 0 or declared == 1:
         raise SpaceError((), f"is {declared}; give a positive factor that is not 1, such as 1.2")
-    return Scaled(float(declared), domain)
+    return float(declared)
+
+
+def _read_share(share: Share, declared: object) -> Move:
+    if is_number(declared):
+        return Scaled(_checked_factor(declared), share)
+    if declared != {}:
+        what = f"is {declared!r}, but it is a share of {share.shares.declared}"
+        raise SpaceError((), f"{what}; give {{}} for its whole range, or a factor such as 1.2")
+    return Within(share)
 
 
 def _read_range(domain: Float | Int | Choice, declared: Mapping[str, object]) -> Move:

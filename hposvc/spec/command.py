@@ -9,9 +9,9 @@ from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
-from searchers import Float, Int, nearest, parameters_of
+from searchers import Float, Int, Share, nearest, parameters_of
 from trainables.contract import TRAINING, Training, default_strategy
-from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names, render
+from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, groups, names, render
 from trainables.programs.output_metrics import PAIR, STEP
 
 if TYPE_CHECKING:
@@ -139,11 +139,12 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
 def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
     """Check that items name existing parameters, and that every parameter reaches the program."""
     paths = {name: path for name, path, _ in parameters_of(parameters)}
-    names_allowed = [*paths, *PARAMETER_LISTS, *VARIABLES]
+    members = groups(paths)
+    names_allowed = [*paths, *members, *PARAMETER_LISTS, *VARIABLES]
     named: set[str] = set()
     for at, item in enumerate(command):
         for name in names(item):
-            named.add(name)
+            named |= {name, *members.get(name, ())}
             if name not in names_allowed:
                 fix = nearest(name, names_allowed)
                 yield Problem(("command", at), f"has ${{{name}}}: no such parameter", fix)
@@ -167,7 +168,7 @@ def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> 
         rest = {other: "?" for other in others if other != name}
         without = tuple(render(command, rest, variables))
         seen[tuple(render(command, others, variables))] = "?"  # of a parameter never written
-        for value in () if isinstance(domain, Float | Int) else domain.grid(1):
+        for value in () if isinstance(domain, Float | Int | Share) else domain.grid(1):
             arguments = tuple(render(command, {**others, name: value}, variables))
             if value is None and arguments == without:
                 message = (

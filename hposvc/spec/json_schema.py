@@ -70,7 +70,10 @@ def _let_groups_nest(schema: Schema) -> None:
     parameters, reference = schema["properties"]["parameters"], {"$ref": "#/$defs/Parameter"}
     parameter = schema["$defs"]["Parameter"] = parameters["additionalProperties"]
     parameters["additionalProperties"] = reference
-    parameter["else"]["else"]["then"]["additionalProperties"] = reference
+    group = parameter
+    while group["if"] != {"type": "object"}:
+        group = group["else"]
+    group["then"]["additionalProperties"] = reference
 
 
 def find(schema: Schema, key: str) -> Schema:

@@ -3,6 +3,7 @@
 import math
 import re
 from contextlib import suppress
+from functools import reduce
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -256,21 +257,49 @@ _CHOICE = {
         "items": {"type": "number", "exclusiveMinimum": 0},
     },
 }
-_SOURCES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-_GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
-_DOMAIN: dict[str, Any] = {
-    "if": _has_list("values"),
-    "then": {"properties": _CHOICE, "additionalProperties": False},
-    "else": {
-        "if": {"type": "object", "anyOf": [_has_number("min"), _has_number("max")]},
-        "then": {"properties": _RANGE, "additionalProperties": False, "required": ["min", "max"]},
-        "else": {
-            "if": _has_list("variants"),
-            "then": {"properties": {"variants": _SOURCES}, "additionalProperties": False},
-            "else": {"if": {"type": "object"}, "then": _GROUP, "else": SCALAR_SCHEMA},
-        },
+_BY_SHARE = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}},
+    ]
+}
+_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+_SHARES = {
+    "shares": {
+        "anyOf": [
+            {"type": "integer", "minimum": 2},
+            {"type": "array", "items": {"type": "string"}, "minItems": 2},
+        ]
+    },
+    **{"total": _POSITIVE, "step": _POSITIVE, "zeros": {"type": "boolean"}},
+    **{"min": _BY_SHARE, "max": _BY_SHARE, "concentration": _POSITIVE, "when": _WHEN},
+    "prior": {
+        "anyOf": [
+            {"type": "array", "items": _POSITIVE, "minItems": 2},
+            {"type": "object", "additionalProperties": _POSITIVE},
+        ]
     },
 }
+_SOURCES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+_GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
+_KINDS = (  # of parameters: what tells each, and its keys
+    (
+        {"type": "object", "required": ["shares"], "properties": {"shares": _SHARES["shares"]}},
+        {"properties": _SHARES, "additionalProperties": False},
+    ),
+    (_has_list("values"), {"properties": _CHOICE, "additionalProperties": False}),
+    (
+        {"type": "object", "anyOf": [_has_number("min"), _has_number("max")]},
+        {"properties": _RANGE, "additionalProperties": False, "required": ["min", "max"]},
+    ),
+    (_has_list("variants"), {"properties": {"variants": _SOURCES}, "additionalProperties": False}),
+    ({"type": "object"}, _GROUP),
+)
+_DOMAIN = reduce(
+    lambda others, kind: {"if": kind[0], "then": kind[1], "else": others},
+    reversed(_KINDS),
+    SCALAR_SCHEMA,
+)
 _PERIOD = f"{UPDATES.pattern}|({DURATION.pattern})+"
 _LABEL = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 

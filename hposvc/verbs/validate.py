@@ -22,7 +22,7 @@ from hposvc.text import NONE, duration, number
 from hposvc.verbs.options import Shared, read_settings, settings, spec_file, verb
 from hposvc.views.console import make_grid, make_table, note, show
 from hposvc.views.formatting import configuration, declared
-from searchers import Choice, Constant, Domain, Tied, Value
+from searchers import Choice, Constant, Domain, Share, Tied, Value
 
 if TYPE_CHECKING:
     from hposvc.analysis.data_check import DataCheck
@@ -108,10 +108,18 @@ def _class_table(classes: Mapping[int, tuple[int, int]]) -> Table:
 def _data(spec: SweepSpec) -> dict[str, object]:
     """Return a spec with all its defaults, and its parameters' types, as JSON has them."""
     types = {
-        name: {"type": type(domain).__name__.lower(), **asdict(domain)}
+        name: {"type": type(domain).__name__.lower(), **_fields(domain)}
         for name, domain in spec.space.items()
     }
     return {"spec": specs.dump(spec), "parameters": types}
+
+
+def _fields(domain: Domain) -> dict[str, object]:
+    if not isinstance(domain, Share):
+        return asdict(domain)
+    whole = domain.shares
+    ends = {"low": domain.low, "high": domain.high, "step": whole.step, "zeros": whole.zeros}
+    return {**ends, "shares": whole.declared, "total": whole.total, "when": domain.when}
 
 
 def parameter_table(spec: SweepSpec) -> Table:
@@ -134,6 +142,12 @@ def _domain(domain: Domain) -> tuple[str, str, str]:
             return "choice", f"{_list_values(domain.values)}{weights}", scale
         case Tied():
             return "tied", _list_values(domain.values), f"with {domain.key}"
+        case Share(shares=whole):
+            step = "" if whole.step is None else f" by {declared(whole.step)}"
+            zero = "0, or " if whole.zeros and whole.low_K[domain.index] else ""
+            low = whole.low_K[domain.index] if zero else domain.low
+            ends = f"{zero}{declared(low)} to {declared(domain.high)}{step}"
+            return "share", ends, f"of {declared(whole.total)} with the others of {whole.declared}"
     step = "" if domain.step in (None, 1) else f" by {declared(domain.step)}"
     kind = type(domain).__name__.lower()
     scale = "log" if domain.log else "linear"

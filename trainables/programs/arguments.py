@@ -4,16 +4,18 @@ An item is text with placeholders, `${NAME}`: a parameter, or a variable of the 
 this trial's process will have. `$${` is a literal `${`. An item naming something that this trial
 does not have (an inactive parameter, a null parameter, a checkpoint to start from) is left out.
 Some names stand for all parameters, one item for each or one item of JSON for all: see the table
-PARAMETER_LISTS. A list of such a table is an item for its name and one for each of its values, as
+PARAMETER_LISTS; the part before a point stands for the parameters of a group, as an object of JSON
+(`${mix}` for `mix.web` and `mix.code`). A list of such a table is an item for its name and one for each of its values, as
 argparse reads `nargs`; Hydra gets its own grammar; otherwise lists and mappings are JSON.
 """
 
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trainables.nesting import nest
 from trainables.worker import Params
 
 Value = float | int | str | bool | list[Any] | dict[str, Any] | None
@@ -117,6 +119,16 @@ def names(item: str) -> list[str]:
     return [match[1] for match in PLACEHOLDER.finditer(item) if not match[0].startswith("$$")]
 
 
+def groups(params: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of the parameters of each group: those that go on with a point after it."""
+    found: dict[str, list[str]] = {}
+    for name in params:
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            found.setdefault(".".join(parts[:end]), []).append(name)
+    return found
+
+
 def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -> list[str]:
     """Return the program and its arguments.
 
@@ -124,7 +136,12 @@ def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -
         params: the active parameters.
         variables: those of VARIABLES that this process has.
     """
-    texts = {name: _text(value) for name, value in params.items() if value is not None}
+    members = groups(params).items()
+    texts = {
+        group: json.dumps(nest({name.removeprefix(f"{group}."): params[name] for name in names}))
+        for group, names in members
+    }
+    texts |= {name: _text(value) for name, value in params.items() if value is not None}
     texts |= {name: value for name, value in variables.items() if name in VARIABLES}
     return [argument for item in items for argument in _fill(item, params, texts)]
 

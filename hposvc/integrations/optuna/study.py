@@ -27,7 +27,7 @@ from hposvc.open_sweep import OpenSweep, Record
 from hposvc.reporting.tables import STUDIES
 from hposvc.spec import SweepSpec
 from hposvc.state import trial as states
-from searchers import Domain, Float, Int, SpaceError, read_domain
+from searchers import Domain, Float, Int, Share, SpaceError, read_domain
 
 STATES = {
     "PENDING": TrialState.WAITING,
@@ -179,8 +179,10 @@ def distribution(domain: Domain) -> BaseDistribution:
     """Return Optuna's distribution of a domain.
 
     On a log scale Optuna has no steps, so there it holds more values; a constant is a choice of
-    one value.
+    one value. A share is a range of its own: Optuna knows no sums.
     """
+    if isinstance(domain, Share):
+        return FloatDistribution(domain.low, domain.high)
     if isinstance(domain, Float):
         return FloatDistribution(
             domain.low, domain.high, domain.log, None if domain.log else domain.step

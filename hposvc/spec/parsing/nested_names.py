@@ -12,7 +12,7 @@ from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.yaml_reader import Mark
 
 PARAMETERS = "parameters"
-OF_A_RANGE = ("min", "max", "values", "variants")  # of which each range or choice has one
+OF_A_RANGE = ("min", "max", "values", "variants", "shares")  # of which each domain has one
 
 
 def write_out(document: Document) -> Document:
