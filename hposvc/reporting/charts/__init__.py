@@ -21,6 +21,7 @@ from hposvc.reporting.charts import (
     lineage,
     parallel,
     savings,
+    shares,
     slices,
     timeline,
 )
@@ -32,6 +33,7 @@ KINDS: Mapping[str, ModuleType] = {
     "best": best,
     "front": front,
     "parallel": parallel,
+    "shares": shares,
     "importance": importance,
     "slices": slices,
     "contours": contours,
