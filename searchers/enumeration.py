@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from searchers.conditions import Conditions
 from searchers.domains import Choice, Domain, Tied
-from searchers.shares import Shares
+from searchers.shares import Shares, partial_sums
 from searchers.values import Params, Value
 
 MAX_LISTED = 100_000  # configurations of the largest space that is counted and listed
@@ -21,15 +22,23 @@ def count(
     for shares in shared:  # together they have as many values as there are ways to divide the total
         counts |= {**dict.fromkeys(shares.members, 1), shares.members[0]: shares.count or 0}
     mentioned = {parent for domain in domains.values() for parent in domain.when}
+    for shares in shared:
+        if mentioned & {*shares.members}:
+            mentioned |= {*shares.members}
     parents = {name: domain for name, domain in domains.items() if name in mentioned}
     others = [name for name in domains if name not in mentioned]
     total = 0
-    for params in walk(parents, Conditions(parents), 1, None):
+    for params in walk(parents, Conditions(parents), 1, None, partial(may_add_up, shared)):
         active = (counts[name] for name in others if conditions.met(name, params))
         total += math.prod(active)
         if total > MAX_LISTED:
             return None
     return total
+
+
+def may_add_up(shared: Sequence[Shares], params: Params) -> bool:
+    """Return whether the first values of a configuration leave a way for shares to add up."""
+    return all(partial_sums(shares, params) for shares in shared)
 
 
 def walk(

@@ -29,6 +29,7 @@ from searchers.fidelity import Scored, comparable
 from searchers.magnitudes import in_range
 from searchers.novelty import SeenConfigs, pull_new, sample_new
 from searchers.searcher import Observation, Proposal
+from searchers.shares import Share
 from searchers.space import Space
 from searchers.values import Params, Value
 
@@ -138,7 +139,7 @@ class NSGA2:
                 # The attribute in which Optuna looks for the generation; it has no public name.
                 key = NSGAIISampler._get_generation_key()
                 trial.system_attrs[key] = index // self.population
-            if len(trials) < self.population and space.drawn_otherwise:
+            if len(trials) < self.population and (space.drawn_otherwise or space.shares):
                 return _sample_random(space, taken, n, rng)  # Optuna draws all values alike
             proposals = _ask_for_new(_study(sampler, trials), space, taken, n, "nsga2", rng)
         return proposals + _sample_random(space, taken, n - len(proposals), rng)
@@ -248,7 +249,8 @@ def _frozen_trial(
 
 def _cell_count(domain: Domain) -> int | None:
     """Return the number of equal cells of [0, 1] that the domain's values fill; None: not equal."""
-    return None if isinstance(domain, Float | Int) and domain.log else domain.count
+    is_equal = not isinstance(domain, Share) and not (isinstance(domain, Float | Int) and domain.log)
+    return domain.count if is_equal else None
 
 
 def _distribution(domain: Domain) -> BaseDistribution:

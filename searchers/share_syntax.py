@@ -10,6 +10,7 @@ from searchers.values import Condition, SpaceError, is_number
 KEYS = frozenset(
     {"shares", "total", "min", "max", "step", "zeros", "prior", "concentration", "when"}
 )
+TOTALS = 1e-12, 1e15  # within which sums and rounded values keep their digits
 COUNTED = "s{}"  # the name of a share, where the declaration gives their number
 
 
@@ -21,6 +22,9 @@ def read_shares(name: str, declared: Mapping[str, object], when: Condition) -> d
     """
     names = _read_names(declared["shares"])
     total = _read_positive(declared, "total", 1)
+    if not TOTALS[0] <= total <= TOTALS[1]:
+        ends = f"{TOTALS[0]:g} to {TOTALS[1]:g}"
+        raise SpaceError(("total",), f"is {total:g}; give {ends}, in another unit")
     step = None if declared.get("step") is None else _read_positive(declared, "step", 1)
     if step is not None and abs(total / step - round(total / step)) > SUM_ERROR * total / step:
         message = f"is {step:g}, and the total of {total:g} is no multiple of it"
@@ -114,6 +118,8 @@ def _read_ends(
                 raise SpaceError(path, f"is none of the shares: {nearest(str(name), names)}")
             if not is_number(number) or not 0 <= number <= total:
                 raise SpaceError(path, f"is {number!r}; give a number from 0 to {total:g}")
+            if key == "max" and number == 0:
+                raise SpaceError(path, "is 0; leave the share out, or give a number above 0")
         ends[key] = tuple(float(cast(float, by_name.get(name, default))) for name in names)
     for name, low, high in zip(names, ends["min"], ends["max"], strict=True):
         if low > high:

@@ -43,10 +43,13 @@ MAX_SHARES = 200
 ZEROS = 0.5  # probability of a zero
 ZERO_WIDTH = 0.05  # of the unit interval, so that every searcher comes upon zeros
 SUM_ERROR = 1e-9  # of the total, that shares which a user wrote may miss
+DIGITS = 14  # of the total, to which values are rounded: .3, and not .30000000000000004
 HALVINGS = 80
 ROUNDS = 80  # of Newton's method, with halvings where it leaves its bracket, or hardly gains
+STEEPEST = 1e7  # negative rate, in widths, with which all amounts are next to their upper ends
 BLOCK = 1_000  # rows that are drawn at once, which a processor's cache holds
 LEAST = 1e-3  # quanta of an amount that may grow
+LEAST_ENERGY = 1e-290  # of a share with a parameter of 1; smaller variates leave the floats
 CLOSE = 0.4  # quanta by which amounts may miss their sum before they are rounded
 
 
@@ -77,13 +80,25 @@ class Shares:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        least, most = int(self._least_K.sum()), int(self._most_K.sum())
+        if self.quanta > FINENESS:
+            message = f"is {self.step:g}, a {self.quanta:,}th of the total of {self.total:g}"
+            raise SpaceError(("step",), f"{message}; give a larger one, or leave it out")
+        for index in np.flatnonzero(self.least_K > self._most_K)[:1]:
+            what = "a millionth of the total" if self.step is None else f"the step of {self.step:g}"
+            message = f"is {self.low_K[index]:g}, max is {self.high_K[index]:g}"
+            message += f", and no multiple of {what} lies between"
+            raise SpaceError(("min", self.names[index]), f"{message}; move one of them")
+        least, most = int(self.least_K.sum()), int(self._most_K.sum())
         if self.zeros:
-            least = int(self._least_K.min())
+            least = int(self.least_K.min())
         for bound, name, sign in ((least, "min", "more"), (most, "max", "less")):
             if (bound > self.quanta) if name == "min" else (bound < self.quanta):
                 message = f"leaves {sign} than the total of {self.total:g} for the shares together"
                 raise SpaceError((name,), f"{message}: {self._text(bound)}; change it, or total")
+        low_1K, high_1K = self._ranges(np.full((1, len(self.names)), float(self.quanta)))
+        if not low_1K.sum() <= self.quanta <= high_1K.sum():
+            message = "and max leave no shares that add up to the total beside those that are 0"
+            raise SpaceError(("min",), f"{message}; lower min, or raise max")
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -101,7 +116,7 @@ class Shares:
         return FINENESS if self.step is None else round(self.total / self.step)
 
     @cached_property
-    def _least_K(self) -> Array:
+    def least_K(self) -> Array:
         """The least of shares that are not 0, in quanta."""
         floor = 1.0 if self.step is None or self.zeros else 0.0
         return np.maximum(np.ceil(np.array(self.low_K) / self.quantum - 1e-6), floor)
@@ -114,7 +129,7 @@ class Shares:
     @cached_property
     def base_K(self) -> Array:
         """The amounts at the lower end of the unit interval, in quanta."""
-        return np.zeros(len(self.names)) if self.zeros else self._least_K
+        return np.zeros(len(self.names)) if self.zeros else self.least_K
 
     @cached_property
     def width_K(self) -> Array:
@@ -145,9 +160,8 @@ class Shares:
 
     def values(self, amount_NK: Array) -> Array:
         """Return amounts in the user's units."""
-        if self.step is None:
-            return amount_NK * self.total / FINENESS
-        return np.round(amount_NK * self.step, 12)
+        decimals = max(0, DIGITS - math.ceil(math.log10(self.total)))
+        return np.round(amount_NK * self.total / self.quanta, decimals)
 
     def balanced(self, amount_NK: Array, held_K: Mask | None = None) -> Array:
         """Return whole amounts near to given ones that add up to the total, within the ranges.
@@ -157,7 +171,6 @@ class Shares:
             held_K: shares that stay as they are; None: none.
         """
         amount_NK = np.array(amount_NK, dtype=float)
-        held_K = np.zeros(len(self.names), dtype=np.bool_) if held_K is None else held_K
         low_NK, high_NK = self._ranges(amount_NK, held_K)
         clipped_NK = np.clip(amount_NK, low_NK, high_NK)
         off_N = np.flatnonzero(np.abs(clipped_NK.sum(axis=1) - self.quanta) > 0.5)
@@ -185,16 +198,16 @@ class Shares:
         if self.zeros:
             zero_NK = ending_NK < ZEROS
             ending_NK = np.where(zero_NK, ending_NK / ZEROS, (ending_NK - ZEROS) / (1.0 - ZEROS))
-        energy_NK = np.maximum(self._energies(ending_NK), 1e-12)
+        energy_NK = self._energies(ending_NK)
         wanted_NK = np.where(zero_NK, 0.0, np.maximum(energy_NK, 1.0) + self.quanta)
-        held_K = np.zeros(len(self.names), dtype=np.bool_)
-        low_NK, high_NK = self._ranges(wanted_NK, held_K, energy_NK)
+        low_NK, high_NK = self._ranges(wanted_NK, order_NK=energy_NK)
         width_NK = high_NK - low_NK
         if self.step is not None:  # each value owns a cell, those at the ends of a range too
             low_NK, width_NK = low_NK - 0.5 * (width_NK > 0.0), width_NK + (width_NK > 0.0)
         rest_N = self.quanta - low_NK.sum(axis=1)
-        scale_N = rest_N / np.where(width_NK > 0.0, energy_NK, 0.0).sum(axis=1)
-        amount_NK = np.where(width_NK > 0.0, energy_NK * scale_N[:, None], 0.0)
+        part_NK = np.where(width_NK > 0.0, energy_NK, 0.0)
+        part_NK = part_NK / np.maximum(part_NK.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        amount_NK = part_NK * rest_N[:, None]
         is_cut_NK = (width_NK > 0.0) & (width_NK < rest_N[:, None])
         cut_N = np.flatnonzero(is_cut_NK.any(axis=1))
         if len(cut_N):
@@ -203,30 +216,41 @@ class Shares:
         return self._rounded(low_NK + np.minimum(amount_NK, width_NK), *ends_2NK)
 
     def _energies(self, quantile_NK: Array) -> Array:
-        """Return gamma variates with the parameters of the distribution, at quantiles."""
+        """Return gamma variates with the parameters of the distribution, at quantiles.
+
+        Those at the quantile of 0 are in proportion to the parameters, as the means are.
+        """
         if all(alpha == 1.0 for alpha in self.alpha_K):
-            return cast(Array, -np.log1p(-quantile_NK))
+            return np.maximum(-np.log1p(-quantile_NK), LEAST_ENERGY)
         from scipy.special import gammaincinv  # takes long to import
 
-        return cast(Array, gammaincinv(np.array(self.alpha_K), quantile_NK))
+        alpha_K = np.array(self.alpha_K)
+        return np.maximum(gammaincinv(alpha_K, quantile_NK), LEAST_ENERGY * alpha_K)
 
     def _ranges(
-        self, amount_NK: Array, held_K: Mask, order_NK: Array | None = None
+        self, amount_NK: Array, held_K: Mask | None = None, order_NK: Array | None = None
     ) -> tuple[Array, Array]:
         """Return the ends of each share: both are 0 where it is to be 0, and its own where held.
 
+        Without `zeros`, shares without a minimum are 0 only where others that are held leave less.
         As many zeros as needed are given up where the others can't make up the total, those of the
         largest amounts first; as many shares become 0 as leave room for the least of the others.
         """
-        low_NK = np.where(held_K, amount_NK, self._least_K + 0.0 * amount_NK)
+        held_K = np.zeros(len(self.names), dtype=np.bool_) if held_K is None else held_K
+        low_NK = np.where(held_K, amount_NK, self.least_K + 0.0 * amount_NK)
         high_NK = np.where(held_K, amount_NK, self._most_K + 0.0 * amount_NK)
         if not self.zeros:
-            return low_NK, high_NK
-        zero_NK = (amount_NK < self._least_K / 2) & ~held_K
+            is_tight_N1 = low_NK.sum(axis=1, keepdims=True) > self.quanta
+            may_be_zero_K = ~held_K & (np.array(self.low_K) == 0.0)
+            return np.where(is_tight_N1 & may_be_zero_K, 0.0, low_NK), high_NK
+        zero_NK = (amount_NK < self.least_K / 2) & ~held_K
         order_NK = amount_NK if order_NK is None else order_NK
         free_NK = np.broadcast_to(~held_K, zero_NK.shape)
         _flip(zero_NK, high_NK, free_NK, self.quanta, order_NK, revive=True)
         _flip(zero_NK, low_NK, free_NK, self.quanta, order_NK, revive=False)
+        sums_2N = [np.where(zero_NK, 0.0, end_NK).sum(axis=1) for end_NK in (low_NK, high_NK)]
+        for row in np.flatnonzero((sums_2N[0] > self.quanta) | (sums_2N[1] < self.quanta)):
+            zero_NK[row] = _fitting(zero_NK[row], low_NK[row], high_NK[row], ~held_K, self.quanta)
         return np.where(zero_NK, 0.0, low_NK), np.where(zero_NK, 0.0, high_NK)
 
     def _rounded(self, amount_NK: Array, low_NK: Array, high_NK: Array) -> Array:
@@ -256,19 +280,14 @@ class Shares:
         text = f"{total:.9g}"
         return f"the shares add up to {text}; they must add up to {self.total:g}"
 
-    def lattice(self, resolution: int) -> list[list[float]]:
-        """Return the values of each share in a grid: multiples of the step, or of a part."""
-        size = 1 if self.step is not None else self.quanta / max(1, resolution - 1)
-        count = round(self.quanta / size)
-        amounts = np.round(np.arange(count + 1) * size)
-        values = []
-        for least, most in zip(self._least_K.tolist(), self._most_K.tolist(), strict=True):
-            least = 0.0 if least == 1.0 and self.step is None else least
-            kept = amounts[(amounts >= least) & (amounts <= most)]
-            if self.zeros and 0.0 not in kept:
-                kept = np.append(0.0, kept)
-            values.append(self.values(kept).tolist())
-        return values
+    def lattice(self, index: int, resolution: int) -> list[float]:
+        """Return the values of a share in a grid: multiples of the step, or of a part."""
+        count = max(1, resolution - 1) if self.step is None else self.quanta
+        value_V = self.values(np.arange(count + 1) * (self.quanta / count))
+        slack = SUM_ERROR * self.total
+        is_within_V = (value_V >= self.low_K[index] - slack) & (value_V <= self.high_K[index] + slack)
+        is_within_V[0] |= self.zeros
+        return cast(list[float], value_V[is_within_V].tolist())
 
     @cached_property
     def count(self) -> int | None:
@@ -277,7 +296,7 @@ class Shares:
             return None
         ways = np.zeros(self.quanta + 1)
         ways[0] = 1.0
-        for least, most in zip(self._least_K.astype(int), self._most_K.astype(int), strict=True):
+        for least, most in zip(self.least_K.astype(int), self._most_K.astype(int), strict=True):
             own = np.zeros(self.quanta + 1)
             own[least : most + 1] = 1.0
             own[0] = own[0] or float(self.zeros)
@@ -319,8 +338,7 @@ class Share:
     @property
     def count(self) -> int | None:
         """The number of values; None: infinitely many."""
-        shares = self.shares
-        return None if shares.step is None else len(self.grid(1))
+        return None if self.shares.step is None else len(self.grid(1))
 
     def problem(self, value: Value) -> str | None:
         """Return what is wrong with `value`, whatever the other shares; None: nothing."""
@@ -347,11 +365,14 @@ class Share:
 
     def to_unit(self, value: Value) -> float:
         amount = float(cast(float, value)) / self.shares.quantum
+        amount = amount if self.shares.step is None else round(amount)
         return float(self.shares.units(np.full(len(self.shares.names), amount))[self.index])
 
     def from_unit(self, unit: float) -> float:
         amount_K = self.shares.amounts(np.full(len(self.shares.names), float(unit)))
-        amount = round(float(amount_K[self.index]))
+        amount, least = round(float(amount_K[self.index])), self.shares.least_K[self.index]
+        if amount < least:  # with zeros
+            amount = 0 if amount < least / 2 else int(least)
         number = float(self.shares.values(np.array(amount)))
         return int(number) if self.shares.whole else number
 
@@ -362,7 +383,7 @@ class Share:
 
     def grid(self, resolution: int) -> Sequence[float]:
         """Return the values of a grid."""
-        numbers = self.shares.lattice(resolution)[self.index]
+        numbers = self.shares.lattice(self.index, resolution)
         return [int(number) for number in numbers] if self.shares.whole else numbers
 
 
@@ -408,17 +429,19 @@ def balance(params: dict[str, Value], shares: Shares, held: Collection[str]) -> 
         if not is_held:
             params[name] = round(amount * (shares.step or 1)) if shares.whole else value
     missing = shares.total - math.fsum(float(cast(float, params[name])) for name in shares.members)
-    if held_K.any() and not held_K.all() and 0.0 < abs(missing) <= shares.quantum:
-        _make_up(params, shares, held, missing)
+    if shares.step is None and held_K.any() and 0.0 < abs(missing) <= shares.quantum:
+        _make_up(params, shares, held_K, missing)
 
 
-def _make_up(
-    params: dict[str, Value], shares: Shares, held: Collection[str], missing: float
-) -> None:
-    """Add what held values between two quanta leave to the largest of the other shares."""
-    free = [name for name in shares.members if name not in held]
-    largest = max(free, key=lambda name: float(cast(float, params[name])))
-    params[largest] = float(cast(float, params[largest])) + missing
+def _make_up(params: dict[str, Value], shares: Shares, held_K: Mask, missing: float) -> None:
+    """Add what held values between two quanta leave to the largest other share with room for it."""
+    amount_K = np.array([float(cast(float, params[name])) for name in shares.members])
+    moved_K = amount_K + missing
+    has_room_K = (moved_K >= shares.low_K) & (moved_K <= shares.high_K) & (amount_K > 0.0)
+    fitting_K = np.where(has_room_K & ~held_K, amount_K, -np.inf)
+    if fitting_K.max() > 0.0:
+        largest = int(fitting_K.argmax())
+        params[shares.members[largest]] = float(moved_K[largest])
 
 
 def partial_sums(shares: Shares, params: Params) -> bool:
@@ -447,20 +470,53 @@ def _flip(
         zero_NK[rows_N, rank_MK.argmax(axis=1)] = not revive
 
 
+def _fitting(zero_K: Mask, low_K: Array, high_K: Array, free_K: Mask, quanta: int) -> Mask:
+    """Return zeros with which the others can make up a total, near to given ones.
+
+    Where there are none, they are returned as given. A set of sums is a whole number here, with a
+    bit for each sum.
+    """
+    ends_K2 = [(round(low), round(high)) for low, high in zip(low_K, high_K, strict=True)]
+    mask = (1 << (quanta + 1)) - 1
+    reached = [1]  # sums of the last shares: of none, of one, of two
+    for (low, high), is_free in zip(reversed(ends_K2), free_K[::-1], strict=True):
+        after = _widened(reached[-1] << low, high - low) & mask
+        reached.append(after | reached[-1] if is_free else after)
+    left, found_K = 1 << quanta, zero_K.copy()
+    for index, (low, high) in enumerate(ends_K2):
+        later = reached[len(ends_K2) - 1 - index]
+        left_by_zero = {True: left & later if free_K[index] else 0}
+        left_by_zero[False] = (_widened(left, high - low) >> high) & later
+        wanted = bool(zero_K[index])
+        found_K[index] = wanted if left_by_zero[wanted] else not wanted
+        left = left_by_zero[bool(found_K[index])]
+    return found_K if left else zero_K
+
+
+def _widened(sums: int, width: int) -> int:
+    """Return the sums that are up to a width above given ones."""
+    done = 0
+    while done < width:
+        step = min(done + 1, width - done)
+        sums |= sums << step
+        done += step
+    return sums
+
+
 def _tilted(energy_NK: Array, width_NK: Array, rest_N: Array) -> Array:
     """Return the amounts at the quantiles of exponential distributions cut off at each width.
 
     All have one rate, which may be negative, such that the amounts add up to the rest.
     """
-    chance_NK = -np.expm1(-energy_NK)
+    chance_NK = np.log(-np.expm1(-energy_NK))
     width_NK = np.minimum(width_NK, rest_N[:, None])
     found_NK = np.empty_like(width_NK)
     left_N = np.arange(len(rest_N))
-    rate_N = np.minimum(energy_NK.sum(axis=1), 100.0) / rest_N
-    low_N, high_N = -500.0 / width_NK.max(axis=1), rate_N + 1e4 / rest_N
+    high_N = np.where(width_NK > 0.0, energy_NK, 0.0).sum(axis=1) / rest_N
+    low_N, rate_N = -STEEPEST / width_NK.max(axis=1), high_N
     before_N = np.full(len(rest_N), np.inf)
     for _ in range(ROUNDS):
-        amount_NK, slope_NK = _cut_off(chance_NK, width_NK, rate_N)
+        amount_NK, slope_NK = _cut_off(energy_NK, chance_NK, width_NK, rate_N)
         excess_N = amount_NK.sum(axis=1) - rest_N
         found_NK[left_N] = amount_NK
         open_N = np.abs(excess_N) > CLOSE
@@ -468,28 +524,34 @@ def _tilted(energy_NK: Array, width_NK: Array, rest_N: Array) -> Array:
             break
         low_N = np.where(excess_N > 0.0, rate_N, low_N)
         high_N = np.where(excess_N > 0.0, high_N, rate_N)
-        step_N = rate_N - excess_N / slope_NK.sum(axis=1)
+        step_N = rate_N - excess_N / np.minimum(slope_NK.sum(axis=1), -1e-300)
         trusted_N = (step_N > low_N) & (step_N < high_N) & (np.abs(excess_N) < before_N / 2)
         rate_N = np.where(trusted_N, step_N, (low_N + high_N) / 2)[open_N]
         left_N, rest_N, low_N, high_N, before_N = (
             each_N[open_N] for each_N in (left_N, rest_N, low_N, high_N, np.abs(excess_N))
         )
-        chance_NK, width_NK = chance_NK[open_N], width_NK[open_N]
+        energy_NK, chance_NK, width_NK = energy_NK[open_N], chance_NK[open_N], width_NK[open_N]
     return found_NK
 
 
-def _cut_off(chance_NK: Array, width_NK: Array, rate_N: Array) -> tuple[Array, Array]:
+def _cut_off(
+    energy_NK: Array, chance_NK: Array, width_NK: Array, rate_N: Array
+) -> tuple[Array, Array]:
     """Return quantiles of exponential distributions that are cut off, and their slopes by the rate.
 
     At a chance p and a width c, with a rate r, that is -log(1 - p (1 - exp(-r c))) / r.
+
+    Args:
+        energy_NK: -log(1 - p).
+        chance_NK: log p.
     """
-    power_NK = np.clip(rate_N[:, None] * width_NK, -600.0, None)
-    decay_NK = np.exp(-power_NK)
-    share_NK = 1.0 + chance_NK * (decay_NK - 1.0)
+    power_NK = rate_N[:, None] * width_NK
+    share_NK = np.logaddexp(-energy_NK, chance_NK - power_NK)
     is_flat_NK = np.abs(power_NK) < 1e-5
     rate_NK = np.where(is_flat_NK, 1.0, rate_N[:, None])
-    amount_NK = -np.log(np.maximum(share_NK, 1e-300)) / rate_NK
-    slope_NK = (chance_NK * width_NK * decay_NK / share_NK - amount_NK) / rate_NK
+    amount_NK = -share_NK / rate_NK
+    slope_NK = (width_NK * np.exp(chance_NK - power_NK - share_NK) - amount_NK) / rate_NK
+    chance_NK = np.exp(chance_NK)
     flat_NK = chance_NK * width_NK
     amount_NK = np.where(is_flat_NK, flat_NK, amount_NK)
     slope_NK = np.where(is_flat_NK, -flat_NK * width_NK * (1.0 - chance_NK) / 2.0, slope_NK)

@@ -369,6 +369,7 @@ class Space(Mapping[str, Domain]):
             held: names of shares that keep the chosen values; the others make up for them.
         """
         params: dict[str, Value] = {}
+        last = {shares.members[-1]: shares for shares in self.shares}
         for name in self._order:
             if self._conditions.met(name, params):
                 match self._domains[name]:
@@ -380,8 +381,8 @@ class Space(Mapping[str, Domain]):
                         params[name] = copied(self.fixed[name])
                     case _:
                         params[name] = copied(choose(name))
-        for shares in self.shares:
-            balance(params, shares, {*held, *self.fixed})
+            if name in last:  # before what depends on one of them
+                balance(params, last[name], {*held, *self.fixed})
         return params
 
     def perturb(

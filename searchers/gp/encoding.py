@@ -186,6 +186,7 @@ class Encoding:
         """
         unit_NP = unit_NP.copy()
         active_NP = np.ones(unit_NP.shape, dtype=np.bool_)
+        last = {int(together.index_K[-1]): together for together in self.together}
         for index, parameter in enumerate(self.searched):
             if len(parameter.centre_V):
                 unit_NP[:, index] = parameter.centre_V[parameter.index(unit_NP[:, index])]
@@ -193,11 +194,9 @@ class Encoding:
                 holds_N = (unit_NP[:, other, None] == allowed_V).any(axis=1)
                 active_NP[:, index] &= active_NP[:, other] & holds_N
             unit_NP[~active_NP[:, index], index] = INACTIVE
-        for together in self.together:
-            active_N = active_NP[:, together.index_K[0]]
-            if active_N.any():
-                rows = np.ix_(active_N, together.index_K)
-                unit_NP[rows] = together.snapped(unit_NP[active_N], held_P)
+            if index in last:  # before what depends on one of them
+                rows = np.ix_(active_NP[:, index], last[index].index_K)
+                unit_NP[rows] = last[index].snapped(unit_NP[active_NP[:, index]], held_P)
         return Points(unit_NP, active_NP)
 
     def columns_of(self, points: Points) -> Array:

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from searchers import Choice, Constant, Float, Int, Normal, Space
-from searchers.domains import Tied
+from searchers.domains import Share, Tied
+from searchers.share_syntax import read_shares
 from searchers.ties import tie
 
 BOUNDS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+TOTALS = [(1, None), (1, 0.125), (1.0, 1 / 12), (8, 1), (64, 2), (1e-3, None), (2.5, 0.5), (1e6, None)]
 SPANS = st.floats(0.01, 1e6).map(lambda number: round(number, 3))
 SCALARS = st.one_of(
     st.integers(-3, 3), st.sampled_from([0.5, 1.5]), st.booleans(), st.none(), st.text(max_size=3)
@@ -69,6 +71,29 @@ def _ties(draw, name, when):
 
 
 @st.composite
+def share_declarations(draw):
+    """Declarations of shares, with ranges that leave something to choose."""
+    names = ["a", "b", "c", "d"][: draw(st.integers(2, 4))]
+    total, step = draw(st.sampled_from(TOTALS))
+    declared = {"shares": names, "total": total, "step": step, "zeros": draw(st.booleans())}
+    low, high = st.floats(0.0, 0.2), st.floats(0.6, 1.0)
+    for key, part in (("min", low), ("max", high)):
+        amount = part.map(lambda part: round(part * total, 6))
+        ends = st.one_of(amount, st.dictionaries(st.sampled_from(names), amount))
+        if (drawn := draw(st.none() | ends)) is not None:
+            declared[key] = drawn
+    if draw(st.booleans()):
+        declared["prior"] = draw(st.permutations([1.0, 2.0, 3.0, 0.5][: len(names)]))
+        declared["concentration"] = draw(st.sampled_from([0.5, 1.0, 5.0]))
+    return declared
+
+
+@st.composite
+def _shares(draw, name, when):
+    return read_shares(name, draw(share_declarations()), when)
+
+
+@st.composite
 def _conditions(draw, domains):
     parents = [
         name
@@ -106,8 +131,9 @@ def _spaces(draw):
         when = draw(_conditions(domains))
         constant = SCALARS.map(lambda value, when=when: Constant(value, when))
         name = f"p{index}"
-        if draw(st.integers(0, 5)) == 0:
-            domains |= draw(_ties(name, when))
+        kind = draw(st.integers(0, 5))
+        if kind < 2:
+            domains |= draw((_ties, _shares)[kind](name, when))
             continue
         domains[name] = draw(st.one_of(_floats(when), _ints(when), _choices(when), constant))
     numbers = [name for name, domain in domains.items() if isinstance(domain, Float | Int)]

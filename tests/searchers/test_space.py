@@ -46,6 +46,8 @@ def test_perturbation_touches_only_the_names_it_may(spaces, data, seed):
     before = space.sample(rng)
     after = space.perturb(before, rng, names=[space.searched[0]] if space.searched else [])
     touched = {name for name in space if getattr(space[name], "key", name) in space.searched[:1]}
+    for shares in space.shares:
+        touched |= {*shares.members} if touched & {*shares.members} else set()
     assert all(
         after[name] == value
         for name, value in before.items()
@@ -54,7 +56,7 @@ def test_perturbation_touches_only_the_names_it_may(spaces, data, seed):
 
 
 @SOME
-@given(data=st.data(), unit=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6))
+@given(data=st.data(), unit=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=24, max_size=24))
 def test_every_corner_of_the_cube_decodes_to_values_of_the_domains(spaces, data, unit):
     space = data.draw(spaces)
     params = space.decode(np.array(unit[: len(space.searched)]))

@@ -38,6 +38,13 @@ SPACES = {
             "epochs": Constant(3),
         }
     ),
+    "shares": Space.from_dict(
+        {
+            "mix": {"shares": ["web", "code", "books"], "zeros": True, "max": {"code": 0.5}},
+            "experts": {"shares": 3, "total": 8, "step": 1},
+        },
+        ["mix.web <= 0.9"],
+    ),
     "constrained": Space(
         {
             "batch": Choice((16, 32, 64, 128), ordered=True),
