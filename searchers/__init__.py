@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from searchers.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from searchers.across_sizes import AcrossSizes as AcrossSizes
+    from searchers.across_sizes import Sizes as Sizes
     from searchers.bounds import AT_ONCE as AT_ONCE
     from searchers.bounds import COUNT as COUNT
     from searchers.bounds import STEPS as STEPS

@@ -116,7 +116,7 @@ class Sizes:
         self, law: SizeLaw, size: Value, history: Sequence[Observation], rng: Generator
     ) -> list[dict[str, Value]]:
         """Return configurations of a size, those first that the law expects to be best."""
-        part = self.space.fix({self.over: size})
+        part = self.space.fix({**self.space.fixed, self.over: size})
         size_Z = self.logs[identity(size)]
         seen = [{**each.params, self.over: size} for each in history if self.over in each.params]
         unit_NP = part.place_fixed(

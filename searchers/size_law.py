@@ -38,13 +38,15 @@ Index = NDArray[np.intp]
 KEPT = 0.5  # of the trials of a size, the best: far from the optimum there is no parabola
 FEWEST = 40  # trials of a size that are kept at least, if there are as many
 MOST = 600  # rows in all
-# Deviations of the coefficients' priors; a parabola's own is positive rather than not.
-CURVATURE, SLOPE, MOVE, LEVEL = 15.0, 30.0, 10.0, 10.0
-CONVEX = 15.0  # mean of the prior of x_i x_i
+# In spreads of the losses, deviations of the coefficients' priors, and the mean of those of x_i x_i:
+# a parabola rather opens upwards.
+CURVATURE, SLOPE, MOVE, LEVEL = 30.0, 30.0, 10.0, 10.0
+CONVEX = 20.0
+SPREAD = 0.8  # quantile of how far trials lie above the best of their size
 # In deviations of the losses that are kept: the noise, and its growth with the distance from the
 # best; the process's deviation for all sizes together, and for each; its length, in ranges of x.
 NOISES, GROWTHS = (0.03, 0.1, 0.3), (0.1, 0.3)
-COMMON, OWN, LENGTHS = (0.3, 1.0), (0.15, 0.4, 0.8), (0.15, 0.4)
+COMMON, OWN, LENGTHS = (0.3, 1.0), (0.2, 0.6, 1.5), (0.15, 0.4)
 ALONE = 0.7  # of the variance of a size's own process, the part that no other size shares
 DOUBLINGS = 2.0  # the length of the other part
 JITTER, SAME = 1e-9, 1e-9
@@ -88,7 +90,8 @@ class SizeLaw:
         kept, above_N = _near_best(trials)
         better_N = above_N[above_N <= np.median(above_N)]
         scale = max(2.0 * float(np.std(better_N)), 1e-12)
-        basis = _Basis.of(kept)
+        spread = max(float(np.quantile(above_N, SPREAD)) / scale, 1.0)
+        basis = _Basis.of(kept, spread)
         center = float(kept.loss_N.mean())
         target_N = (kept.loss_N - center) / scale - basis.mean(kept.x_ND[:, : kept.numbers])
         cells = [
@@ -136,23 +139,24 @@ class _Basis:
     middle_P: Array
     center_Z: Array
     size_KZ: Array  # the sizes that have a level of their own
+    spread: float
 
     @classmethod
-    def of(cls, trials: Trials) -> "_Basis":
+    def of(cls, trials: Trials, spread: float) -> "_Basis":
         x_NP = trials.x_ND[:, : trials.numbers]
         size_KZ = np.unique(trials.size_NZ, axis=0)
-        return cls(x_NP.mean(axis=0), trials.size_NZ.mean(axis=0), size_KZ)
+        return cls(x_NP.mean(axis=0), trials.size_NZ.mean(axis=0), size_KZ, spread)
 
     @cached_property
     def variance_B(self) -> Array:
         numbers, sizes, levels = len(self.middle_P), len(self.center_Z), len(self.size_KZ)
         counts = (numbers * (numbers + 1) // 2, numbers, numbers * sizes, levels, sizes, 1)
         deviations = (CURVATURE, SLOPE, MOVE, LEVEL, LEVEL, 10 * LEVEL)
-        return np.repeat(np.square(deviations), counts)
+        return np.repeat(np.square(self.spread * np.array(deviations)), counts)
 
     def mean(self, x_NP: Array) -> Array:
         """Return the mean of the prior: a parabola, whose place the other coefficients move."""
-        mean_N: Array = CONVEX / 2 * np.square(x_NP - self.middle_P).sum(axis=1)
+        mean_N: Array = self.spread * CONVEX / 2 * np.square(x_NP - self.middle_P).sum(axis=1)
         return mean_N
 
     def columns(self, x_NP: Array, size_NZ: Array) -> Array:

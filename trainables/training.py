@@ -144,6 +144,8 @@ class Training:
     lr_scaling: LrScaling = "none"  # how the learning rate grows with batch / lr_base_batch
     # The batch size for which the learning rate is given.
     lr_base_batch: Annotated[int, Whole(1)] = 256
+    # Tokens of a trial for each weight of its model; None: as fidelity says.
+    tokens_per_weight: Annotated[float, Real(1e9)] | None = None
     ema: Factor | None = None  # decay of averaged weights, which are evaluated; None: no average
 
     # Several trials in one process

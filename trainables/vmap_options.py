@@ -25,6 +25,7 @@ SUPPORTED: Mapping[str, tuple[object, ...]] = {  # the supported values of these
     "memory_fraction": (1.0,),
     "optimizer": ("task", "sgd", "adamw"),
     "ema": (None,),
+    "tokens_per_weight": (None,),
     "log_layers_every": (0,),
 }
 

@@ -16,6 +16,7 @@ from hposvc.spec.metrics import limit_problems, metric_problems
 from hposvc.spec.notify import notify_problems
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
+from hposvc.spec.scale import scale_problems
 from hposvc.spec.sections import MARKET, Queue, Trials
 from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
 from searchers import (
@@ -576,6 +577,7 @@ COMPLETENESS: tuple[Check, ...] = (trial_count_problems, price_problems)
 CHECKS: tuple[Check, ...] = (
     metric_problems,
     space_problems,
+    scale_problems,
     *COMPLETENESS,
     ending_problems,
     variant_problems,

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, get_args
 
@@ -19,6 +19,7 @@ from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
 from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
+from hposvc.spec.scale import ScaleSection, with_sizes
 from hposvc.spec.sections import (
     Checkpoints,
     DriverPlace,
@@ -49,7 +50,7 @@ from hposvc.spec.types import (
     Word,
 )
 from hposvc.spec.variants import Variants
-from searchers import AtMost, Searcher, Space, annotations_of, bounds_in, learns
+from searchers import AcrossSizes, AtMost, Searcher, Sizes, Space, annotations_of, bounds_in, learns
 from trainables.contract import Training
 
 Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
@@ -76,6 +77,7 @@ class SweepSpec:
     # Functions that make datasets of Ray Data, by the names that ray.train.get_dataset_shard takes.
     datasets: dict[Word, Reference] = field(default_factory=dict)
     fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
+    scale: ScaleSection | None = None  # None: trials have one size
     constraints: tuple[str, ...] = ()
     limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
     initial: tuple[dict[str, ParameterValue], ...] = ()  # tried first; missing parameters are drawn
@@ -109,9 +111,11 @@ class SweepSpec:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "training", cross_checks.resolve_trials_per_process(self.training, self.trials)
-        )
+        training = cross_checks.resolve_trials_per_process(self.training, self.trials)
+        if self.scale is not None and self.scale.tokens_per_weight is not None:
+            training = replace(training, tokens_per_weight=self.scale.tokens_per_weight)
+        object.__setattr__(self, "training", training)
+        object.__setattr__(self, "parameters", with_sizes(self.parameters, self.scale))
 
     def problems(self, skipped: Sequence[cross_checks.Check] = ()) -> list[Problem]:
         """Return what does not fit together between keys.
@@ -160,7 +164,8 @@ class SweepSpec:
         With several metrics or limits, earlier results count like the sweep's own.
         """
         finds = self.warm_start is not None and self.warm_start.auto and learns(self.search.name)
-        return finds and not (self.several or self.bounds) and bool(self.space.searched)
+        compared = not (self.several or self.bounds or self.scale)
+        return finds and compared and bool(self.space.searched)
 
     @cached_property
     def bounds(self) -> tuple[Limit, ...]:
@@ -194,10 +199,16 @@ class SweepSpec:
 
     @property
     def first_points(self) -> tuple[Mapping[str, ParameterValue], ...]:
-        """The points that are tried first: the baseline's, then the initial ones."""
-        if self.baseline is None or self.baseline.params is None:
-            return self.initial
-        return (self.baseline.params, *self.initial)
+        """The points that are tried first: the baseline's, then the initial ones.
+
+        With `scale` they have the smallest size, unless they say another one.
+        """
+        given = [] if self.baseline is None else [self.baseline.params]
+        points = [point for point in (*given, *self.initial) if point is not None]
+        if self.scale is None:
+            return tuple(points)
+        smallest = {self.scale.over: Sizes(self.space, self.scale.over).values[0]}
+        return tuple({**smallest, **point} for point in points)
 
     @cached_property
     def plateau(self) -> Plateau | None:
@@ -216,7 +227,10 @@ class SweepSpec:
         Raises:
             SpecError: there is no such method, or its options do not fit.
         """
-        return registry.build(SEARCHERS, self.search)
+        searcher: Searcher = registry.build(SEARCHERS, self.search)
+        if (scale := self.scale) is None or self.trials.max is None:
+            return searcher
+        return AcrossSizes(searcher, scale.over, self.trials.max, scale.at_target)
 
     @cached_property
     def moments(self) -> frozenset[Moment]:

@@ -114,6 +114,7 @@ def build_state(task: Task, strategy: Strategy) -> TrainingState:
     """Build everything that updates change, as it is at the beginning of a trial."""
     worker, training = strategy.worker, strategy.worker.training
     whole = task.build_model()
+    weights = sum(parameter.numel() for parameter in whole.parameters())
     growths = scale_weights(task, whole)  # in its own format, so alike under each strategy
     model = strategy.shard(adapt_model(strategy.to_device(whole), training))
     optimizer = build_optimizer(task, model, training)
@@ -134,6 +135,7 @@ def build_state(task: Task, strategy: Strategy) -> TrainingState:
         plateau=Plateau() if training.schedule == "plateau" else None,
         spike_detector=None if worker.nan == "stop" else LossSpikeDetector(worker.nan),
         loop_state=LoopState.fresh(worker.device),
+        weights=weights,
     )
 
 

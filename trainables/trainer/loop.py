@@ -63,7 +63,23 @@ class Trainer:
     def __post_init__(self) -> None:
         worker, batch = self.worker, self.task.batch
         self.preemption = RankPoll(worker, ASKING_S)
-        self.length = Length(worker.unit, worker.length, batch, *self.passes.data.epoch(batch))
+        steps = self._last_step()
+        self.length = Length(worker.unit, steps, batch, *self.passes.data.epoch(batch))
+
+    def _last_step(self) -> int:
+        """Return the trial's last step: that of the order, or as many tokens as the model needs."""
+        worker = self.worker
+        ratio = worker.training.tokens_per_weight
+        if ratio is None:
+            return worker.length
+        if worker.unit != "token":
+            raise ValueError(
+                f"training.tokens_per_weight is {ratio:g}, and fidelity.unit is {worker.unit}; "
+                "measure in token, or leave it out"
+            )
+        last = max(1, min(worker.length, round(ratio * self.state.weights)))
+        worker.milestones = (*worker.milestones, last)  # so that there is a checkpoint of its end
+        return last
 
     def run(self) -> None:
         """Train the order's steps, and train again the steps that a rollback undoes."""
@@ -72,8 +88,9 @@ class Trainer:
 
     def _run_steps(self) -> None:
         step, within = self.worker.first - 1, self.worker.within
-        while step < self.worker.steps().stop - 1:
-            last = self.worker.next_report(step)
+        end = min(self.worker.steps()[-1], self.length.steps)
+        while step < end:
+            last = min(self.worker.next_report(step), end)
             try:
                 tallies = self.train_steps(step + 1, last, within)
                 # Within an epoch, evaluation draws no numbers from training's generators.

@@ -48,6 +48,7 @@ class TrainingState:
     plateau: Plateau | None
     spike_detector: LossSpikeDetector | None  # None: reports show losses that are not finite
     loop_state: LoopState
+    weights: int = 0  # numbers that the whole model is made of
     # Options of each group of the optimizer, as they are before the first update.
     first_options: list[dict[str, object]] = field(init=False)
 
