@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from searchers.searcher import suggest_fixed as suggest_fixed
     from searchers.shares import Share as Share
     from searchers.shares import Shares as Shares
+    from searchers.size_law import SizeLaw as SizeLaw
+    from searchers.size_law import regret as regret
     from searchers.space import Space as Space
     from searchers.syntax import check_count as check_count
     from searchers.syntax import parameters_of as parameters_of

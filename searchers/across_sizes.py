@@ -112,6 +112,12 @@ class Sizes:
         loss_N = np.array([seen.mean_loss(float(seen.loss or 0.0)) for seen in ended])
         return SizeLaw.of(Trials(x_ND, self.numbers, size_NZ, loss_N))
 
+    def points(self, seen: Sequence[Observation], size: Value) -> tuple[Array, Array, Array]:
+        """Return the columns of trials of a size, its logarithms, and losses above the best."""
+        x_MD = self.columns(units(self.space, [each.params for each in seen]))
+        loss_M = np.array([each.loss for each in seen], dtype=float)
+        return x_MD, self.logs[identity(size)], loss_M - loss_M.min()
+
     def candidates(
         self, law: SizeLaw, size: Value, history: Sequence[Observation], rng: Generator
     ) -> list[dict[str, Value]]:

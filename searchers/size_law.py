@@ -73,6 +73,11 @@ class Setting:
     own: float
     length: float
 
+    def variance(self, above_N: Array) -> Array:
+        """Return the variance of the noise, by the distance from the best of a size."""
+        variance_N: Array = self.noise**2 + (self.growth * above_N) ** 2
+        return variance_N
+
 
 @dataclass(frozen=True)
 class SizeLaw:
@@ -110,6 +115,17 @@ class SizeLaw:
         mean_CM = np.array([cell.mean(x_MD, size_Z) for cell in self.cells])
         mean_M: Array = self.center + self.scale * self.weight_C @ mean_CM
         return mean_M
+
+    def measured(self, x_MD: Array, size_Z: Array, above_M: Array) -> tuple[Array, Array]:
+        """Return mean and covariance (M x M) of single trainings at a size, by the likeliest cell.
+
+        Args:
+            above_M: by how much each lies above the best of its size, with which its noise grows.
+        """
+        cell = self.cells[int(self.weight_C.argmax())]
+        mean_M, covariance_MM = cell.predict(x_MD, size_Z)
+        covariance_MM[np.diag_indices(len(mean_M))] += cell.setting.variance(above_M / self.scale)
+        return self.center + self.scale * mean_M, self.scale**2 * covariance_MM
 
     def draws(
         self, x_MD: Array, size_Z: Array, count: int, rng: Generator, noisy: bool = False
@@ -186,7 +202,7 @@ class _Cell:
         from scipy.linalg import cho_solve
 
         cell = cls(trials, basis, setting, np.empty((0, 0)), np.empty(0), 0.0)
-        noise_N = setting.noise**2 + (setting.growth * above_N) ** 2
+        noise_N = setting.variance(above_N)
         covariance_NN = cell._covariance(trials.x_ND, trials.size_NZ)
         covariance_NN[np.diag_indices(len(target_N))] += noise_N + JITTER
         lower_NN = np.linalg.cholesky(covariance_NN)

@@ -100,6 +100,11 @@ def worth(state: SweepState) -> list[str]:
     judged = judge(state)
     stopped = _stopped(judged)
     saved = [stopped.sentence] if stopped.data else []
+    if state.spec.scale is not None:  # more trials would be of the largest size
+        from hposvc.analysis import size_search  # SciPy
+
+        found = size_search.judge(state, "")
+        return [*saved, *([] if found is None else [found.sentence])]
     return [_gain(judged).sentence, *saved, _more_trials(judged)]
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from hposvc.analysis.rate_transfer import RateTransfer
 from hposvc.analysis.scaling_law import Fit
+from hposvc.analysis.size_search import SizeSearch
 from hposvc.analysis.worker_scaling import ScalingSpeed
 from hposvc.estimate import INTERVAL, Estimate
 
@@ -107,3 +108,18 @@ def draw_transfer(judged: RateTransfer, file: Path) -> None:
         low, high = finite.min(), np.quantile(finite, 0.8)
         axes.set(xscale="log", xlabel=judged.of, ylabel=f"loss by {judged.metric}")
         axes.set(ylim=(low - 0.05 * (high - low), high), title=judged.answer)
+
+
+def draw_sizes(found: SizeSearch, file: Path) -> None:
+    """Draw the best value of each number by size, with its interval."""
+    names = [*found.sizes[-1].best]
+    sizes = [float(each.size) for each in found.sizes]  # type: ignore[arg-type]
+    with _picture(file, panels=max(1, len(names))) as panels:
+        for name, axes in zip(names, panels, strict=False):
+            best = [each.best[name] for each in found.sizes]
+            low, high = [each.low for each in best], [each.high for each in best]
+            axes.fill_between(sizes, low, high, color=GREY, alpha=0.5, label=INTERVAL)
+            axes.plot(sizes, [each.value for each in best], "o-", color=BLUE, label="best by the law")
+            axes.set(xscale="log", xlabel=found.over, ylabel=name)
+            if min(low) > 0 and max(high) > 10 * min(low):
+                axes.set_yscale("log")
