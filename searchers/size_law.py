@@ -46,7 +46,7 @@ SPREAD = 0.8  # quantile of how far trials lie above the best of their size
 # In deviations of the losses that are kept: the noise, and its growth with the distance from the
 # best; the process's deviation for all sizes together, and for each; its length, in ranges of x.
 NOISES, GROWTHS = (0.03, 0.1, 0.3), (0.1, 0.3)
-COMMON, OWN, LENGTHS = (0.3, 1.0), (0.2, 0.6, 1.5), (0.15, 0.4)
+COMMON, OWN, LENGTHS = (0.3, 1.0), (0.2, 0.6, 1.2), (0.15, 0.4)
 ALONE = 0.7  # of the variance of a size's own process, the part that no other size shares
 DOUBLINGS = 2.0  # the length of the other part
 JITTER, SAME = 1e-9, 1e-9
