@@ -26,7 +26,7 @@ class Chained(Optimizer):
     def __init__(self, parts: Sequence[Optimizer], turns: Sequence[str] = ()) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts, self.turns = tuple(parts), tuple(turns)
-        self._share()
+        self.gather()
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for part in self.parts:
@@ -39,9 +39,10 @@ class Chained(Optimizer):
             indices = [index for group in own for index in group["params"]]
             state = {at: state_dict["state"][at] for at in indices if at in state_dict["state"]}
             part.load_state_dict({"state": state, "param_groups": own})
-        self._share()
+        self.gather()
 
-    def _share(self) -> None:
+    def gather(self) -> None:
+        """Take up the groups and the state of the parts, which may have changed."""
         self.param_groups = [group for part in self.parts for group in part.param_groups]
         self.state = defaultdict(dict)
         for part in self.parts:

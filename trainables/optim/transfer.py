@@ -7,16 +7,21 @@ to those of the base's weight, and d and b the ratios of the blocks and of the b
     standard deviation of initial values    base * min(1, sqrt(n_out / n_in)) / sqrt(n_in)
     learning rate        AdamW              base * sqrt(b) / n_in
                          SGD                base * b * n_out / n_in
+                         Muon               base * sqrt(b) * sqrt(n_out / n_in) / a
     weight decay                            so that its product with the width's factor stays
     epsilon of AdamW                        base / (n_out * d in blocks)
 
+where a is what torch's Muon makes of the weight's shape itself, over what it makes of the base's.
 So hidden matrices have n_in and n_out, input layers, embeddings, biases and norms n_out alone, and
 output layers n_in alone. Nothing in the forward pass changes, but a residual branch must be
-multiplied by 1 / d: `x + branch(x) / d`; that is the task's own line.
+multiplied by 1 / d: `x + branch(x) / d`; that is the task's own line, for each of the optimizers.
+With more tokens the best rate moves by no rule that holds everywhere: the section `scale` of a
+sweep fits how (searchers/size_law.py).
 
 Sources: width, Yang et al., Tensor Programs V (2022), table 3, the variant without multipliers;
 initial values and SGD for any shape, Yang, Simon & Bernstein, A Spectral Condition for Feature
-Learning (2023), parametrization 1; depth, epsilon and weight decay, Dey et al., CompleteP (2025),
+Learning (2023), parametrization 1, whose size of an update Muon's orthogonal ones get by the
+learning rate alone, Bernstein & Newhouse, Modular Duality in Deep Learning (2024); depth, epsilon and weight decay, Dey et al., CompleteP (2025),
 table 1 with alpha 1, where Mlodozeniec et al., Complete(d)P (2025), have no output multiplier
 either; the batch, Malladi et al. (2022) for Adam, Goyal et al. (2017) for SGD, see schedules.py.
 """
@@ -31,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from trainables.blocks import blocks
-from trainables.optim.chained import name_of
+from trainables.optim.chained import Chained, name_of, parts_of
 from trainables.optim.groups import NORMS
 from trainables.optim.schedules import ScalingRule, scale_lr
 from trainables.randomness import preserved
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 
 INPUTS_FIRST = (nn.Embedding, nn.EmbeddingBag, _ConvTransposeNd)  # axes of their weights
 OUTPUTS_FIRST = (nn.Linear, _ConvNd)
+SCALED = (torch.optim.AdamW, torch.optim.SGD, torch.optim.Muon)
 CONSTANT = 1e-8  # below this standard deviation, initial values are all equal
 
 
@@ -108,37 +114,56 @@ def scale_optimizer(
         model: may be sharded, but has the names of `growths`; empty growths change nothing.
 
     Raises:
-        ValueError: the optimizer is neither AdamW nor SGD, or lr_scaling follows the batch too.
+        ValueError: the optimizer has other parts than AdamW, SGD and Muon, or lr_scaling follows
+            the batch too.
     """
     base_task = task.scale_from()
     if base_task is None:
         return
-    adam = isinstance(optimizer, torch.optim.AdamW)
-    if not adam and not isinstance(optimizer, torch.optim.SGD):
-        raise ValueError(
-            f"scale_from: how {name_of(optimizer)} scales with the model is not known; "
-            "choose AdamW or SGD (training.optimizer: adamw or sgd), or return None"
-        )
+    for part in parts_of(optimizer):
+        if not isinstance(part, SCALED):
+            raise ValueError(
+                f"scale_from: how {name_of(part)} scales with the model is not known; choose "
+                "AdamW, SGD or Muon (training.optimizer: adamw, sgd or muon), or return None"
+            )
     if lr_scaling != "none":
         raise ValueError(
             f"training.lr_scaling is {lr_scaling}, but the learning rate follows the batch of "
             "scale_from's task already; leave lr_scaling out"
         )
-    batch = scale_lr("sqrt" if adam else "linear", task.batch, base_task.batch)
+    batches = task.batch, base_task.batch
     names = {id(weight): name for name, weight in model.named_parameters()}
-    groups = []
-    for group in optimizer.param_groups:
-        parts: dict[Growth, list[Tensor]] = {}
-        for weight in group["params"]:
-            parts.setdefault(growths[names[id(weight)]], []).append(weight)
-        for growth, weights in parts.items():
-            width = (1.0 if adam else growth.fan_out) / growth.fan_in
-            scaled = {"lr": group["lr"] * batch * width}
-            scaled["weight_decay"] = group["weight_decay"] / width
-            if adam:
-                scaled["eps"] = group["eps"] / (growth.fan_out * growth.depth)
-            groups.append({**group, **scaled, "params": weights})
-    optimizer.param_groups[:] = groups
+    for part in parts_of(optimizer):
+        groups = []
+        for group in part.param_groups:
+            alike: dict[tuple[Growth, float], list[Tensor]] = {}
+            for weight in group["params"]:
+                growth = growths[names[id(weight)]]
+                alike.setdefault((growth, _width_factor(part, weight, growth)), []).append(weight)
+            for (growth, width), weights in alike.items():
+                rule: ScalingRule = "linear" if isinstance(part, torch.optim.SGD) else "sqrt"
+                scaled = {"lr": group["lr"] * scale_lr(rule, *batches) * width}
+                scaled["weight_decay"] = group["weight_decay"] / width
+                if isinstance(part, torch.optim.AdamW):
+                    scaled["eps"] = group["eps"] / (growth.fan_out * growth.depth)
+                groups.append({**group, **scaled, "params": weights})
+        part.param_groups[:] = groups
+    if isinstance(optimizer, Chained):
+        optimizer.gather()
+
+
+def _width_factor(optimizer: torch.optim.Optimizer, weight: Tensor, growth: Growth) -> float:
+    """Return the factor of the table on a weight's learning rate, but for the batch."""
+    if isinstance(optimizer, torch.optim.AdamW):
+        return 1.0 / growth.fan_in
+    if isinstance(optimizer, torch.optim.SGD):
+        return growth.fan_out / growth.fan_in
+    rows, columns = weight.shape
+    own, base = rows / columns, rows / growth.fan_out / (columns / growth.fan_in)
+    adjusted = max(1.0, own) / max(1.0, base)
+    if optimizer.param_groups[0]["adjust_lr_fn"] == "match_rms_adamw":
+        adjusted = max(rows, columns) / max(rows / growth.fan_out, columns / growth.fan_in)
+    return sqrt(growth.fan_out / growth.fan_in / adjusted)
 
 
 def _counterparts(model: nn.Module, base: nn.Module) -> dict[str, tuple[Tensor, float]]:

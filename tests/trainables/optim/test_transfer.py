@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from trainables import Training, Worker
 from trainables.data import Batch, Data, Tensors
+from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.transfer import Growth, scale_optimizer, scale_weights
 from trainables.task import Task
 from trainables.trainer.fit import prepare
@@ -97,13 +98,15 @@ def groups_of(task: Task, training: Training = EXACT) -> Mapping[str, dict]:
         return {names[id(w)]: group for group in optimizer.param_groups for w in group["params"]}
 
 
-def outputs_after(task: Words, updates: int, training: Training) -> tuple[Tensor, Tensor]:
+def outputs_after(
+    task: Words, updates: int, training: Training, name: str = "adamw"
+) -> tuple[Tensor, Tensor]:
     """Return the model's logits and last activations before and after some updates."""
     torch.manual_seed(0)
     [words_BT] = task.load_data().train.columns
     model = task.build_model()
     growths = scale_weights(task, model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=task.lr)
+    optimizer = build(model, OptimizerOptions(name, task.lr, 0.0, 0.9, 1.0))
     scale_optimizer(optimizer, model, growths, task, "none")
     seen: list[Tensor] = []
     model.head.register_forward_hook(lambda _, inputs, output: seen.append(inputs[0].detach()))
@@ -132,6 +135,35 @@ def test_activations_and_outputs_change_as_much_in_wide_models_as_in_narrow_ones
                 assert max(sizes) < bound * min(sizes)
         logits = [size(change) for change, _ in changes]
         assert base or logits[-1] > bound * logits[0]
+
+
+@pytest.mark.parametrize("sizes", [{"width": WIDTHS}, {"depth": (2, 8, 16)}])
+def test_muon_changes_large_models_as_much_as_small_ones(sizes):
+    [(name, values)] = sizes.items()
+    tasks = [Words(**{name: value}) for value in values]
+    changes = [outputs_after(task, 4, EXACT, "muon") for task in tasks]
+    for of_size in zip(*changes, strict=True):
+        moved = [size(change) for change in of_size]
+        assert max(moved) < 1.6 * min(moved)
+
+
+@pytest.mark.parametrize("adjust", ["match_rms_adamw", "original"])
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4), (4, 4), (2, 8)])
+def test_muons_updates_have_the_size_that_the_condition_asks_by_any_shape(adjust, shape):
+    n_out, n_in = shape
+    steps = []
+    for rows, columns in ((32, 16), (32 * n_out, 16 * n_in)):
+        torch.manual_seed(0)
+        layer = nn.Linear(columns, rows, bias=False)
+        growth = {"weight": Growth(columns / 16, rows / 32, 1.0)}
+        before = layer.weight.detach().clone()
+        optimizer = torch.optim.Muon(layer.parameters(), lr=0.01, adjust_lr_fn=adjust)
+        scale_optimizer(optimizer, layer, growth, Words(width=64), "none")
+        layer(torch.randn(64, columns)).square().sum().backward()
+        optimizer.step()
+        update = layer.weight.detach() - (1 - 0.01 * 0.1) * before
+        steps.append(float(torch.linalg.matrix_norm(update, 2)) / (rows / columns) ** 0.5)
+    assert steps[1] == pytest.approx(steps[0], rel=0.25)
 
 
 def test_deep_models_change_as_much_as_shallow_ones():
@@ -214,7 +246,7 @@ def test_the_spectral_norm_of_initial_values_keeps_its_size_by_any_shape(shape):
 
 
 def test_other_optimizers_and_a_second_rule_for_the_batch_are_refused():
-    with pytest.raises(ValueError, match=r"how RMSprop scales .* choose AdamW or SGD"):
+    with pytest.raises(ValueError, match=r"how RMSprop scales .* choose AdamW, SGD or Muon"):
         groups_of(Plain(kind="rmsprop"))
     with pytest.raises(ValueError, match=r"lr_scaling is sqrt, .* leave lr_scaling out"):
         groups_of(Words(), replace(EXACT, lr_scaling="sqrt"))
