@@ -100,12 +100,8 @@ def worth(state: SweepState) -> list[str]:
     judged = judge(state)
     stopped = _stopped(judged)
     saved = [stopped.sentence] if stopped.data else []
-    if state.spec.scale is not None:  # more trials would be of the largest size
-        from hposvc.analysis import size_search  # SciPy
-
-        found = size_search.judge(state, "")
-        return [*saved, *([] if found is None else [found.sentence])]
-    return [_gain(judged).sentence, *saved, _more_trials(judged)]
+    gain = [] if state.spec.scale is not None else [_gain(judged).sentence]  # of one size
+    return [*gain, *saved, _more_trials(judged)]
 
 
 def _found(topic: str, sentence: str, level: Level = "info", **data: Any) -> Finding:
@@ -426,7 +422,11 @@ def _ruled_out(state: SweepState, answers: Sequence[Explained]) -> Finding:
     answer = answers[0] if len(answers) == 1 and answers[0].learnt else None
     if answer is None or not answer.slices:
         return nothing
-    top, metric = answer.slices[0], state.spec.objectives[0]
+    scale, metric = state.spec.scale, state.spec.objectives[0]
+    slices = [each for each in answer.slices if scale is None or each.names[0] != scale.over]
+    if not slices:
+        return nothing
+    top = slices[0]
     name, grid = top.names[0], top.grids[0]
     loss_G = np.array([metric.loss(float(value)) for value in top.mean])
     sure_G = np.isfinite(loss_G)
@@ -513,7 +513,8 @@ def _next(sweep: str, judged: Judgement, minor: Sequence[str]) -> Finding:
     Args:
         minor: parameters that hardly matter.
     """
-    state, best, plan, plateau = judged.state, judged.best, judged.prospect, _plateau(judged)
+    state, best, plateau = judged.state, judged.best, _plateau(judged)
+    plan = judged.prospect if state.spec.scale is None else None  # which knows no sizes
     if not state.front:
         return _found("next", _without_best(sweep, state))
     hints = []
@@ -564,7 +565,12 @@ def _plateau(judged: Judgement) -> bool | None:
 
 
 def _more_trials(judged: Judgement) -> str:
-    """Say what more trials are expected to gain, and cost."""
+    """Say what more trials are expected to gain, and cost; over sizes, how near the target is."""
+    if judged.state.spec.scale is not None:
+        from hposvc.analysis import size_search  # SciPy
+
+        found = size_search.judge(judged.state, "")
+        return "There are too few results for a law of sizes." if found is None else found.sentence
     plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)
     if plan is None:
         return f"What more trials would gain can't be told from fewer than {FEWEST} values."

@@ -32,7 +32,7 @@ from hposvc.python.sweep import Sweep
 from hposvc.reporting.result import NoValue, Result
 from hposvc.spec.sinks import HYDRA_FOLDER, Tracking
 from hposvc.tracking.hydra_results import MULTIRUN
-from searchers import nearest
+from searchers import SpaceError, nearest, read_declared
 from trainables.contract import quote_for_hydra
 
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
@@ -124,10 +124,22 @@ class Parameter:
     declaration: Mapping[str, Any]  # as in a spec
 
     @property
-    def first(self) -> str:
-        """The override with the first value of the range."""
-        values = self.declaration.get("values") or [self.declaration["min"]]
-        return f"{self.key}={values[0]}"
+    def members(self) -> dict[str, str]:
+        """Hydra's key of each value, by the sweep's name: of the shares, or of the range."""
+        if "shares" not in self.declaration:
+            return {self.name: self.key}
+        try:
+            names = read_declared(self.name, self.declaration)
+        except SpaceError as error:
+            raise fail(error.message, self.key, *error.path) from error
+        return {name: f"{self.key}{name.removeprefix(self.name)}" for name in names}
+
+    @property
+    def first(self) -> list[str]:
+        """The overrides with a first value."""
+        values = self.declaration.get("values") or [self.declaration.get("min", 0.5)]
+        value = 0.5 if "shares" in self.declaration else values[0]
+        return [f"{key}={value}" for key in self.members.values()]
 
 
 def sweep(
@@ -144,7 +156,9 @@ def sweep(
         NoValue: no trial has reported a value.
     """
     overrides = _parse([*_ranges(options.params or {}), *arguments], loader)
-    parameters = _parameters([item for item in overrides if item.is_sweep_override()])
+    shared = {key: Parameter(key, key, each) for key, each in _shares(options.params or {})}
+    ranges = [item for item in overrides if item.is_sweep_override()]
+    parameters = [*_parameters(ranges), *shared.values()]
     if not parameters:
         fix = "give one, such as lr='tag(log, interval(1e-4, 1e-1))'"
         raise fail("there is no range", *SWEEPER, "params", fix=fix)
@@ -178,7 +192,7 @@ def _sections(
         **given,
         "tracking": _tracking(given.get("tracking", {"send_to": []})),
         "command": [item.replace("${", "$${") for item in command]
-        + [f"{parameter.key}=${{{parameter.name}}}" for parameter in parameters],
+        + [f"{key}=${{{name}}}" for each in parameters for name, key in each.members.items()],
         "folder": Path.cwd(),
         "parameters": {item.name: item.declaration for item in parameters},
         "search": options.search,
@@ -239,12 +253,13 @@ def _check_job(
         SpecError: an override does not fit the application's config.
     """
     try:
-        loader.load_sweep_config(config, [*fixed, *(parameter.first for parameter in parameters)])
+        firsts = [text for parameter in parameters for text in parameter.first]
+        loader.load_sweep_config(config, [*fixed, *firsts])
     except CompactHydraException as error:
         plain = OmegaConf.to_container(config, throw_on_missing=False)
         assert isinstance(plain, dict)
         known = set(_keys({name: value for name, value in plain.items() if name != "hydra"}))
-        for key in (parameter.key for parameter in parameters):
+        for key in (key for parameter in parameters for key in parameter.members.values()):
             if re.fullmatch(r"[\w.]+", key) and key not in known:
                 fix = f"{nearest(key, known)} (+{key} adds a key)"
                 raise fail("no such key of the config", key, fix=fix) from error
@@ -268,10 +283,19 @@ def _one_line(error: CompactHydraException) -> str:
 def _ranges(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the ranges of the config as overrides."""
     for key, value in params.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and "shares" not in value:
             yield from _ranges(value, f"{prefix}{key}.")
-        else:
+        elif not isinstance(value, Mapping):
             yield f"{prefix}{key}={value}"
+
+
+def _shares(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the shares that the config declares, as a spec does, by their key."""
+    for key, value in params.items():
+        if isinstance(value, Mapping) and "shares" in value:
+            yield f"{prefix}{key}", OmegaConf.to_container(OmegaConf.create(value))
+        elif isinstance(value, Mapping):
+            yield from _shares(value, f"{prefix}{key}.")
 
 
 def _parse(texts: Sequence[str], loader: ConfigLoader) -> list[Override]:

@@ -150,6 +150,10 @@ def scale_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if spec.warm_start is not None and not spec.warm_start.auto:
         message = "learns from earlier sweeps, which have no sizes"
         yield Problem(("warm_start",), message, "leave it out")
+    for rule in ("plateau", "worth"):
+        if getattr(spec.stop, rule) is not None:
+            message = "compares trials with earlier ones, and those of scale differ in size"
+            yield Problem(("stop", rule), message, "leave it out")
     if scale.tokens_per_weight is not None:
         yield from _token_problems(spec)
 

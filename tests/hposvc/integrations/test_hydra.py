@@ -172,6 +172,25 @@ def test_an_unchanged_application_is_swept_at_once_and_recorded(application):
     assert "The best configuration" in why.stdout
 
 
+@pytest.mark.long
+def test_shares_of_the_config_add_up_in_each_job(application):
+    config = application / "conf" / "config.yaml"
+    config.write_text(f"{CONFIG}mix: {{web: 0.5, code: 0.5}}\n")
+    shares = "+hydra.sweeper.params.mix={shares: [web, code], max: {code: 0.3}}"
+    jobs = ("hydra.sweeper.n_trials=3", "hydra.sweeper.search=random")
+    ended = sweep(application, *jobs, shares)
+    assert ended.returncode == 0, ended.stderr
+    found = results(application)["best_evaluated_params"]
+    assert sorted(found) == ["mix.code", "mix.web"]
+    assert sum(found.values()) == 1.0
+    for overrides in application.glob("multirun/*/*/*/.hydra/config.yaml"):
+        mix = OmegaConf.load(overrides).mix
+        assert mix.web + mix.code == 1.0
+        assert mix.code <= 0.3
+    ended = sweep(application, shares.replace("code]", "coder]"))
+    assert "mix.coder: no such key of the config; did you mean 'mix.code'?" in ended.stderr
+
+
 @pytest.mark.full
 def test_several_metrics_give_a_front(application):
     metrics = ("hydra.sweeper.metric=[a,b]", "hydra.sweeper.direction=[minimize,minimize]")
