@@ -43,7 +43,7 @@ class Multirun:
         items = spec.command or ()
         (folder,) = (item for item in items if item.startswith(HYDRA_FOLDER))
         matches = [PARAMETER.fullmatch(item) for item in items]
-        keys = {match[2]: match[1] for match in matches if match and match[2] in spec.parameters}
+        keys = {match[2]: match[1] for match in matches if match and match[2] in spec.space}
         place = Path(str(_read(folder.replace("$${", "${"))))
         return cls(Path(spec.works_in or "") / place, keys)
 

@@ -187,7 +187,7 @@ def test_shares_of_the_config_add_up_in_each_job(application):
         mix = OmegaConf.load(overrides).mix
         assert mix.web + mix.code == 1.0
         assert mix.code <= 0.3
-    ended = sweep(application, shares.replace("code]", "coder]"))
+    ended = sweep(application, shares.replace("code", "coder"))
     assert "mix.coder: no such key of the config; did you mean 'mix.code'?" in ended.stderr
 
 
