@@ -224,22 +224,24 @@ class Space(Mapping[str, Domain]):
         if not self._walks:
             if self.is_restricted or any(domain.when for domain in self.values()):
                 return [self.sample(rng) for _ in range(count)]
-            return self._decoded(self.drawn(rng.random((count, len(self.searched)))))
+            return self._at_quantiles(rng.random((count, len(self.searched))))
         names = self._columns(self.fixed)
         points = self._region(self.fixed, names).walk(self._starts, count, rng)
         return [self._built(self.fixed, names, point_D, rng) for point_D in points]
 
-    def _decoded(self, unit_ND: Array) -> list[dict[str, Value]]:
-        """Return the configurations at points that `drawn` gave, in a space without conditions."""
+    def _at_quantiles(self, quantile_ND: Array) -> list[dict[str, Value]]:
+        """Return the configurations at quantiles, in a space without conditions."""
         columns: dict[str, list[Value]] = {}
         for shares in self.shares:
             places = [self.searched.index(name) for name in shares.members]
-            value_NK = shares.values(shares.balanced(shares.amounts(unit_ND[:, places])))
+            value_NK = shares.values(shares.drawn(quantile_ND[:, places]))
             value_KN = value_NK.T.astype(int) if shares.whole else value_NK.T
             columns |= dict(zip(shares.members, value_KN.tolist(), strict=True))
         for index, name in enumerate(self.searched):
             if name not in columns:
-                columns[name] = [*map(self._domains[name].from_unit, unit_ND[:, index].tolist())]
+                domain = self._domains[name]
+                unit_N = at_quantile(domain, quantile_ND[:, index])
+                columns[name] = [*map(domain.from_unit, unit_N.tolist())]
         others = [name for name in self._order if name not in columns]
         rows = zip(*(columns[name] for name in self.searched), strict=True)
         if not others:
