@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class Grid:
 
 def read(file: str) -> dict[Setting, Grid]:
     rows: dict[Setting, list[list[float]]] = defaultdict(list)
-    with open(file) as lines:
+    with Path(file).open() as lines:
         for row in csv.DictReader(lines):
             if row[LOSS]:
                 point = [np.log2(float(row["lr"])), np.log2(float(row["bs"])), float(row[LOSS])]
@@ -142,9 +143,7 @@ def by_warm_start(known: Mapping[Setting, Grid], grid: Grid, ranges: Ranges) -> 
     space = Space.from_dict({name: {"min": 0.0, "max": 1.0} for name in names})
     source = known[max(known)]
     earlier = [
-        Observation(
-            f"{index}", dict(zip(names, x_D, strict=True)), loss=float(loss), state="done"
-        )
+        Observation(f"{index}", dict(zip(names, x_D, strict=True)), loss=float(loss), state="done")
         for index, (x_D, loss) in enumerate(
             zip(ranges.columns(source).tolist(), source.rows[:, 2], strict=True)
         )

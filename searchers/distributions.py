@@ -119,11 +119,21 @@ class Weighted:
         return edges
 
 
+class Distribution(Protocol):
+    """A distribution in the unit interval."""
+
+    def at_quantile(self, quantile: Array) -> Array:
+        """Return the places of quantiles."""
+
+    def quantile(self, unit: Array) -> Array:
+        """Return the quantiles of places."""
+
+
 class Drawn(Protocol):
     """A domain, as far as draws look at it."""
 
     @property
-    def distribution(self) -> Truncated | Weighted | None:
+    def distribution(self) -> Distribution | None:
         """How values are drawn; None: all alike."""
 
     def from_unit(self, unit: float) -> Value:

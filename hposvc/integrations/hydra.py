@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
@@ -293,7 +293,8 @@ def _shares(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     """Yield the shares that the config declares, as a spec does, by their key."""
     for key, value in params.items():
         if isinstance(value, Mapping) and "shares" in value:
-            yield f"{prefix}{key}", OmegaConf.to_container(OmegaConf.create(value))
+            plain = OmegaConf.to_container(OmegaConf.create({"it": value}))
+            yield f"{prefix}{key}", cast(dict[str, Any], plain)["it"]
         elif isinstance(value, Mapping):
             yield from _shares(value, f"{prefix}{key}.")
 

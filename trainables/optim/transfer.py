@@ -20,16 +20,18 @@ sweep fits how (searchers/size_law.py).
 
 Sources: width, Yang et al., Tensor Programs V (2022), table 3, the variant without multipliers;
 initial values and SGD for any shape, Yang, Simon & Bernstein, A Spectral Condition for Feature
-Learning (2023), parametrization 1, whose size of an update Muon's orthogonal ones get by the
-learning rate alone, Bernstein & Newhouse, Modular Duality in Deep Learning (2024); depth, epsilon and weight decay, Dey et al., CompleteP (2025),
-table 1 with alpha 1, where Mlodozeniec et al., Complete(d)P (2025), have no output multiplier
-either; the batch, Malladi et al. (2022) for Adam, Goyal et al. (2017) for SGD, see schedules.py.
+Learning (2023), parametrization 1; Muon, whose updates are orthogonal, gets the size that the same
+condition asks by the learning rate alone, Bernstein & Newhouse, Modular Duality in Deep Learning
+(2024); depth, epsilon and weight decay, Dey et al., CompleteP (2025), table 1 with alpha 1, where
+Mlodozeniec et al., Complete(d)P (2025), have no output multiplier either; the batch, Malladi et al.
+(2022) for Adam, which Muon follows, and Goyal et al. (2017) for SGD, see schedules.py.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import prod, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -131,25 +133,35 @@ def scale_optimizer(
             f"training.lr_scaling is {lr_scaling}, but the learning rate follows the batch of "
             "scale_from's task already; leave lr_scaling out"
         )
-    batches = task.batch, base_task.batch
     names = {id(weight): name for name, weight in model.named_parameters()}
+    by_weight = {id(weight): growths[names[id(weight)]] for weight in model.parameters()}
     for part in parts_of(optimizer):
-        groups = []
-        for group in part.param_groups:
-            alike: dict[tuple[Growth, float], list[Tensor]] = {}
-            for weight in group["params"]:
-                growth = growths[names[id(weight)]]
-                alike.setdefault((growth, _width_factor(part, weight, growth)), []).append(weight)
-            for (growth, width), weights in alike.items():
-                rule: ScalingRule = "linear" if isinstance(part, torch.optim.SGD) else "sqrt"
-                scaled = {"lr": group["lr"] * scale_lr(rule, *batches) * width}
-                scaled["weight_decay"] = group["weight_decay"] / width
-                if isinstance(part, torch.optim.AdamW):
-                    scaled["eps"] = group["eps"] / (growth.fan_out * growth.depth)
-                groups.append({**group, **scaled, "params": weights})
-        part.param_groups[:] = groups
+        rule: ScalingRule = "linear" if isinstance(part, torch.optim.SGD) else "sqrt"
+        batch = scale_lr(rule, task.batch, base_task.batch)
+        parts = [_split(part, group, by_weight, batch) for group in part.param_groups]
+        part.param_groups[:] = chain.from_iterable(parts)
     if isinstance(optimizer, Chained):
         optimizer.gather()
+
+
+def _split(
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    growths: Mapping[int, Growth],
+    batch: float,
+) -> list[dict[str, Any]]:
+    """Return a group in parts of equal growth, each with its own rate, decay and epsilon."""
+    alike: dict[tuple[Growth, float], list[Tensor]] = {}
+    for weight in group["params"]:
+        growth = growths[id(weight)]
+        alike.setdefault((growth, _width_factor(optimizer, weight, growth)), []).append(weight)
+    parts = []
+    for (growth, width), weights in alike.items():
+        scaled = {"lr": group["lr"] * batch * width, "weight_decay": group["weight_decay"] / width}
+        if isinstance(optimizer, torch.optim.AdamW):
+            scaled["eps"] = group["eps"] / (growth.fan_out * growth.depth)
+        parts.append({**group, **scaled, "params": weights})
+    return parts
 
 
 def _width_factor(optimizer: torch.optim.Optimizer, weight: Tensor, growth: Growth) -> float:

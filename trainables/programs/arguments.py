@@ -4,9 +4,10 @@ An item is text with placeholders, `${NAME}`: a parameter, or a variable of the 
 this trial's process will have. `$${` is a literal `${`. An item naming something that this trial
 does not have (an inactive parameter, a null parameter, a checkpoint to start from) is left out.
 Some names stand for all parameters, one item for each or one item of JSON for all: see the table
-PARAMETER_LISTS; the part before a point stands for the parameters of a group, as an object of JSON
-(`${mix}` for `mix.web` and `mix.code`). A list of such a table is an item for its name and one for each of its values, as
-argparse reads `nargs`; Hydra gets its own grammar; otherwise lists and mappings are JSON.
+PARAMETER_LISTS. The part of a name before a point stands for the parameters of a group, as an
+object of JSON: `${mix}` for `mix.web` and `mix.code`. A list of such a table is an item for its
+name and one for each of its values, as argparse reads `nargs`; Hydra gets its own grammar;
+otherwise lists and mappings are JSON.
 """
 
 import json
