@@ -20,11 +20,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from searchers.domains import Tied
 from searchers.gp.encoding import Encoding, units
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal, Searcher, suggest_fixed
 from searchers.size_law import SizeLaw, Trials, expected_gain, regret
-from searchers.space import Choice, Space, Tied
+from searchers.space import Choice, Space
 from searchers.values import Params, Value, identity, is_number
 
 Array = NDArray[np.float64]
@@ -125,9 +126,11 @@ class Sizes:
         part = self.space.fix({**self.space.fixed, self.over: size})
         size_Z = self.logs[identity(size)]
         seen = [{**each.params, self.over: size} for each in history if self.over in each.params]
-        unit_NP = part.place_fixed(
-            np.vstack([part.drawn(rng.random((RANDOM, len(part.searched)))), units(part, seen)])
-        )
+        if part.constraints:
+            first_NP = units(part, part.sample_related(RANDOM, rng))
+        else:
+            first_NP = part.drawn(rng.random((RANDOM, len(part.searched))))
+        unit_NP = self._allowed(part, part.place_fixed(np.vstack([first_NP, units(part, seen)])))
         step = STEP
         for _ in range(ROUNDS):
             order = np.argsort(law.mean(self.columns(unit_NP), size_Z), kind="stable")
@@ -137,7 +140,7 @@ class Sizes:
             moved_NP = np.abs(1.0 - np.abs(1.0 - moved_NP)).clip(0.0, 1.0)
             changed_NP = rng.random(moved_NP.shape) < 0.5
             child_NP = part.place_fixed(np.where(changed_NP, moved_NP, parent_NP))
-            unit_NP = np.vstack([unit_NP, child_NP])
+            unit_NP = np.vstack([unit_NP, self._allowed(part, child_NP)])
             step /= 2
         order = np.argsort(law.mean(self.columns(unit_NP), size_Z), kind="stable")
         found: dict[object, dict[str, Value]] = {}
@@ -148,6 +151,12 @@ class Sizes:
             if len(found) == KEPT:
                 break
         return [*found.values()]
+
+    def _allowed(self, part: Space, unit_NP: Array) -> Array:
+        """Return the points whose configurations meet the constraints."""
+        if not part.constraints:
+            return unit_NP
+        return unit_NP[[part.allows(part.decode(unit_P)) for unit_P in unit_NP]]
 
     def draws(
         self, law: SizeLaw, configs: Sequence[Params], size: Value, count: int, rng: Generator
@@ -198,24 +207,42 @@ class AcrossSizes:
     def _next(
         self, sizes: Sizes, history: Sequence[Observation], rng: Generator
     ) -> Proposal | None:
-        space, role = sizes.space, self.role(len(history), len(sizes.values))
-        fixed = space.fixed.get(self.over)
-        law = None if role == "search" and fixed is None else sizes.law(history)
+        """Return the next proposal; a size that is used up leaves its trials to the next ones."""
+        role, largest = self.role(len(history), len(sizes.values)), sizes.values[-1]
+        if (fixed := sizes.space.fixed.get(self.over)) is not None:
+            return self._by_law(sizes, sizes.law(history), role, fixed, history, rng)
+        if role == "search":
+            found = self._small(sizes.space, history, sizes.values[0], rng)
+            if found is not None:
+                return found
+        law = sizes.law(history)
+        if role != "target":
+            for size in self._least_sure(sizes, law, history, rng):
+                found = self._by_law(sizes, law, "check", size, history, rng)
+                if found is not None:
+                    return found
+            if sum(_is_of(seen, self.over, largest) for seen in history) >= self.at_target:
+                return None
+        return self._by_law(sizes, law, "target", largest, history, rng)
+
+    def _by_law(
+        self,
+        sizes: Sizes,
+        law: SizeLaw | None,
+        role: str,
+        size: Value,
+        history: Sequence[Observation],
+        rng: Generator,
+    ) -> Proposal | None:
+        """Return the law's proposal at a size, or the search method's; None: it is used up."""
         if law is None:
-            size = sizes.values[0] if fixed is None else fixed
-            return self._small(space, history, size, rng)
-        if fixed is not None:
-            size = fixed
-        elif role == "target":
-            size = sizes.values[-1]
-        else:
-            size = self._least_sure(sizes, law, history, rng)
+            return self._small(sizes.space, history, size, rng)
         configs = sizes.candidates(law, size, history, rng)
-        taken = SeenConfigs(space, (seen.params for seen in history))
+        taken = SeenConfigs(sizes.space, (seen.params for seen in history))
         loss_SM = sizes.draws(law, configs, size, DRAWS, rng)
         if role == "target":
-            key = space.key
-            tried = {key(seen.params) for seen in history}
+            key = sizes.space.key
+            tried = {key(seen.params) for seen in history if seen.state != "failed"}
             known = [index for index, params in enumerate(configs) if key(params) in tried]
             gain_M = expected_gain(loss_SM, known) if known else -loss_SM.mean(axis=0)
             order = np.argsort(-gain_M, kind="stable")
@@ -225,31 +252,35 @@ class AcrossSizes:
             if configs[index] not in taken:
                 note = {"source": "sizes", "role": role, "mean": float(loss_SM[:, index].mean())}
                 return Proposal(configs[index], note)
-        return self._small(space, history, size, rng)
+        return self._small(sizes.space, history, size, rng)
 
     def _small(
         self, space: Space, history: Sequence[Observation], size: Value, rng: Generator
     ) -> Proposal | None:
         """Return a proposal of the search method at a size, by the trials of that size alone."""
-        own = [seen for seen in history if identity(seen.params.get(self.over)) == identity(size)]
+        own = [seen for seen in history if _is_of(seen, self.over, size)]
         found = suggest_fixed(self.searcher, space, own, {**space.fixed, self.over: size}, 1, rng)
         return found[0] if found else None
 
     def _least_sure(
-        self, sizes: Sizes, law: SizeLaw, history: Sequence[Observation], rng: Generator
-    ) -> Value:
-        """Return the size between whose choice has the largest expected regret.
+        self, sizes: Sizes, law: SizeLaw | None, history: Sequence[Observation], rng: Generator
+    ) -> list[Value]:
+        """Return the sizes between, those first whose choice has the largest expected regret.
 
-        No size is left out: the largest one is at most one beyond those that were tried.
+        No size is left out: before all the smallest one comes that was not tried.
         """
         between = sizes.values[1:-1]
-        seen = {identity(each.params.get(self.over)) for each in history}
-        reached = sum(identity(size) in seen for size in between)
-        missing = [size for size in between[:reached] if identity(size) not in seen]
-        if missing or reached < len(between):
-            return (missing or between[reached:])[0]
+        new = [
+            size for size in between if not any(_is_of(seen, self.over, size) for seen in history)
+        ]
+        if new or law is None:
+            return [*new, *(size for size in between if size not in new)]
         regrets = []
         for size in between:
             configs = sizes.candidates(law, size, history, rng)
             regrets.append(regret(sizes.draws(law, configs, size, DRAWS, rng), 0).mean())
-        return between[int(np.argmax(regrets))]
+        return [between[index] for index in np.argsort(-np.array(regrets), kind="stable")]
+
+
+def _is_of(seen: Observation, over: str, size: Value) -> bool:
+    return identity(seen.params.get(over)) == identity(size)

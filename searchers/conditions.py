@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from searchers.domains import Domain, Tied
+from searchers.domains import Domain, Tied, declared_name
 from searchers.names import nearest
 from searchers.values import Params, SpaceError, Value, as_text, identity
 
@@ -42,7 +42,7 @@ class Conditions:
 def _check(
     name: str, parent: str, allowed: tuple[Value, ...], domains: Mapping[str, Domain]
 ) -> None:
-    path = ("parameters", name, "when", parent)
+    path = ("parameters", declared_name(name, domains[name]), "when", parent)
     if parent not in domains:
         raise SpaceError(path, f"is no parameter: {nearest(parent, domains)}")
     for value in allowed:
@@ -66,7 +66,7 @@ def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
         if not ready:
             names = ", ".join(unordered)
             raise SpaceError(
-                ("parameters", unordered[0], "when"),
+                ("parameters", declared_name(unordered[0], domains[unordered[0]]), "when"),
                 f"{names} wait for one another; remove a condition",
             )
         order.update(dict.fromkeys(ready))

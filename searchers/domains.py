@@ -223,6 +223,11 @@ class Tied:
 Domain = Float | Int | Choice | Constant | Tied | Share
 
 
+def declared_name(name: str, domain: Domain) -> str:
+    """Return the key of `parameters` under which a parameter that is not tied is declared."""
+    return domain.shares.declared if isinstance(domain, Share) else name
+
+
 def has_lists(domain: Domain) -> bool:
     """Return whether a parameter has lists or mappings as values."""
     return not isinstance(domain, Float | Int | Share) and any(map(is_structured, domain.grid(1)))

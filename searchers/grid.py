@@ -34,9 +34,14 @@ class Grid:
             raise ValueError(f"resolution is {self.resolution}; give 1 or more points")
 
     def check(self, space: Space) -> None:
-        """Refuse weights and normal ranges: a grid draws nothing."""
-        for name in space.drawn_otherwise:
-            key = "weights" if isinstance(space[name], Choice) else "normal"
+        """Refuse weights, normal ranges and priors of shares: a grid draws nothing."""
+        keys = {
+            name: "weights" if isinstance(space[name], Choice) else "normal"
+            for name in space.drawn_otherwise
+        }
+        keys |= {shares.declared: "prior" for shares in space.shares if shares.prior_K}
+        keys |= {each.declared: "concentration" for each in space.shares if each.concentration != 1}
+        for name, key in keys.items():
             message = f"grid tries the values of {name} one by one, and {key} is about draws"
             raise ValueError(f"{message}; leave {key} out, or search by random")
 

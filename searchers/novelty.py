@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.random import Generator
 
+from searchers.shares import Share
 from searchers.space import Space
 from searchers.values import Params, Value
 
@@ -52,10 +53,12 @@ def can_repeat(space: Space) -> bool:
     """Return whether two random configurations may be the same.
 
     They cannot where some continuous parameter is always active. In other infinite spaces they can:
-    `{model: [cnn, mlp]}` with a learning rate for the cnn alone.
+    `{model: [cnn, mlp]}` with a learning rate for the cnn alone, or shares that may be 0.
     """
     free = [domain for name, domain in space.items() if name not in space.fixed]
-    return all(domain.count is not None or domain.when for domain in free)
+    return all(
+        domain.count is not None or domain.when or isinstance(domain, Share) for domain in free
+    )
 
 
 def sample_new(space: Space, taken: SeenConfigs, rng: Generator) -> dict[str, Value] | None:

@@ -240,8 +240,9 @@ class Optimizer:
         cost: float | None = None,
     ) -> Trial:
         """Add a result that was found elsewhere; see `tell`."""
-        self.space.validate(params)
-        trial = self._add_pending(Proposal(dict(params)))
+        flat = self.space.flat(params)
+        self.space.validate(flat)
+        trial = self._add_pending(Proposal(flat))
         try:
             self.tell(trial, value, excess=excess, cost=cost)
         except ValueError:

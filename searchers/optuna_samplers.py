@@ -249,7 +249,9 @@ def _frozen_trial(
 
 def _cell_count(domain: Domain) -> int | None:
     """Return the number of equal cells of [0, 1] that the domain's values fill; None: not equal."""
-    is_equal = not isinstance(domain, Share) and not (isinstance(domain, Float | Int) and domain.log)
+    is_equal = not isinstance(domain, Share) and not (
+        isinstance(domain, Float | Int) and domain.log
+    )
     return domain.count if is_equal else None
 
 

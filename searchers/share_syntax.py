@@ -87,7 +87,7 @@ def _read_names(given: object) -> tuple[str, ...]:
         message = "give a list of names, such as [web, code], or a number of shares"
         raise SpaceError(("shares",), f"is {given!r}; {message}")
     if not 2 <= len(given) <= MAX_SHARES:
-        raise SpaceError(("shares",), f"has {len(given)} names; give 2 to {MAX_SHARES}")
+        raise SpaceError(("shares",), f"holds {len(given)}; give 2 to {MAX_SHARES} names")
     for index, name in enumerate(given):
         if not is_name(name) or "." in name:
             message = "is no valid name; use letters, digits, _, and - between words"
@@ -136,10 +136,14 @@ def _read_prior(given: object, names: tuple[str, ...]) -> tuple[float, ...]:
             if name not in names:
                 message = f"is none of the shares: {nearest(str(name), names)}"
                 raise SpaceError(("prior", str(name)), message)
-        for name in names:
-            if name not in given:
-                raise SpaceError(("prior",), f"has no {name}; give a number for each share")
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise SpaceError(("prior",), f"has no {missing[0]}; give a number for each share")
         given = [given[name] for name in names]
+    return _checked_prior(given, names)
+
+
+def _checked_prior(given: object, names: tuple[str, ...]) -> tuple[float, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise SpaceError(("prior",), f"is {given!r}; give a list, a number for each share")
     if len(given) != len(names):

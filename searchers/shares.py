@@ -33,6 +33,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from searchers.ranges import GROW, SHRINK
+from searchers.sums import cut_exponentials, zeros_that_fit
 from searchers.values import Condition, Params, SpaceError, Value, is_number
 
 Array = NDArray[np.float64]
@@ -45,12 +46,10 @@ ZERO_WIDTH = 0.05  # of the unit interval, so that every searcher comes upon zer
 SUM_ERROR = 1e-9  # of the total, that shares which a user wrote may miss
 DIGITS = 14  # of the total, to which values are rounded: .3, and not .30000000000000004
 HALVINGS = 80
-ROUNDS = 80  # of Newton's method, with halvings where it leaves its bracket, or hardly gains
-STEEPEST = 1e7  # negative rate, in widths, with which all amounts are next to their upper ends
 BLOCK = 1_000  # rows that are drawn at once, which a processor's cache holds
 LEAST = 1e-3  # quanta of an amount that may grow
 LEAST_ENERGY = 1e-290  # of a share with a parameter of 1; smaller variates leave the floats
-CLOSE = 0.4  # quanta by which amounts may miss their sum before they are rounded
+ROUNDING = 1e-6  # quanta by which a value may miss a whole number of them
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,11 @@ class Shares:
     def least_K(self) -> Array:
         """The least of shares that are not 0, in quanta."""
         floor = 1.0 if self.step is None or self.zeros else 0.0
-        return np.maximum(np.ceil(np.array(self.low_K) / self.quantum - 1e-6), floor)
+        return np.maximum(np.ceil(np.array(self.low_K) / self.quantum - ROUNDING), floor)
 
     @cached_property
     def _most_K(self) -> Array:
-        most_K = np.floor(np.array(self.high_K) / self.quantum + 1e-6)
+        most_K = np.floor(np.array(self.high_K) / self.quantum + ROUNDING)
         return np.minimum(most_K, float(self.quanta))
 
     @cached_property
@@ -211,7 +210,7 @@ class Shares:
         is_cut_NK = (width_NK > 0.0) & (width_NK < rest_N[:, None])
         cut_N = np.flatnonzero(is_cut_NK.any(axis=1))
         if len(cut_N):
-            amount_NK[cut_N] = _tilted(energy_NK[cut_N], width_NK[cut_N], rest_N[cut_N])
+            amount_NK[cut_N] = cut_exponentials(energy_NK[cut_N], width_NK[cut_N], rest_N[cut_N])
         ends_2NK = np.ceil(low_NK), np.floor(low_NK + width_NK)
         return self._rounded(low_NK + np.minimum(amount_NK, width_NK), *ends_2NK)
 
@@ -225,7 +224,8 @@ class Shares:
         from scipy.special import gammaincinv  # takes long to import
 
         alpha_K = np.array(self.alpha_K)
-        return np.maximum(gammaincinv(alpha_K, quantile_NK), LEAST_ENERGY * alpha_K)
+        energy_NK: Array = gammaincinv(alpha_K, quantile_NK)
+        return np.maximum(energy_NK, LEAST_ENERGY * alpha_K)
 
     def _ranges(
         self, amount_NK: Array, held_K: Mask | None = None, order_NK: Array | None = None
@@ -250,7 +250,9 @@ class Shares:
         _flip(zero_NK, low_NK, free_NK, self.quanta, order_NK, revive=False)
         sums_2N = [np.where(zero_NK, 0.0, end_NK).sum(axis=1) for end_NK in (low_NK, high_NK)]
         for row in np.flatnonzero((sums_2N[0] > self.quanta) | (sums_2N[1] < self.quanta)):
-            zero_NK[row] = _fitting(zero_NK[row], low_NK[row], high_NK[row], ~held_K, self.quanta)
+            zero_NK[row] = zeros_that_fit(
+                zero_NK[row], low_NK[row], high_NK[row], ~held_K, self.quanta
+            )
         return np.where(zero_NK, 0.0, low_NK), np.where(zero_NK, 0.0, high_NK)
 
     def _rounded(self, amount_NK: Array, low_NK: Array, high_NK: Array) -> Array:
@@ -283,9 +285,10 @@ class Shares:
     def lattice(self, index: int, resolution: int) -> list[float]:
         """Return the values of a share in a grid: multiples of the step, or of a part."""
         count = max(1, resolution - 1) if self.step is None else self.quanta
-        value_V = self.values(np.arange(count + 1) * (self.quanta / count))
+        value_V = self.values(np.arange(count + 1, dtype=float) * (self.quanta / count))
         slack = SUM_ERROR * self.total
-        is_within_V = (value_V >= self.low_K[index] - slack) & (value_V <= self.high_K[index] + slack)
+        low, high = self.low_K[index] - slack, self.high_K[index] + slack
+        is_within_V = (value_V >= low) & (value_V <= high)
         is_within_V[0] |= self.zeros
         return cast(list[float], value_V[is_within_V].tolist())
 
@@ -365,7 +368,8 @@ class Share:
 
     def to_unit(self, value: Value) -> float:
         amount = float(cast(float, value)) / self.shares.quantum
-        amount = amount if self.shares.step is None else round(amount)
+        if abs(amount - round(amount)) < ROUNDING:
+            amount = round(amount)
         return float(self.shares.units(np.full(len(self.shares.names), amount))[self.index])
 
     def from_unit(self, unit: float) -> float:
@@ -468,91 +472,3 @@ def _flip(
         sign = 1.0 if revive else -1.0
         rank_MK = np.where(candidate_NK[rows_N], sign * order_NK[rows_N], -np.inf)
         zero_NK[rows_N, rank_MK.argmax(axis=1)] = not revive
-
-
-def _fitting(zero_K: Mask, low_K: Array, high_K: Array, free_K: Mask, quanta: int) -> Mask:
-    """Return zeros with which the others can make up a total, near to given ones.
-
-    Where there are none, they are returned as given. A set of sums is a whole number here, with a
-    bit for each sum.
-    """
-    ends_K2 = [(round(low), round(high)) for low, high in zip(low_K, high_K, strict=True)]
-    mask = (1 << (quanta + 1)) - 1
-    reached = [1]  # sums of the last shares: of none, of one, of two
-    for (low, high), is_free in zip(reversed(ends_K2), free_K[::-1], strict=True):
-        after = _widened(reached[-1] << low, high - low) & mask
-        reached.append(after | reached[-1] if is_free else after)
-    left, found_K = 1 << quanta, zero_K.copy()
-    for index, (low, high) in enumerate(ends_K2):
-        later = reached[len(ends_K2) - 1 - index]
-        left_by_zero = {True: left & later if free_K[index] else 0}
-        left_by_zero[False] = (_widened(left, high - low) >> high) & later
-        wanted = bool(zero_K[index])
-        found_K[index] = wanted if left_by_zero[wanted] else not wanted
-        left = left_by_zero[bool(found_K[index])]
-    return found_K if left else zero_K
-
-
-def _widened(sums: int, width: int) -> int:
-    """Return the sums that are up to a width above given ones."""
-    done = 0
-    while done < width:
-        step = min(done + 1, width - done)
-        sums |= sums << step
-        done += step
-    return sums
-
-
-def _tilted(energy_NK: Array, width_NK: Array, rest_N: Array) -> Array:
-    """Return the amounts at the quantiles of exponential distributions cut off at each width.
-
-    All have one rate, which may be negative, such that the amounts add up to the rest.
-    """
-    chance_NK = np.log(-np.expm1(-energy_NK))
-    width_NK = np.minimum(width_NK, rest_N[:, None])
-    found_NK = np.empty_like(width_NK)
-    left_N = np.arange(len(rest_N))
-    high_N = np.where(width_NK > 0.0, energy_NK, 0.0).sum(axis=1) / rest_N
-    low_N, rate_N = -STEEPEST / width_NK.max(axis=1), high_N
-    before_N = np.full(len(rest_N), np.inf)
-    for _ in range(ROUNDS):
-        amount_NK, slope_NK = _cut_off(energy_NK, chance_NK, width_NK, rate_N)
-        excess_N = amount_NK.sum(axis=1) - rest_N
-        found_NK[left_N] = amount_NK
-        open_N = np.abs(excess_N) > CLOSE
-        if not open_N.any():
-            break
-        low_N = np.where(excess_N > 0.0, rate_N, low_N)
-        high_N = np.where(excess_N > 0.0, high_N, rate_N)
-        step_N = rate_N - excess_N / np.minimum(slope_NK.sum(axis=1), -1e-300)
-        trusted_N = (step_N > low_N) & (step_N < high_N) & (np.abs(excess_N) < before_N / 2)
-        rate_N = np.where(trusted_N, step_N, (low_N + high_N) / 2)[open_N]
-        left_N, rest_N, low_N, high_N, before_N = (
-            each_N[open_N] for each_N in (left_N, rest_N, low_N, high_N, np.abs(excess_N))
-        )
-        energy_NK, chance_NK, width_NK = energy_NK[open_N], chance_NK[open_N], width_NK[open_N]
-    return found_NK
-
-
-def _cut_off(
-    energy_NK: Array, chance_NK: Array, width_NK: Array, rate_N: Array
-) -> tuple[Array, Array]:
-    """Return quantiles of exponential distributions that are cut off, and their slopes by the rate.
-
-    At a chance p and a width c, with a rate r, that is -log(1 - p (1 - exp(-r c))) / r.
-
-    Args:
-        energy_NK: -log(1 - p).
-        chance_NK: log p.
-    """
-    power_NK = rate_N[:, None] * width_NK
-    share_NK = np.logaddexp(-energy_NK, chance_NK - power_NK)
-    is_flat_NK = np.abs(power_NK) < 1e-5
-    rate_NK = np.where(is_flat_NK, 1.0, rate_N[:, None])
-    amount_NK = -share_NK / rate_NK
-    slope_NK = (width_NK * np.exp(chance_NK - power_NK - share_NK) - amount_NK) / rate_NK
-    chance_NK = np.exp(chance_NK)
-    flat_NK = chance_NK * width_NK
-    amount_NK = np.where(is_flat_NK, flat_NK, amount_NK)
-    slope_NK = np.where(is_flat_NK, -flat_NK * width_NK * (1.0 - chance_NK) / 2.0, slope_NK)
-    return np.minimum(amount_NK, width_NK), slope_NK

@@ -38,11 +38,14 @@ Index = NDArray[np.intp]
 KEPT = 0.5  # of the trials of a size, the best: far from the optimum there is no parabola
 FEWEST = 40  # trials of a size that are kept at least, if there are as many
 MOST = 600  # rows in all
-# In spreads of the losses, deviations of the coefficients' priors, and the mean of those of x_i x_i:
-# a parabola rather opens upwards.
+# In spreads of the losses, deviations of the coefficients' priors, and the mean of those of x_i
+# times x_i: a parabola rather opens upwards.
 CURVATURE, SLOPE, MOVE, LEVEL = 30.0, 30.0, 10.0, 10.0
 CONVEX = 20.0
 SPREAD = 0.8  # quantile of how far trials lie above the best of their size
+# A quantile of these distances; how many of it the largest one counts, and the largest between the
+# levels of sizes, so that what diverged is bad, and no more.
+NEARER, FAR, APART = 0.3, 100.0, 1000.0
 # In deviations of the losses that are kept: the noise, and its growth with the distance from the
 # best; the process's deviation for all sizes together, and for each; its length, in ranges of x.
 NOISES, GROWTHS = (0.03, 0.1, 0.3), (0.1, 0.3)
@@ -50,6 +53,7 @@ COMMON, OWN, LENGTHS = (0.3, 1.0), (0.2, 0.6, 1.2), (0.15, 0.4)
 ALONE = 0.7  # of the variance of a size's own process, the part that no other size shares
 DOUBLINGS = 2.0  # the length of the other part
 JITTER, SAME = 1e-9, 1e-9
+ANY_LEVEL = 1e4  # of the variance at a size: that of a level of which nothing is known
 LIGHT = 0.02  # of the weight of all cells; lighter ones are left out
 
 
@@ -97,7 +101,7 @@ class SizeLaw:
         scale = max(2.0 * float(np.std(better_N)), 1e-12)
         spread = max(float(np.quantile(above_N, SPREAD)) / scale, 1.0)
         basis = _Basis.of(kept, spread)
-        center = float(kept.loss_N.mean())
+        center = float(np.median(kept.loss_N))
         target_N = (kept.loss_N - center) / scale - basis.mean(kept.x_ND[:, : kept.numbers])
         cells = [
             _Cell.of(kept, basis, target_N, above_N / scale, Setting(*setting))
@@ -106,7 +110,8 @@ class SizeLaw:
         evidence_C = np.array([cell.evidence for cell in cells])
         weight_C = np.exp(evidence_C - evidence_C.max())
         weight_C /= weight_C.sum()
-        heavy = [index for index, weight in enumerate(weight_C) if weight > LIGHT]
+        least = min(LIGHT, weight_C.max() / 2)  # a few trials hardly tell the cells apart
+        heavy = [index for index, weight in enumerate(weight_C) if weight > least]
         kept_C = weight_C[heavy] / weight_C[heavy].sum()
         return cls(kept, center, scale, tuple(cells[index] for index in heavy), kept_C)
 
@@ -116,16 +121,27 @@ class SizeLaw:
         mean_M: Array = self.center + self.scale * self.weight_C @ mean_CM
         return mean_M
 
-    def measured(self, x_MD: Array, size_Z: Array, above_M: Array) -> tuple[Array, Array]:
-        """Return mean and covariance (M x M) of single trainings at a size, by the likeliest cell.
+    def chance(self, x_MD: Array, size_Z: Array, loss_M: Array, above_M: Array) -> float:
+        """Return the probability that trainings at a size differ more from the law than these.
+
+        Their common level is left out: only the differences between configurations count.
 
         Args:
             above_M: by how much each lies above the best of its size, with which its noise grows.
         """
-        cell = self.cells[int(self.weight_C.argmax())]
-        mean_M, covariance_MM = cell.predict(x_MD, size_Z)
-        covariance_MM[np.diag_indices(len(mean_M))] += cell.setting.variance(above_M / self.scale)
-        return self.center + self.scale * mean_M, self.scale**2 * covariance_MM
+        from scipy.stats import chi2
+
+        chance_C = np.empty(len(self.cells))
+        for index, cell in enumerate(self.cells):
+            mean_M, covariance_MM = cell.predict(x_MD, size_Z)
+            covariance_MM[np.diag_indices(len(mean_M))] += cell.setting.variance(
+                above_M / self.scale
+            )
+            covariance_MM += ANY_LEVEL * np.diag(covariance_MM).mean()
+            off_M = (loss_M - self.center) / self.scale - mean_M
+            distance = float(off_M @ np.linalg.solve(covariance_MM, off_M))
+            chance_C[index] = chi2.sf(distance, len(off_M) - 1)
+        return float(self.weight_C @ chance_C)
 
     def draws(
         self, x_MD: Array, size_Z: Array, count: int, rng: Generator, noisy: bool = False
@@ -205,7 +221,7 @@ class _Cell:
         noise_N = setting.variance(above_N)
         covariance_NN = cell._covariance(trials.x_ND, trials.size_NZ)
         covariance_NN[np.diag_indices(len(target_N))] += noise_N + JITTER
-        lower_NN = np.linalg.cholesky(covariance_NN)
+        lower_NN: Array = np.linalg.cholesky(covariance_NN)
         weight_N = cho_solve((lower_NN, True), target_N)
         evidence = -0.5 * float(target_N @ weight_N) - float(np.log(np.diag(lower_NN)).sum())
         return cls(trials, basis, setting, lower_NN, weight_N, evidence)
@@ -244,25 +260,31 @@ def _near_best(trials: Trials) -> tuple[Trials, Array]:
     """Return the better trials of each size, and how far their losses lie above the best there."""
     rows: list[Index] = []
     above: list[Array] = []
+    best: list[float] = []
     for size_Z in np.unique(trials.size_NZ, axis=0):
         own = np.flatnonzero((trials.size_NZ == size_Z).all(axis=1))
         order = own[np.argsort(trials.loss_N[own], kind="stable")]
         rows.append(order[: max(FEWEST, round(KEPT * len(own)))])
-        above.append(trials.loss_N[rows[-1]] - trials.loss_N[order[0]])
+        best.append(float(trials.loss_N[order[0]]))
+        above.append(trials.loss_N[rows[-1]] - best[-1])
     index_N, above_N = np.concatenate(rows), np.concatenate(above)
+    best_N = np.repeat(best, [len(own) for own in rows])
+    if (above_N > 0).any():
+        unit, level = float(np.quantile(above_N[above_N > 0], NEARER)), float(np.median(best))
+        above_N = np.minimum(above_N, FAR * unit)
+        best_N = best_N.clip(level - APART * unit, level + APART * unit)
     if len(index_N) > MOST:
         nearest = np.argsort(above_N, kind="stable")[:MOST]
-        index_N, above_N = index_N[nearest], above_N[nearest]
-    kept = Trials(
-        trials.x_ND[index_N], trials.numbers, trials.size_NZ[index_N], trials.loss_N[index_N]
-    )
+        index_N, above_N, best_N = index_N[nearest], above_N[nearest], best_N[nearest]
+    kept = Trials(trials.x_ND[index_N], trials.numbers, trials.size_NZ[index_N], best_N + above_N)
     return kept, above_N
 
 
 def _root(covariance_MM: Array) -> Array:
     """Return a root of a covariance that rounding may have made a little negative."""
     value_M, vector_MM = np.linalg.eigh(covariance_MM)
-    return vector_MM * np.sqrt(np.maximum(value_M, 0.0))
+    root_MM: Array = vector_MM * np.sqrt(np.maximum(value_M, 0.0))
+    return root_MM
 
 
 def regret(loss_SM: Array, chosen: int) -> Array:

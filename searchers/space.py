@@ -360,9 +360,7 @@ class Space(Mapping[str, Domain]):
         units = dict(zip(self.searched, unit_D.tolist(), strict=True))
         return self.build(lambda name: self._domains[name].from_unit(units[name]))
 
-    def build(
-        self, choose: Callable[[str], Value], held: Collection[str] = ()
-    ) -> dict[str, Value]:
+    def build(self, choose: Callable[[str], Value], held: Collection[str] = ()) -> dict[str, Value]:
         """Return the configuration with the chosen value for every active parameter.
 
         Parents are chosen before the parameters that depend on them. Shares are made to add up.
@@ -518,8 +516,8 @@ class Space(Mapping[str, Domain]):
             if free:
                 message = (
                     f"{constraint.text!r} holds for next to no configuration, since {free[-1]} is "
-                    f"a real number; compute it from the others in your code, leave it out here, "
-                    f"with <= for what the others may take (a + b + c == 1 becomes a + b <= 1), "
+                    f"a real number; declare numbers with a fixed sum together, as "
+                    f"mix: {{shares: [a, b, c]}}, or compute it from the others in your code, "
                     f"or give the ranges a step"
                 )
                 raise SpaceError(("constraints", self.constraints.index(constraint)), message)

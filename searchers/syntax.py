@@ -12,7 +12,17 @@ from typing import cast
 
 from searchers import share_syntax, ties
 from searchers.distributions import Normal
-from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Share, Tied
+from searchers.domains import (
+    MAX_VALUES,
+    Choice,
+    Constant,
+    Domain,
+    Float,
+    Int,
+    Share,
+    Tied,
+    declared_name,
+)
 from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_scalar, is_value
 
@@ -66,7 +76,8 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
                 is_share = isinstance(domains[members[parent][0]], Share)
                 kind = "has shares" if is_share else "is a choice among mappings"
                 message = f"{kind}; name a member: {', '.join(members[parent])}"
-                raise SpaceError(("parameters", name, "when", parent), message)
+                path = ("parameters", declared_name(name, domain), "when", parent)
+                raise SpaceError(path, message)
     return ties.with_conditions_on_keys(domains)
 
 
@@ -135,7 +146,9 @@ def _check_members(name: str, found: Mapping[str, Domain], others: Container[str
     for member in found:
         if member != name and member in others:
             message = f"is a parameter of its own too, or a member of another one than {name}"
-            raise SpaceError(_path_within(member, found[member]), f"{message}; rename one of the two")
+            raise SpaceError(
+                _path_within(member, found[member]), f"{message}; rename one of the two"
+            )
 
 
 def parameters_of(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from searchers.domains import Choice, Constant, Domain, Tied
+from searchers.domains import Choice, Constant, Domain, Tied, declared_name
 from searchers.names import is_name, nearest
 from searchers.values import Condition, Params, SpaceError, Value, identity, is_value, refusal
 
@@ -93,7 +93,7 @@ def on_keys(name: str, when: Condition, domains: Mapping[str, Domain]) -> Condit
         tied = domains.get(parent)
         if not isinstance(tied, Tied):
             continue
-        path = ("parameters", name, "when", parent)
+        path = ("parameters", declared_name(name, domains[name]), "when", parent)
         for value in allowed:
             if problem := tied.problem(value):
                 raise SpaceError(path, f"can never be met, since {parent} {problem}")

@@ -23,8 +23,9 @@ RESERVED = {
     "verdict": {"hposvc/analysis/verdict.py", "hposvc/verbs/verdict.py"},
     # The optimizers of a GAN take turns; and an iteration of a loop is a turn, which is a method.
     "turn": {"trainables/trainer/optimizer_step.py"},
-    # A part of a whole is a fraction, and what a sweep gets of a cluster a SlotShare.
-    "share": set(),
+    # A part of a whole is a fraction, what a sweep gets of a cluster a SlotShare,
+    # and one of the numbers that a parameter's `shares` declares a Share.
+    "share": {"searchers/shares.py"},
     # Where sweeps are: in a home, or on a server.
     "place": {"hposvc/verbs/place.py"},
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hposvc.analysis import devices
+from hposvc.analysis import devices, size_search
 from hposvc.analysis.early_stopping import chances_of_stopped, savings
 from hposvc.analysis.finding import Finding, Level
 from hposvc.analysis.judgement import Judgement, Noise, judge, spans_decades
@@ -567,8 +567,6 @@ def _plateau(judged: Judgement) -> bool | None:
 def _more_trials(judged: Judgement) -> str:
     """Say what more trials are expected to gain, and cost; over sizes, how near the target is."""
     if judged.state.spec.scale is not None:
-        from hposvc.analysis import size_search  # SciPy
-
         found = size_search.judge(judged.state, "")
         return "There are too few results for a law of sizes." if found is None else found.sentence
     plan, spec, rank_s = judged.prospect, judged.state.spec, _prospect_rank_s(judged)

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from hposvc.errors import fail
 from hposvc.estimate import CONFIDENCE, Estimate
 from hposvc.open_sweep import OpenSweep
 from hposvc.state.sweep import SweepState
 from hposvc.text import number, percent
-from searchers import Float, Int, Observation, Params, SizeLaw, Sizes, Value, identity, regret
+from searchers import Float, Int, Observation, Params, Sizes, Value, identity, regret
 
 DRAWS = 500
 SEED = 0
 UNLIKELY = 0.01  # probability of losses at a size, by the law of the others, below which it fails
 FEWEST = 3  # trials of a size by which the law is judged
-
-Conclusion = Literal["within", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class SizeSearch:
     over: str
     metric: str
     sizes: tuple[BestOfSize, ...]
-    answer: Conclusion
+    answer: Literal["within", "cannot tell"]
     # By how much what was tried at the target is worse than the best there, CONFIDENCE sure; of
     # what the law proposes, where nothing was tried.
     within: float
@@ -100,6 +99,11 @@ def sizes_of(sweep: OpenSweep) -> SizeSearch:
 
 def judge(state: SweepState, sweep: str) -> SizeSearch | None:
     """Return what a sweep over sizes found; None: there are too few results."""
+    with threadpool_limits(limits=1, user_api="blas"):  # with more, waits take longer than the work
+        return _judge(state, sweep)
+
+
+def _judge(state: SweepState, sweep: str) -> SizeSearch | None:
     spec, scale = state.spec, state.spec.scale
     assert scale is not None
     sizes, history = Sizes(spec.space, scale.over), list(state.history())
@@ -110,7 +114,7 @@ def judge(state: SweepState, sweep: str) -> SizeSearch | None:
     found = []
     for size in sizes.values:
         own = [seen for seen in history if _is_of(seen, scale.over, size) and seen.loss is not None]
-        configs = sizes.candidates(law, size, history, rng)
+        configs: list[Params] = [*sizes.candidates(law, size, history, rng)]
         configs += [seen.params for seen in own if seen.params not in configs]
         loss_SM = sizes.draws(law, configs, size, DRAWS, rng)
         tried = [index for index, params in enumerate(configs) if _trial(own, params)]
@@ -169,17 +173,9 @@ def _turns(sizes: Sizes, history: Sequence[Observation]) -> str:
         ended = [seen for seen in own if seen.loss is not None and np.isfinite(seen.loss)]
         if law is None or len(ended) < FEWEST:
             continue
-        if _chance(sizes, law, size, ended) < UNLIKELY:
+        x_MD, size_Z, above_M = sizes.points(ended, size)
+        loss_M = np.array([seen.loss for seen in ended], dtype=float)
+        if law.chance(x_MD, size_Z, loss_M, above_M) < UNLIKELY:
             ends = " and ".join(number(float(each)) for each in (before, size))  # type: ignore[arg-type]
             return f"the optimum moves between {ends} otherwise than the other sizes say"
     return ""
-
-
-def _chance(sizes: Sizes, law: SizeLaw, size: Value, ended: Sequence[Observation]) -> float:
-    """Return the probability of losses that differ so much from what a law expects of them."""
-    from scipy.stats import chi2
-
-    mean_M, covariance_MM = law.measured(*sizes.points(ended, size))
-    off_M = np.array([seen.loss for seen in ended], dtype=float) - mean_M
-    distance = float(off_M @ np.linalg.solve(covariance_MM, off_M))
-    return float(chi2.sf(distance, len(off_M)))

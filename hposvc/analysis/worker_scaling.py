@@ -143,7 +143,10 @@ def one_trial_spec(spec: SweepSpec, case: Case, plan: ScalingPlan, workers: int)
             "trials": {"max": 1, "parallel": 1},
             "failure": failure,
             "resources": resources,
-            "training": asdict(adapted_to_ranks(case.training, workers)),
+            "training": {  # a step is some updates, not tokens
+                **asdict(adapted_to_ranks(case.training, workers)),
+                "tokens_per_weight": None,
+            },
         }
     )
 

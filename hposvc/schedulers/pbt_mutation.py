@@ -7,7 +7,8 @@ The option `mutate` declares a move for each parameter that may change:
 * a list: the value moves to a neighbour on the scale; values without an order stay as they are;
 * a factor such as 1.5: the value is multiplied or divided by it, within the parameter's range.
 
-A share of a total takes `{}` or a factor, and the other shares make up for what changes. With probability `resample` the value is instead drawn afresh from the range or the list: by the
+A share of a total takes `{}` or a factor, and the other shares make up for what changes. With
+probability `resample` the value is instead drawn afresh from the range or the list: by the
 parameter's weights or normal distribution if that is its own range, or all its choices. A whole or
 stepped number moves by at least one step. A parameter that becomes active is drawn afresh too.
 

@@ -11,7 +11,14 @@ from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
 from searchers import Float, Int, Share, nearest, parameters_of
 from trainables.contract import TRAINING, Training, default_strategy
-from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, groups, names, render
+from trainables.programs.arguments import (
+    PARAMETER_LISTS,
+    TORCHRUNS,
+    VARIABLES,
+    groups,
+    names,
+    render,
+)
 from trainables.programs.output_metrics import PAIR, STEP
 
 if TYPE_CHECKING:
@@ -138,9 +145,9 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
 
 def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
     """Check that items name existing parameters, and that every parameter reaches the program."""
-    paths = {name: path for name, path, _ in parameters_of(parameters)}
-    members = groups(paths)
-    names_allowed = [*paths, *members, *PARAMETER_LISTS, *VARIABLES]
+    declared = [*parameters_of(parameters)]
+    members = groups(name for name, *_ in declared)
+    names_allowed = [*(name for name, *_ in declared), *members, *PARAMETER_LISTS, *VARIABLES]
     named: set[str] = set()
     for at, item in enumerate(command):
         for name in names(item):
@@ -148,14 +155,19 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
             if name not in names_allowed:
                 fix = nearest(name, names_allowed)
                 yield Problem(("command", at), f"has ${{{name}}}: no such parameter", fix)
-    for name, path in paths.items():
+    for name, path, domain in declared:
         if name in (*PARAMETER_LISTS, *VARIABLES):
             fix = "rename it"
             yield Problem(path, f"is what ${{{name}}} means in a command already", fix, at_key=True)
         elif name.startswith(TRAINING):
             yield Problem(path, "is for trainables", "a command trains as it likes", at_key=True)
         elif name not in named and not named & PARAMETER_LISTS.keys():
-            fix = f"put '${{args}}' or '${{{name}}}' into it"
+            missing = name
+            if isinstance(domain, Share) and not named & {*domain.shares.members}:
+                if domain.index:
+                    continue  # said of the first one, for all
+                missing, path = domain.shares.declared, path[:2]
+            fix = f"put '${{args}}' or '${{{missing}}}' into it"
             yield Problem(path, "never reaches the command", fix, at_key=True)
 
 

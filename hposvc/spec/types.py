@@ -36,13 +36,13 @@ from trainables.contract import PICKLE, Every, Period
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
-STEP_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMB])", re.ASCII)
+STEP_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKmMbB])", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
 BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
 BYTES |= {f"{letter}B": 1000 ** (place + 1) for place, letter in enumerate("kMGT")}
 MAX_BYTES = 2**60
-THOUSANDS = {letter: 1000 ** (place + 1) for place, letter in enumerate("kMB")}
+THOUSANDS = {letter: 1000 ** (place + 1) for place, letter in enumerate("kmb")}
 # Ray's own grammar of label selectors: a, !a, in(a, b), !in(a, b).
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LABEL_NAME = re.compile(rf"(?:[a-z0-9.-]+/)?{LABEL}", re.ASCII)
@@ -84,7 +84,7 @@ def read_steps(value: object) -> int:
     """Return a number of steps, from a number or a text like `20k`, `1.5M` or `2B` (billions)."""
     steps: float = 0
     if isinstance(value, str) and (match := STEP_COUNT.fullmatch(value)):
-        steps = float(match[1]) * THOUSANDS[match[2]]
+        steps = float(match[1]) * THOUSANDS[match[2].lower()]
     elif _is_whole(value):
         steps = value  # type: ignore[assignment]
     if steps < 1 or steps != int(steps):
@@ -364,5 +364,5 @@ Scalar = Annotated[Value, PlainValidator(read_scalar), WithJsonSchema(SCALAR_SCH
 ParameterValue = Annotated[
     Value,
     PlainValidator(read_parameter_value),
-    WithJsonSchema({"type": [*SCALAR_SCHEMA["type"], "array"]}),
+    WithJsonSchema({"type": [*SCALAR_SCHEMA["type"], "array", "object"]}),  # a group's, by name
 ]

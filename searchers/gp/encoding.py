@@ -3,8 +3,8 @@
 A number or an ordered choice is one column, at the centre of its cell; an unordered choice is one
 column per value (one-hot / sqrt 2, so that any two values are 1 apart); where numbers tell how
 alike its values are, these columns weigh little, and others follow them (likeness.py). An inactive
-parameter is at 0.5, or at zeros. Shares are made to add up. Decoding to user units is left to the Space and to the few points
-that need it.
+parameter is at 0.5, or at zeros. Shares are made to add up. Decoding to user units is left to the
+Space and to the few points that need it.
 
 Axes: N points, P searched parameters in the order of `space.searched`, D model columns, C smooth
 parameters, V values of one parameter, W columns of one parameter.
@@ -138,11 +138,13 @@ class Together:
         With x = f y and f = sqrt(R / sum w y^2), dx_i / dy_j is f (1_ij - x_i w_j x_j / R).
         """
         free_K = ~self.held_K
-        root_SK = self.shares.roots(unit_SK)
+        width = self.shares.zero_width
+        root_SK = np.maximum(unit_SK - width, 0.0) / (1.0 - width)  # above 1 before it is snapped
         weighted_SK = self.shares.width_K * root_SK * free_K
         rest_S = np.maximum((weighted_SK * root_SK).sum(axis=1), 1e-9)
         along_S = (gradient_SK * root_SK * free_K).sum(axis=1) / rest_S
-        return factor_SK * (gradient_SK - weighted_SK * along_S[:, None])
+        own_SK: Array = factor_SK * (gradient_SK - weighted_SK * along_S[:, None])
+        return own_SK
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,11 @@ class Encoding:
 @lru_cache(maxsize=256)
 def _centres(domain: Domain) -> Array:
     """Return the positions of the values; none for a continuous or a very fine domain."""
-    if isinstance(domain, Constant | Share) or domain.count is None or domain.count > MAX_GRID_VALUES:
+    if (
+        isinstance(domain, Constant | Share)
+        or domain.count is None
+        or domain.count > MAX_GRID_VALUES
+    ):
         return np.empty(0)
     centre_V = np.array([domain.to_unit(value) for value in domain.grid(2)])
     centre_V.setflags(write=False)

@@ -7,12 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from searchers import Choice, Constant, Float, Int, Normal, Space
-from searchers.domains import Share, Tied
+from searchers.domains import Tied
 from searchers.share_syntax import read_shares
 from searchers.ties import tie
 
 BOUNDS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
-TOTALS = [(1, None), (1, 0.125), (1.0, 1 / 12), (8, 1), (64, 2), (1e-3, None), (2.5, 0.5), (1e6, None)]
+TOTALS = [  # of shares, and a step
+    *((1, None), (1, 0.125), (1.0, 1 / 12), (8, 1), (64, 2)),
+    *((1e-3, None), (2.5, 0.5), (1e6, None)),
+]
 SPANS = st.floats(0.01, 1e6).map(lambda number: round(number, 3))
 SCALARS = st.one_of(
     st.integers(-3, 3), st.sampled_from([0.5, 1.5]), st.booleans(), st.none(), st.text(max_size=3)
@@ -71,7 +74,7 @@ def _ties(draw, name, when):
 
 
 @st.composite
-def share_declarations(draw):
+def _declared_shares(draw):
     """Declarations of shares, with ranges that leave something to choose."""
     names = ["a", "b", "c", "d"][: draw(st.integers(2, 4))]
     total, step = draw(st.sampled_from(TOTALS))
@@ -90,7 +93,7 @@ def share_declarations(draw):
 
 @st.composite
 def _shares(draw, name, when):
-    return read_shares(name, draw(share_declarations()), when)
+    return read_shares(name, draw(_declared_shares()), when)
 
 
 @st.composite
@@ -148,6 +151,12 @@ def _spaces(draw):
 def spaces() -> SearchStrategy[Space]:
     """Spaces of all kinds of parameters, with nested conditions and constraints."""
     return _spaces()
+
+
+@pytest.fixture(scope="session")
+def mixtures() -> SearchStrategy[Space]:
+    """Spaces of shares alone, declared as `mix`."""
+    return _declared_shares().map(lambda declared: Space.from_dict({"mix": declared}))
 
 
 @pytest.fixture(scope="session")

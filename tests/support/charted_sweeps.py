@@ -21,7 +21,11 @@ PARAMETERS: Mapping[str, Any] = {
     "optimizer": {"values": ["sgd", "adamw"]},
     "momentum": {"min": 0.8, "max": 0.98, "when": {"optimizer": "sgd"}},
 }
-ORDINARY = ("asha", "promote", "pbt", "median", "several", "many")
+MIXTURE: Mapping[str, Any] = {
+    "mix": {"shares": ["web", "code", "books"], "zeros": True},
+    "experts": {"shares": 5, "total": 64, "step": 1},
+}
+ORDINARY = ("asha", "promote", "pbt", "median", "several", "many", "shares")
 ODD = ("empty", "queued", "running", "one", "failed", "nan", "inf", "constant", "equal", "huge")
 
 
@@ -37,6 +41,17 @@ def accuracy(params, step):
         raise RuntimeError("CUDA error: device-side assert triggered")
     value = 0.1 + (top - 0.1) * (1 - math.exp(-pace)) + rng.normal(0, 0.006)
     return {"accuracy": value, "latency": 5 + params["batch"] / 50 + 40 * params["lr"]}, 60.0
+
+
+def mixed(params, step):
+    """Return a loss that is least without books, and with as many experts everywhere."""
+    uneven = sum(abs(params[f"experts.s{number}"] - 64 / 5) for number in range(1, 6))
+    return {"loss": (params["mix.web"] - 0.4) ** 2 + params["mix.books"] + uneven / 640}, 1.0
+
+
+def by_first_share(params, step):
+    """Return a loss that is least with nothing but the first share, where a trial has shares."""
+    return {"loss": 1.0 - params.get("mix.source00", 0.0), "size": len(params)}, 1.0
 
 
 def infinite(params, step):
@@ -107,6 +122,9 @@ def spec_of(name: str) -> SweepSpec:
             return realistic(metric=None, metrics=both)
         case "many":
             return make_spec(trials={"max": 220, "parallel": 8}, scheduler="asha")
+        case "shares":
+            curve = {"type": "simulate", "curve": "charted_sweeps:mixed"}
+            return make_spec(parameters=MIXTURE, engine=curve, trials={"max": 40, "parallel": 4})
         case "one":
             return realistic(trials={"max": 1, "parallel": 1})
         case "constant":

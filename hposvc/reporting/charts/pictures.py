@@ -119,7 +119,9 @@ def draw_sizes(found: SizeSearch, file: Path) -> None:
             best = [each.best[name] for each in found.sizes]
             low, high = [each.low for each in best], [each.high for each in best]
             axes.fill_between(sizes, low, high, color=GREY, alpha=0.5, label=INTERVAL)
-            axes.plot(sizes, [each.value for each in best], "o-", color=BLUE, label="best by the law")
+            axes.plot(
+                sizes, [each.value for each in best], "o-", color=BLUE, label="best by the law"
+            )
             axes.set(xscale="log", xlabel=found.over, ylabel=name)
             if min(low) > 0 and max(high) > 10 * min(low):
                 axes.set_yscale("log")

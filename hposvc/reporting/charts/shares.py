@@ -46,13 +46,16 @@ def build(history: History) -> Chart | None:
         return None
     front = [name for name in state.trials.best() if state.trials[name].values]
     trials.sort(key=lambda trial: (trial.id not in front, trial.losses, trial.number))
-    data = {
+    data: dict[str, Any] = {
         "metrics": [metric.name for metric in state.spec.objectives],
         "groups": [found for shares in groups if (found := _group(shares, trials, len(front)))],
     }
     if not data["groups"]:
         return None
-    return Chart("shares", "Shares", " ".join(map(_message, data["groups"])), data)
+    best = _best(data["metrics"])
+    return Chart(
+        "shares", "Shares", " ".join(_message(each, best) for each in data["groups"]), data
+    )
 
 
 def _group(shares: Shares, trials: Sequence[TrialState], front: int) -> dict[str, Any] | None:
@@ -87,16 +90,22 @@ def _part(group: Mapping[str, Any], amount: float) -> str:
     return f"{amount:.0%}" if group["total"] == 1 else number(amount)
 
 
-def _message(group: Mapping[str, Any]) -> str:
+def _best(metrics: Sequence[str]) -> str:
+    """Return by what a trial is the best, in words."""
+    return "the best trial" if len(metrics) == 1 else f"the best in {metrics[0]}"
+
+
+def _message(group: Mapping[str, Any], best: str) -> str:
     order = sorted(range(len(group["shares"])), key=lambda k: -group["best_shares"][k])
     named = [f"{_part(group, group['best_shares'][k])} {group['shares'][k]}" for k in order[:NAMED]]
     *others, last = named
     zeros = sum(share == 0 for share in group["best_shares"])
-    text = f"The best trial, {group['best']}, has {', '.join(others)} and {last} of {group['name']}"
+    text = f"{best.capitalize()}, {group['best']}, has "
+    text += f"{', '.join(others)} and {last} of {group['name']}"
     if zeros:
         text += f"; {zeros} of its {count(len(order), 'share')} {'is' if zeros == 1 else 'are'} 0"
     first = order[0]
-    ends = " to ".join(_part(group, group[end][first]) for end in ("low", "high"))
+    ends = " to ".join(dict.fromkeys(_part(group, group[end][first]) for end in ("low", "high")))
     most = group["shares"][first]
     return f"{text}. In the {group['leading']} best of {group['of']} {most} is {ends}."
 
@@ -108,8 +117,10 @@ def draw(data: Mapping[str, Any]) -> str:
     picture = Picture("Shares", f"shares of {names}", height=sum(heights) + 24)
     top = 0.0
     for group, height in zip(data["groups"], heights, strict=True):
-        three = len(group["shares"]) == NAMED
-        (_draw_triangle if three else _draw_bars)(picture, group, top)
+        if len(group["shares"]) == NAMED:
+            _draw_triangle(picture, group, top)
+        else:
+            _draw_bars(picture, group, top, _best(data["metrics"]))
         top += height
     picture.note("Leading: the best tenth of the trials, 5 at least, or the Pareto front.")
     return picture.svg()
@@ -165,24 +176,26 @@ def _draw_triangle(picture: Picture, group: Mapping[str, Any], top: float) -> No
     picture.dot(*at(group["best_shares"]), BEST, 5.0, hover=group["best"])
 
 
-def _draw_bars(picture: Picture, group: Mapping[str, Any], top: float) -> None:
+def _draw_bars(picture: Picture, group: Mapping[str, Any], top: float, best: str) -> None:
     order = sorted(range(len(group["shares"])), key=lambda k: -group["best_shares"][k])[:BARS]
     frame = Frame(190, top + 44, picture.width - 60, top + 44 + ROW * len(order))
     most = max(*group["best_shares"], *group["high"], *group["mean"])
     x = Linear(0.0, most, frame.left, frame.right, 4, lambda part: _part(group, part))
-    picture.text(2, top + 16, f"{group['name']} of {group['best']}, the best trial")
+    picture.text(2, top + 16, f"{group['name']} of {group['best']}, {best}")
     picture.x_axis(frame, x, grid=True)
     picture.legend(
         Frame(0, frame.top - 6, picture.width - 18, 0),
         [("best", BEST, "box"), ("leading", SERIES[0], "line"), ("mean of all", MUTED, "ring")],
     )
     for row, k in enumerate(order):
-        y, name, best = frame.top + ROW * row, group["shares"][k], group["best_shares"][k]
+        y, name, share = frame.top + ROW * row, group["shares"][k], group["best_shares"][k]
         low, high, mean = (group[key][k] for key in ("low", "high", "mean"))
         ends = f"leading {_part(group, low)} to {_part(group, high)}"
-        words = f"{name}: {_part(group, best)}; {ends}; mean of all {_part(group, mean)}"
+        words = f"{name}: {_part(group, share)}; {ends}; mean of all {_part(group, mean)}"
         picture.text(frame.left - 8, y + 15, fitted(name, 170), INK, "end", hover=words)
-        picture.box(frame.left, y + 4, x(best) - frame.left, 13, BEST, 0.75, hover=words)
+        picture.box(frame.left, y + 4, x(share) - frame.left, 13, BEST, 0.75, hover=words)
         picture.line([(x(low), y + 10.5), (x(high), y + 10.5)], SERIES[0], 2.4, hover=words)
         picture.dot(x(mean), y + 10.5, MUTED, 3.0, hover=words, hollow=True)
-        picture.text(max(map(x, (best, high, mean))) + 8, y + 15, _part(group, best), MUTED, size=11)
+        picture.text(
+            max(map(x, (share, high, mean))) + 8, y + 15, _part(group, share), MUTED, size=11
+        )

@@ -38,6 +38,7 @@ FULL = {
     "metric": {"name": "loss", "goal": "minimize"},
     "collect": {"stdout": "(?P<loss>.*)"},
     "fidelity": {"max": 9},
+    "scale": {"over": "width", "sizes": [64, 128]},
     "trials": {"seeds": {"max": 5}},
     "resources": {"market": {"first": "spot"}},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},

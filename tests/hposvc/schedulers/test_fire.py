@@ -157,3 +157,12 @@ def test_a_small_population_is_refused():
     assert not [*Fire(1, LR).problems(space, Plan(1, 9, 5))]
     problems = [*Fire(1, LR, evaluators=0.01).problems(space, Plan(1, 9, 20))]
     assert len(problems) == 1
+
+
+def test_an_evaluator_takes_all_shares_of_its_child():
+    space = Space.from_dict({"mix": {"shares": 3}, "lr": {"min": 0.1, "max": 1.0}})
+    rng = np.random.default_rng(0)
+    parent, child = space.sample(rng), space.sample(rng)
+    policy = Fire(2, {"mix": {}})
+    taken = Evaluation("t1", policy, child).values(space, parent, rng)
+    assert taken == {**child, "lr": parent["lr"]}

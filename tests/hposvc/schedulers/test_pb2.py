@@ -156,6 +156,16 @@ def choose(outcomes, pending=(), seed=0):
     return select.values(UNIT, {"x": 0.05}, np.random.default_rng(seed))["x"]
 
 
+def test_shares_are_explored_beside_the_numbers_that_a_model_chooses():
+    space = Space.from_dict({"mix": {"shares": 3}, "lr": {"min": 1e-3, "max": 1.0, "log": True}})
+    policy, rng = Pb2(2, {"mix": {}, "lr": {"min": 1e-3, "max": 1.0}}), np.random.default_rng(2)
+    before = space.sample(rng)
+    outcome = IntervalOutcome(TrainingInterval(0, {"lr": before["lr"]}, None), 2, 0.5)
+    chosen = Select("t1", policy, 4, 0.5, (outcome,), ()).values(space, before, rng)
+    space.validate(chosen)
+    assert all(chosen[name] != before[name] for name in ("mix.s1", "lr"))
+
+
 def test_it_chooses_where_the_gain_is_highest():
     places = np.linspace(0, 1, 25)
     assert choose(outcomes_of({x: -((x - 0.7) ** 2) for x in places})) == pytest.approx(

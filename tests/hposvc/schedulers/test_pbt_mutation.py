@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hposvc.schedulers import pbt_mutation
-from hposvc.schedulers.pbt_mutation import explore, read_move
+from hposvc.schedulers.pbt_mutation import explore, members, read_move, read_moves
 from searchers.distributions import Normal
 from searchers.domains import Choice, Constant, Float, Int
 from searchers.space import Space
@@ -147,3 +147,79 @@ def test_a_list_is_read_in_a_time_that_grows_as_the_list_does(monkeypatch):
     values = [1e-3 + number * 1e-6 for number in range(500)]
     assert read_move(LR, values).values == tuple(values)
     assert len(asked) <= 2 * len(values)
+
+
+MIXTURE = Space.from_dict(
+    {
+        "mix": {"shares": ["web", "code", "books"], "zeros": True, "max": {"books": 0.5}},
+        "experts": {"shares": 3, "total": 12, "step": 1},
+        "lr": {"min": 1e-5, "max": 0.1, "log": True},
+    }
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    mutate=st.fixed_dictionaries(
+        {}, optional={"mix": st.sampled_from([{}, 1.5]), "mix.web": st.just(2), "lr": st.just({})}
+    ),
+    seed=st.integers(0, 2**32),
+    resample=st.sampled_from([0.0, 0.25, 1.0]),
+)
+def test_a_line_of_copies_keeps_the_sum_of_shares(mutate, seed, resample):
+    rng = np.random.default_rng(seed)
+    params = MIXTURE.sample(rng)
+    for _ in range(10):
+        moved = explore(MIXTURE, params, read_moves(MIXTURE, mutate), resample, rng)
+        MIXTURE.validate(moved)
+        of_mix = {name for name in MIXTURE if name.startswith("mix.")}
+        may_change = {name for name in mutate if name in MIXTURE}
+        may_change |= of_mix if mutate.keys() & {"mix", "mix.web"} else set()
+        assert {name for name in moved if moved[name] != params[name]} <= may_change
+        params = moved
+
+
+def test_a_share_that_moves_changes_its_weight_beside_the_others():
+    before = {"mix.web": 0.4, "mix.code": 0.4, "mix.books": 0.2, "lr": 1e-3}
+    before |= {"experts.s1": 4, "experts.s2": 4, "experts.s3": 4}
+    rng = np.random.default_rng(0)
+    moves = read_moves(MIXTURE, {"mix.web": 2})
+    moved = [explore(MIXTURE, before, moves, 0.0, rng) for _ in range(50)]
+    webs = {round(params["mix.web"], 4) for params in moved}
+    assert webs == {round(0.8 / 1.4, 4), round(0.2 / 0.8, 4)}
+    for params in moved:
+        assert params["mix.code"] == pytest.approx(2 * params["mix.books"], abs=2e-6)
+
+
+def test_a_share_of_zero_stays_until_it_is_drawn_afresh():
+    before = {"mix.web": 0.6, "mix.code": 0.4, "mix.books": 0.0, "lr": 1e-3}
+    before |= {"experts.s1": 4, "experts.s2": 4, "experts.s3": 4}
+    moves, rng = read_moves(MIXTURE, {"mix": {}}), np.random.default_rng(0)
+    moved = [explore(MIXTURE, before, moves, 0.0, rng)["mix.books"] for _ in range(50)]
+    assert {*moved} == {0.0}
+    fresh = [explore(MIXTURE, before, moves, 1.0, rng)["mix.books"] for _ in range(50)]
+    assert 0 < fresh.count(0.0) < 50
+
+
+def test_the_name_of_shares_stands_for_all_of_them():
+    assert members(MIXTURE, "mix") == ("mix.web", "mix.code", "mix.books")
+    assert members(MIXTURE, "mix.web") == ("mix.web",)
+    assert read_moves(MIXTURE, {"experts": 1.5}).keys() == {f"experts.s{n}" for n in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (
+            {"min": 0.1},
+            "is {'min': 0.1}, but it is a share of mix; give {} for its whole range, or",
+        ),
+        ([0.1, 0.2], "is [0.1, 0.2], but it is a share of mix; give {} for its whole range, or"),
+        (-1, "is -1; give a positive factor that is not 1"),
+        (True, "is True, but it is a share of mix"),
+    ],
+)
+def test_a_move_that_shares_do_not_have_is_refused(declared, message):
+    with pytest.raises(SpaceError) as caught:
+        read_moves(MIXTURE, {"mix": declared})
+    assert caught.value.message.startswith(message)

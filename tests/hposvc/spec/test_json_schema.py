@@ -53,3 +53,36 @@ def test_every_key_has_a_type_and_words():
         part = find(SCHEMA, key)
         assert part["description"], key
         assert {"type", "anyOf", "enum", "const", "$ref", "if"} & part.keys(), key
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_valid"),
+    [
+        ({"shares": ["web", "code"]}, True),
+        ({"shares": 6, "total": 64, "step": 1, "min": 2}, True),
+        ({"shares": ["web", "code"], "min": {"web": 0.1}, "max": 0.9, "zeros": True}, True),
+        ({"shares": ["web", "code"], "prior": {"web": 2, "code": 1}, "concentration": 5}, True),
+        ({"shares": ["web", "code"], "prior": [2, 1], "when": {"size": [1, 2]}}, True),
+        ({"mix": {"shares": ["web", "code"]}, "lr": {"min": 0.1, "max": 1}}, True),  # a group
+        ({"shares": ["web"]}, False),
+        ({"shares": 1}, False),
+        ({"shares": "web"}, False),
+        ({"shares": ["web", 2]}, False),
+        ({"shares": ["web", "code"], "zeroes": True}, False),
+        ({"shares": ["web", "code"], "zeros": "yes"}, False),
+        ({"shares": ["web", "code"], "total": 0}, False),
+        ({"shares": ["web", "code"], "min": -0.1}, False),
+        ({"shares": ["web", "code"], "max": {"web": "much"}}, False),
+        ({"shares": ["web", "code"], "prior": [1, 0]}, False),
+        ({"shares": ["web", "code"], "values": [1, 2]}, False),
+    ],
+)
+def test_it_knows_shares(declared, is_valid):
+    spec = read(ROOT / "tests" / "specs" / "contract.yaml")
+    assert VALIDATOR.is_valid({**spec, "parameters": {"mix": declared}}) == is_valid
+
+
+def test_it_accepts_shares_by_name_in_initial():
+    spec = {**read(ROOT / "tests" / "specs" / "contract.yaml")}
+    assert VALIDATOR.is_valid({**spec, "initial": [{"mix": {"web": 0.5}}, {"mix.web": 0.5}]})
+    assert not VALIDATOR.is_valid({**spec, "initial": ["mix"]})

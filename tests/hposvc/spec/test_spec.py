@@ -122,9 +122,12 @@ def test_every_key_of_a_spec_has_its_effect():
     assert spec.search.name == "random"
     assert (spec.first_step, spec.last_step) == (3, 27)
     defaults = {field.name: field.default for field in dataclasses.fields(SweepSpec)}
-    script = load(SPECS / "command.yaml")
-    both = [(name, getattr(spec, name), getattr(script, name)) for name in defaults]
-    assert not [name for name, first, second in both if first == second == defaults[name] != 1]
+    others = [load(SPECS / name) for name in ("command.yaml", "sizes.yaml")]
+    assert not [
+        name
+        for name, default in defaults.items()
+        if default != 1 and all(getattr(each, name) == default for each in (spec, *others))
+    ]
 
 
 def test_the_strategy_follows_the_workers():

@@ -1,5 +1,6 @@
 """`hposvc validate`: the types and the plan of a spec."""
 
+import json
 import re
 
 import pytest
@@ -108,6 +109,36 @@ def test_what_the_spec_declares_is_not_rounded():
         r"e +constant +0\.12345",
     ):
         assert re.search(row, text), row
+
+
+def test_the_table_says_what_shares_may_be():
+    declared = {
+        "mix": {
+            "shares": ["web", "code"],
+            "min": {"web": 0.1},
+            "max": {"code": 0.5},
+            "zeros": True,
+        },
+        "experts": {"shares": 2, "total": 64, "step": 4, "min": 8},
+    }
+    spec = specs.load({**SPEC, "parameters": declared})
+    text = text_of(parameter_table(spec))
+    for row in (
+        r"mix\.web +share +0, or 0\.1 to 1 +of 1 with the others of mix",
+        r"mix\.code +share +0 to 0\.5 +of 1 with the others of mix",
+        r"experts\.s2 +share +8 to 64 by 4 +of 64 with the others of experts",
+    ):
+        assert re.search(row, text), row
+
+
+def test_shares_are_described_for_programs(hposvc, spec):
+    mix = {"shares": ["web", "code"], "max": {"web": 0.5}}
+    given = f"parameters={json.dumps({'mix': mix, 'x': {'values': [1, 2]}})}"
+    data = hposvc("validate", spec(), "--set", given, "-o", "json").data
+    assert data["parameters"]["mix.web"] == {
+        **{"type": "share", "low": 0.0, "high": 0.5, "step": None, "zeros": False},
+        **{"shares": "mix", "total": 1.0, "when": {}},
+    }
 
 
 def test_validate_prints_types_and_plan(hposvc, spec):

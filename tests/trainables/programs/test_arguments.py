@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from trainables.programs.arguments import names, render
+from trainables.programs.arguments import groups, names, render
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 VALUES = (
@@ -203,3 +203,34 @@ def test_argparse_and_tyro_read_lists():
         assert {"layers": layers, "betas": [*betas]} == params
 
     tyro.cli(main, args=render(["${args_tyro}"], params, {}))
+
+
+MIXTURE = {"data.mix.web": 0.25, "data.mix.code": 0.75, "data.seed": 3, "lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments"),
+    [
+        ("--mix=${data.mix}", ['--mix={"web": 0.25, "code": 0.75}']),
+        ("${data}", ['{"mix": {"web": 0.25, "code": 0.75}, "seed": 3}']),
+        ("--web=${data.mix.web}", ["--web=0.25"]),
+        ("--books=${data.mix.books}", []),  # not of this trial
+        ("${model}", []),
+        ("$${data.mix}", ["${data.mix}"]),
+    ],
+)
+def test_the_name_of_a_group_is_an_object_of_its_parameters(item, arguments):
+    assert render([item], MIXTURE, {}) == arguments
+
+
+def test_a_group_is_all_that_comes_before_a_point():
+    found = groups(MIXTURE)
+    assert found == {
+        "data": ["data.mix.web", "data.mix.code", "data.seed"],
+        "data.mix": ["data.mix.web", "data.mix.code"],
+    }
+
+
+def test_hydra_gets_shares_one_by_one():
+    items = render(["${args_no_hyphens}"], MIXTURE, {})
+    assert items[:2] == ["data.mix.web=0.25", "data.mix.code=0.75"]

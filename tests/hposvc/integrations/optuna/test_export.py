@@ -8,6 +8,11 @@ from optuna.trial import TrialState
 import hposvc
 from hposvc.integrations.optuna.study import distribution
 from searchers.domains import Choice, Constant, Float, Int
+from searchers.space import Space
+
+MIX = Space.from_dict(
+    {"mix": {"shares": ["web", "code"], "max": {"web": 0.5}, "min": {"code": 0.2}}}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +88,8 @@ def test_failures_limits_and_several_values_are_there():
         (Int(1, 9, log=True), IntDistribution(1, 9, log=True)),
         (Choice(("a", None)), CategoricalDistribution(["a", None])),
         (Constant(3), CategoricalDistribution([3])),
+        (MIX["mix.web"], FloatDistribution(0, 0.5)),
+        (MIX["mix.code"], FloatDistribution(0.2, 1)),
     ],
 )
 def test_each_domain_is_a_distribution(domain, expected):
