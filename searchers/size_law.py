@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import cast
 
 import numpy as np
 from numpy.random import Generator
@@ -221,7 +222,7 @@ class _Cell:
         noise_N = setting.variance(above_N)
         covariance_NN = cell._covariance(trials.x_ND, trials.size_NZ)
         covariance_NN[np.diag_indices(len(target_N))] += noise_N + JITTER
-        lower_NN: Array = np.linalg.cholesky(covariance_NN)
+        lower_NN = cast(Array, np.linalg.cholesky(covariance_NN))
         weight_N = cho_solve((lower_NN, True), target_N)
         evidence = -0.5 * float(target_N @ weight_N) - float(np.log(np.diag(lower_NN)).sum())
         return cls(trials, basis, setting, lower_NN, weight_N, evidence)

@@ -160,7 +160,7 @@ def _best_values(
     ]
     found = {}
     for name in names:
-        drawn = [float(configs[index][name]) for index in best_S if name in configs[index]]  # type: ignore[arg-type]
+        drawn = [float(configs[index][name]) for index in best_S if name in configs[index]]
         found[name] = Estimate.of_draws(drawn, float(mean[name]))  # type: ignore[arg-type]
     return found
 
