@@ -28,7 +28,7 @@ from searchers import Params, identity
 # Keys of a spec that a replay sets itself, and keys that it does not need.
 REPLACED = ("name", "description", "parameters", "scheduler", "trials")
 USELESS = (
-    *("search", "constraints", "initial", "warm_start"),
+    *("search", "constraints", "initial", "warm_start", "scale"),
     *("budget", "stop", "finalists", "baseline", "register"),
 )
 

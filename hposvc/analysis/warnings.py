@@ -69,7 +69,7 @@ def _of_best(best: TrialState, state: SweepState, minor: Collection[str]) -> Ite
                 value=value,
             )
     last = state.spec.last_step
-    if last is not None and best.step < last:
+    if last is not None and best.step < last and not (best.at_end and state.spec.ends_by_size):
         yield _warn(
             "The best trial is not trained to its end",
             f"The best trial, {best.id}, was trained to {state.spec.unit} {best.step} of {last} "

@@ -187,6 +187,11 @@ class SweepSpec:
         """The trainable, command or simulated curve of a trial, as text for people."""
         return self.trainable or shlex.join(self.command or ()) or str(self.engine.curve)
 
+    @property
+    def ends_by_size(self) -> bool:
+        """Whether trials end by the size of their model, so that one before `last_step` is done."""
+        return self.scale is not None or self.training.tokens_per_weight is not None
+
     @cached_property
     def space(self) -> Space:
         """The search space of the declared parameters and constraints."""
@@ -205,10 +210,14 @@ class SweepSpec:
         """
         given = [] if self.baseline is None else [self.baseline.params]
         points = [point for point in (*given, *self.initial) if point is not None]
+        return tuple({**self.smallest, **point} for point in points)
+
+    @property
+    def smallest(self) -> Mapping[str, ParameterValue]:
+        """The smallest size of `scale`; empty: there is none."""
         if self.scale is None:
-            return tuple(points)
-        smallest = {self.scale.over: Sizes(self.space, self.scale.over).values[0]}
-        return tuple({**smallest, **point} for point in points)
+            return {}
+        return {self.scale.over: Sizes(self.space, self.scale.over).values[0]}
 
     @cached_property
     def plateau(self) -> Plateau | None:

@@ -437,7 +437,7 @@ class TrialTable(Mapping[str, TrialState]):
             self._enter(trial, "COMPLETED")
         elif stop is None:
             trial.intent = None
-            if not trial.done:
+            if not trial.done and not self.spec.ends_by_size:
                 trial.reason = RETURNED_EARLY
             self._enter(trial, "PAUSED" if trial.done else "COMPLETED")
         elif stop.reason == TIMEOUT:

@@ -81,7 +81,11 @@ def run_command(
 def debugged(spec: SweepSpec) -> tuple[SweepSpec, api.Embedded | None]:
     """Return a spec with one trial, and what runs that in this process; None: a simulation does."""
     engine = {} if spec.engine.traits.simulated else {"engine": "local"}
-    single = api.validate(specs.dump(spec), {**DEBUG, **engine})
+    data = specs.dump(spec)
+    if spec.scale is not None:  # it plans more trials than one
+        first, *_ = [*spec.first_points, spec.smallest]
+        data |= {"scale": None, "baseline": None, "initial": [first]}
+    single = api.validate(data, {**DEBUG, **engine})
     backend = registry.resolve(ENGINES["local"].backend)
     return single, partial(backend, debugged=True) if engine else None
 

@@ -13,7 +13,7 @@ from hposvc.spec import SweepSpec
 FEWEST, MOST = 6, 16  # trials of a pilot
 STEPS = 4  # of each; the first one contains its start
 # Sections that do not belong to a pilot: it ends by itself, and learns and records nothing.
-LEFT_OUT = ("initial", "budget", "stop", "finalists", "register", "notify", "limits")
+LEFT_OUT = ("initial", "budget", "stop", "finalists", "register", "notify", "limits", "scale")
 
 
 def pilot_spec(spec: SweepSpec) -> SweepSpec:

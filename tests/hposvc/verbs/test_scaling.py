@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from printed import text_of
 
-from hposvc.analysis.worker_scaling import ScalingSpeed
+from hposvc import spec as specs
+from hposvc.analysis.memory import Case
+from hposvc.analysis.worker_scaling import ScalingPlan, ScalingSpeed, one_trial_spec
 from hposvc.verbs.scaling import table
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
@@ -43,3 +45,17 @@ def test_a_failed_number_of_workers_is_none_in_the_table():
     text = text_of(table(speeds))
     assert "100.0%" in text
     assert "no" not in text
+
+
+def test_a_short_run_has_its_own_length_where_trials_end_by_their_size():
+    sets = {
+        "fidelity": {"unit": "token", "max": 1000},
+        "training.tokens_per_weight": 20,
+        "scheduler": "fifo",
+        "engine": "local",
+    }
+    spec = specs.load(DIGITS, sets)
+    short = one_trial_spec(spec, Case.of(spec, 1), ScalingPlan((1,), 3), 1)
+    assert spec.training.tokens_per_weight == 20
+    assert short.training.tokens_per_weight is None
+    assert short.training.schedule == spec.training.schedule
