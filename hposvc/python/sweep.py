@@ -59,6 +59,7 @@ class Sweep:
         metric: Section | Metric = None,
         metrics: Sequence[Mapping[str, object] | Metric] | None = None,
         fidelity: Section | Fidelity = None,
+        scale: Section = None,
         search: Section | str = None,
         scheduler: Section | str = None,
         trials: Section | Trials = None,

@@ -123,5 +123,7 @@ def draw_sizes(found: SizeSearch, file: Path) -> None:
                 sizes, [each.value for each in best], "o-", color=BLUE, label="best by the law"
             )
             axes.set(xscale="log", xlabel=found.over, ylabel=name)
+            axes.set_xticks(sizes, [f"{size:g}" for size in sizes], minor=False)
+            axes.minorticks_off()
             if min(low) > 0 and max(high) > 10 * min(low):
                 axes.set_yscale("log")
