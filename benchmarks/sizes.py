@@ -21,7 +21,7 @@ from hposvc.analysis.rate_transfer import SizeTrials, judge_transfer
 from searchers.methods import load_method
 from searchers.optimizer import Optimizer
 from searchers.searcher import Observation
-from searchers.size_law import SizeLaw, Trials, expected_gain, regret
+from searchers.size_law import LawTrials, SizeLaw, expected_gain, regret
 from searchers.space import Space
 from searchers.warm_start import warm_started
 
@@ -79,14 +79,14 @@ class Ranges:
         return (grid.rows[:, :2] - self.low) / (self.high - self.low)
 
 
-def trials(grids: Mapping[Setting, Grid], ranges: Ranges) -> Trials:
+def trials(grids: Mapping[Setting, Grid], ranges: Ranges) -> LawTrials:
     sizes = [np.tile(np.log2(at), (len(grid.rows), 1)) for at, grid in grids.items()]
     columns = np.vstack([ranges.columns(grid) for grid in grids.values()])
     losses = np.concatenate([grid.rows[:, 2] for grid in grids.values()])
-    return Trials(columns, 2, np.vstack(sizes), losses)
+    return LawTrials(columns, 2, np.vstack(sizes), losses)
 
 
-def by_law(known: Trials, at: Setting, grid: Grid, ranges: Ranges, law: SizeLaw) -> Any:
+def by_law(known: LawTrials, at: Setting, grid: Grid, ranges: Ranges, law: SizeLaw) -> Any:
     """Return the loss above the best without a trial and with eight, and the interval's end."""
     x_MD, size_Z, rng = ranges.columns(grid), np.log2(at), np.random.default_rng(0)
     first = int(law.mean(x_MD, size_Z).argmin())
@@ -94,7 +94,7 @@ def by_law(known: Trials, at: Setting, grid: Grid, ranges: Ranges, law: SizeLaw)
     end = float(np.quantile(regret(noisy_SM, first), SURE))
     tried = [first]
     while len(tried) < BUDGET:
-        seen = Trials(
+        seen = LawTrials(
             np.vstack([known.x_ND, x_MD[tried]]),
             2,
             np.vstack([known.size_NZ, np.tile(size_Z, (len(tried), 1))]),

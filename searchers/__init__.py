@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from searchers.searcher import suggest_fixed as suggest_fixed
     from searchers.shares import Share as Share
     from searchers.shares import Shares as Shares
+    from searchers.size_law import LawTrials as LawTrials
     from searchers.size_law import SizeLaw as SizeLaw
     from searchers.size_law import regret as regret
     from searchers.space import Space as Space

@@ -24,7 +24,7 @@ from searchers.domains import Tied
 from searchers.gp.encoding import Encoding, units
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal, Searcher, suggest_fixed
-from searchers.size_law import SizeLaw, Trials, expected_gain, regret
+from searchers.size_law import LawTrials, SizeLaw, expected_gain, regret
 from searchers.space import Choice, Space
 from searchers.values import Params, Value, identity, is_number
 
@@ -111,7 +111,7 @@ class Sizes:
         x_ND = self.columns(units(self.space, [seen.params for seen in ended]))
         size_NZ = np.array([self.size_of(seen.params) for seen in ended])
         loss_N = np.array([seen.mean_loss(float(seen.loss or 0.0)) for seen in ended])
-        return SizeLaw.of(Trials(x_ND, self.numbers, size_NZ, loss_N))
+        return SizeLaw.of(LawTrials(x_ND, self.numbers, size_NZ, loss_N))
 
     def points(self, seen: Sequence[Observation], size: Value) -> tuple[Array, Array, Array]:
         """Return the columns of trials of a size, its logarithms, and losses above the best."""

@@ -59,7 +59,7 @@ LIGHT = 0.02  # of the weight of all cells; lighter ones are left out
 
 
 @dataclass(frozen=True)
-class Trials:
+class LawTrials:
     """The trials of several sizes that have a loss."""
 
     x_ND: Array  # numbers first, in units of their ranges
@@ -88,14 +88,14 @@ class Setting:
 class SizeLaw:
     """The law fitted to trials."""
 
-    kept: Trials
+    kept: LawTrials
     center: float
     scale: float  # of the losses about the center, in which all below is
     cells: tuple["_Cell", ...]
     weight_C: Array
 
     @classmethod
-    def of(cls, trials: Trials) -> "SizeLaw":
+    def of(cls, trials: LawTrials) -> "SizeLaw":
         """Fit the law; there must be a trial."""
         kept, above_N = _near_best(trials)
         better_N = above_N[above_N <= np.median(above_N)]
@@ -117,7 +117,7 @@ class SizeLaw:
         return cls(kept, center, scale, tuple(cells[index] for index in heavy), kept_C)
 
     def mean(self, x_MD: Array, size_Z: Array) -> Array:
-        """Return the expected loss of configurations at a size, without noise."""
+        """Return the expected loss of configurations at a size, or one each, without noise."""
         mean_CM = np.array([cell.mean(x_MD, size_Z) for cell in self.cells])
         mean_M: Array = self.center + self.scale * self.weight_C @ mean_CM
         return mean_M
@@ -150,6 +150,7 @@ class SizeLaw:
         """Return losses (S x M) that the law holds possible.
 
         Args:
+            size_Z: the size of all configurations; or of each (M x Z).
             noisy: as single trainings would measure them.
         """
         counts_C = rng.multinomial(count, self.weight_C)
@@ -175,7 +176,7 @@ class _Basis:
     spread: float
 
     @classmethod
-    def of(cls, trials: Trials, spread: float) -> "_Basis":
+    def of(cls, trials: LawTrials, spread: float) -> "_Basis":
         x_NP = trials.x_ND[:, : trials.numbers]
         size_KZ = np.unique(trials.size_NZ, axis=0)
         return cls(x_NP.mean(axis=0), trials.size_NZ.mean(axis=0), size_KZ, spread)
@@ -205,7 +206,7 @@ class _Basis:
 class _Cell:
     """The law with one value of the noise, and of the process's size and length."""
 
-    trials: Trials
+    trials: LawTrials
     basis: _Basis
     setting: Setting
     lower_NN: Array
@@ -214,7 +215,7 @@ class _Cell:
 
     @classmethod
     def of(
-        cls, trials: Trials, basis: _Basis, target_N: Array, above_N: Array, setting: Setting
+        cls, trials: LawTrials, basis: _Basis, target_N: Array, above_N: Array, setting: Setting
     ) -> "_Cell":
         from scipy.linalg import cho_solve
 
@@ -228,23 +229,24 @@ class _Cell:
         return cls(trials, basis, setting, lower_NN, weight_N, evidence)
 
     def mean(self, x_MD: Array, size_Z: Array) -> Array:
-        """Return the mean (M) at configurations of one size."""
-        cross_NM = self._covariance(x_MD, np.tile(size_Z, (len(x_MD), 1)), self.trials)
+        """Return the mean (M) at configurations of one size, or of one each (M x Z)."""
+        size_MZ = np.broadcast_to(size_Z, (len(x_MD), self.trials.size_NZ.shape[1]))
+        cross_NM = self._covariance(x_MD, size_MZ, self.trials)
         mean_M: Array = cross_NM.T @ self.weight_N
         return mean_M + self.basis.mean(x_MD[:, : self.trials.numbers])
 
     def predict(self, x_MD: Array, size_Z: Array) -> tuple[Array, Array]:
-        """Return mean (M) and covariance (M x M) at configurations of one size."""
+        """Return mean (M) and covariance (M x M) at configurations of one size, or of one each."""
         from scipy.linalg import solve_triangular
 
-        size_MZ = np.tile(size_Z, (len(x_MD), 1))
+        size_MZ = np.broadcast_to(size_Z, (len(x_MD), self.trials.size_NZ.shape[1]))
         cross_NM = self._covariance(x_MD, size_MZ, self.trials)
         solved_NM = solve_triangular(self.lower_NN, cross_NM, lower=True)
         covariance_MM = self._covariance(x_MD, size_MZ) - solved_NM.T @ solved_NM
         mean_M = cross_NM.T @ self.weight_N + self.basis.mean(x_MD[:, : self.trials.numbers])
         return mean_M, covariance_MM
 
-    def _covariance(self, x_MD: Array, size_MZ: Array, other: Trials | None = None) -> Array:
+    def _covariance(self, x_MD: Array, size_MZ: Array, other: LawTrials | None = None) -> Array:
         """Return the prior covariance of points with each other, or of trials (N) with them (M)."""
         x_ND, size_NZ = (x_MD, size_MZ) if other is None else (other.x_ND, other.size_NZ)
         numbers = self.trials.numbers
@@ -257,7 +259,7 @@ class _Cell:
         return law_NM + near_NM * (self.setting.common**2 + self.setting.own**2 * alike_NM)
 
 
-def _near_best(trials: Trials) -> tuple[Trials, Array]:
+def _near_best(trials: LawTrials) -> tuple[LawTrials, Array]:
     """Return the better trials of each size, and how far their losses lie above the best there."""
     rows: list[Index] = []
     above: list[Array] = []
@@ -277,7 +279,9 @@ def _near_best(trials: Trials) -> tuple[Trials, Array]:
     if len(index_N) > MOST:
         nearest = np.argsort(above_N, kind="stable")[:MOST]
         index_N, above_N, best_N = index_N[nearest], above_N[nearest], best_N[nearest]
-    kept = Trials(trials.x_ND[index_N], trials.numbers, trials.size_NZ[index_N], best_N + above_N)
+    kept = LawTrials(
+        trials.x_ND[index_N], trials.numbers, trials.size_NZ[index_N], best_N + above_N
+    )
     return kept, above_N
 
 

@@ -28,14 +28,15 @@ class BestOfSize:
     """What the law says of one size."""
 
     size: Value
-    trials: int  # with a result
+    configs: tuple[Params, ...]  # of its trials with a result, the best first
     best: dict[str, Estimate]  # the best value of each number that is searched
     tried: str  # the trial whose configuration is expected to be the best; empty: none was tried
 
     def data(self) -> dict[str, Any]:
         """Return it as JSON."""
         best = {name: value.data() for name, value in self.best.items()}
-        return {"size": self.size, "trials": self.trials, "tried": self.tried, "best": best}
+        trials = len(self.configs)
+        return {"size": self.size, "trials": trials, "tried": self.tried, "best": best}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class SizeSearch:
     # what the law proposes, where nothing was tried.
     within: float
     proposed: dict[str, Any]  # what the law expects to be the best at the target
+    logarithmic: tuple[str, ...]  # of the numbers that are searched
     reason: str
 
     @property
@@ -58,7 +60,7 @@ class SizeSearch:
         """What it says, for people."""
         target = self.sizes[-1]
         where = f"{self.over} {number(float(target.size))}"  # type: ignore[arg-type]
-        sure = f"within {number(self.within)} of the best {self.metric} there, "
+        sure = f"within {self.within:.2g} of the best {self.metric} there, "
         sure += f"{percent(CONFIDENCE)} sure"
         if self.answer == "cannot tell":
             return f"Cannot tell how near to the best of {where} it is: {self.reason}."
@@ -121,7 +123,8 @@ def _judge(state: SweepState, sweep: str) -> SizeSearch | None:
         chosen = min(tried, key=lambda index: float(loss_SM[:, index].mean()), default=None)
         best = _best_values(sizes, configs, loss_SM)
         name = "" if chosen is None else _trial(own, configs[chosen])
-        found.append(BestOfSize(size, len(own), best, name))
+        ranked = sorted(own, key=lambda seen: float(seen.loss or 0.0))
+        found.append(BestOfSize(size, tuple(seen.params for seen in ranked), best, name))
     at = int(loss_SM.mean(axis=0).argmin()) if chosen is None else chosen  # of the target
     within = float(np.quantile(regret(loss_SM, at), CONFIDENCE))
     proposed = configs[int(loss_SM.mean(axis=0).argmin())]
@@ -134,6 +137,7 @@ def _judge(state: SweepState, sweep: str) -> SizeSearch | None:
         answer="cannot tell" if turned else "within",
         within=within,
         proposed=dict(proposed),
+        logarithmic=tuple(name for name in best if getattr(spec.space[name], "log", False)),
         reason=turned,
     )
 

@@ -39,9 +39,9 @@ def describe(found: "SizeSearch") -> list[RenderableType]:
     names = [*found.sizes[-1].best]
     table = make_table(found.over, "trials", *(f"best {name}" for name in names))
     for each in found.sizes:
-        best = [each.best[name].text(number) for name in names if name in each.best]
-        table.add_row(number(float(each.size)), f"{each.trials}", *best)  # type: ignore[arg-type]
-    values = ", ".join(f"{name} {number(value)}" for name, value in _numbers(found).items())
+        best = [each.best[name].text("{:.3g}".format) for name in names if name in each.best]
+        table.add_row(number(float(each.size)), f"{len(each.configs)}", *best)  # type: ignore[arg-type]
+    values = ", ".join(f"{name} {value:.3g}" for name, value in _numbers(found).items())
     proposal = f"The law expects the best at {found.over} {found.sizes[-1].size} with {values}."
     return [table, found.sentence, proposal]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from searchers.size_law import SizeLaw, Trials, expected_gain, regret
+from searchers.size_law import LawTrials, SizeLaw, expected_gain, regret
 
 SIZES = (8.0, 9.0, 10.0)  # log2 of 256, 512, 1024
 TARGET = np.array([12.0])
@@ -34,7 +34,7 @@ class Bowls:
             3 * 2 ** (-0.1 * size) + self.above(x_ND, size) + noise * rng.standard_normal(each)
             for size, x_ND in zip(sizes, x_SND, strict=True)
         ]
-        return Trials(
+        return LawTrials(
             x_SND.reshape(-1, columns),
             columns if numbers is None else numbers,
             np.repeat(sizes, each)[:, None],
@@ -110,7 +110,7 @@ def test_a_size_whose_only_trial_diverged_does_no_harm(loss):
     bowls = Bowls()
     own = bowls.trials(np.random.default_rng(0), each=14)
     law = SizeLaw.of(
-        Trials(
+        LawTrials(
             np.vstack([own.x_ND, [[0.3]]]),
             1,
             np.vstack([own.size_NZ, [TARGET]]),
@@ -138,7 +138,7 @@ def test_numbers_that_depend_on_each_other_are_found_together():
         return 10 * (sums_N - 0.1 * (size_N - 8)) ** 2 + (x_ND[:, 0] - x_ND[:, 1]) ** 2
 
     loss_N = above(x_ND, size_N1[:, 0]) + 0.01 * rng.standard_normal(90)
-    law = SizeLaw.of(Trials(x_ND, 2, size_N1, loss_N))
+    law = SizeLaw.of(LawTrials(x_ND, 2, size_N1, loss_N))
     x_MD = rng.random((1000, 2))
     above_M = above(x_MD, 12.0)
     assert above_M[chosen(law, x_MD)] < 0.03
@@ -151,7 +151,7 @@ def test_a_category_that_is_better_is_preferred():
     above = np.concatenate(
         [bowls.above(trials.x_ND[trials.size_NZ[:, 0] == size], size) for size in SIZES]
     )
-    law = SizeLaw.of(Trials(trials.x_ND, 1, trials.size_NZ, above))
+    law = SizeLaw.of(LawTrials(trials.x_ND, 1, trials.size_NZ, above))
     x_MD = np.array([[x, kind] for x in np.linspace(0, 1, 51) for kind in (0.0, 1.0)])
     best = x_MD[chosen(law, x_MD)]
     assert best[1] == 0.0
@@ -177,7 +177,7 @@ def test_two_logarithms_of_sizes_move_the_best_each_in_its_way():
         return 0.6 - 0.1 * (size_Z[..., 0] - 8) + 0.05 * size_Z[..., 1]
 
     loss_N = 5 * (x_N1[:, 0] - best(size_NZ)) ** 2 + 0.01 * rng.standard_normal(len(x_N1))
-    law = SizeLaw.of(Trials(x_N1, 1, size_NZ, loss_N))
+    law = SizeLaw.of(LawTrials(x_N1, 1, size_NZ, loss_N))
     for size_Z in (np.array([10.0, 0.0]), np.array([10.0, 4.0])):
         assert LINE_M1[chosen(law, size_Z=size_Z), 0] == pytest.approx(best(size_Z), abs=0.04)
 
@@ -186,7 +186,7 @@ def test_the_order_of_trials_does_not_matter():
     rng = np.random.default_rng(0)
     trials = Bowls().trials(rng)
     order_N = rng.permutation(len(trials.loss_N))
-    other = Trials(trials.x_ND[order_N], 1, trials.size_NZ[order_N], trials.loss_N[order_N])
+    other = LawTrials(trials.x_ND[order_N], 1, trials.size_NZ[order_N], trials.loss_N[order_N])
     mean_M, again_M = (SizeLaw.of(each).mean(LINE_M1, TARGET) for each in (trials, other))
     np.testing.assert_allclose(again_M, mean_M, rtol=1e-6)
 
@@ -195,7 +195,7 @@ def test_the_order_of_trials_does_not_matter():
 def test_units_of_the_loss_do_not_matter(scale, offset):
     trials = Bowls().trials(np.random.default_rng(0))
     law = SizeLaw.of(trials)
-    other = SizeLaw.of(Trials(trials.x_ND, 1, trials.size_NZ, offset + scale * trials.loss_N))
+    other = SizeLaw.of(LawTrials(trials.x_ND, 1, trials.size_NZ, offset + scale * trials.loss_N))
     assert chosen(other) == chosen(law)
     assert end_of(other, chosen(other)) == pytest.approx(scale * end_of(law, chosen(law)), rel=0.01)
 
@@ -203,7 +203,7 @@ def test_units_of_the_loss_do_not_matter(scale, offset):
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_trials_and_equal_losses_give_finite_numbers(count):
     x_ND = np.random.default_rng(0).random((count, 2))
-    law = SizeLaw.of(Trials(x_ND, 2, np.full((count, 1), 8.0), np.ones(count)))
+    law = SizeLaw.of(LawTrials(x_ND, 2, np.full((count, 1), 8.0), np.ones(count)))
     loss_SM = law.draws(x_ND, TARGET, 20, np.random.default_rng(0))
     assert loss_SM.shape == (20, count)
     assert np.isfinite(loss_SM).all()
@@ -213,7 +213,7 @@ def test_configurations_without_numbers_have_a_law():
     x_N1 = np.tile([[0.0], [1.0]], (8, 1))
     size_N1 = np.repeat([[8.0], [9.0]], 8, axis=0)
     noise_N = 0.01 * np.random.default_rng(0).standard_normal(16)
-    law = SizeLaw.of(Trials(x_N1, 0, size_N1, 1.0 - x_N1[:, 0] + noise_N))
+    law = SizeLaw.of(LawTrials(x_N1, 0, size_N1, 1.0 - x_N1[:, 0] + noise_N))
     assert chosen(law, np.array([[0.0], [1.0]])) == 1
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from hposvc.analysis.rate_transfer import RateTransfer
 from hposvc.analysis.scaling_law import Fit
@@ -111,7 +113,7 @@ def draw_transfer(judged: RateTransfer, file: Path) -> None:
 
 
 def draw_sizes(found: SizeSearch, file: Path) -> None:
-    """Draw the best value of each number by size, with its interval."""
+    """Draw the best value of each number by size, with its interval, and the trials."""
     names = [*found.sizes[-1].best]
     sizes = [float(each.size) for each in found.sizes]  # type: ignore[arg-type]
     with _picture(file, panels=max(1, len(names))) as panels:
@@ -119,11 +121,18 @@ def draw_sizes(found: SizeSearch, file: Path) -> None:
             best = [each.best[name] for each in found.sizes]
             low, high = [each.low for each in best], [each.high for each in best]
             axes.fill_between(sizes, low, high, color=GREY, alpha=0.5, label=INTERVAL)
-            axes.plot(
-                sizes, [each.value for each in best], "o-", color=BLUE, label="best by the law"
-            )
+            values = [each.value for each in best]
+            axes.plot(sizes, values, "o-", color=BLUE, label="best by the law")
             axes.set(xscale="log", xlabel=found.over, ylabel=name)
             axes.set_xticks(sizes, [f"{size:g}" for size in sizes], minor=False)
-            axes.minorticks_off()
-            if min(low) > 0 and max(high) > 10 * min(low):
+            axes.set_xticks([], minor=True)
+            if name in found.logarithmic:
                 axes.set_yscale("log")
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter(NullFormatter())
+            for size, each in zip(sizes, found.sizes, strict=True):
+                tried = [float(params[name]) for params in each.configs if name in params]  # type: ignore[arg-type]
+                colors = [(*to_rgb(DARK), shade) for shade in np.linspace(0.9, 0.1, len(tried))]
+                label = "trials, the best dark" if size == sizes[0] else None
+                column = [size] * len(tried)
+                axes.scatter(column, tried, 12, colors, zorder=3, label=label)

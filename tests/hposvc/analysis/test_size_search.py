@@ -44,7 +44,7 @@ def test_it_says_how_near_to_the_best_the_target_is(followed):
     found = judge(followed, "s")
     assert found.answer == "within"
     target = found.sizes[-1]
-    assert (target.size, target.trials) == (2048, 2)
+    assert (target.size, len(target.configs)) == (2048, 2)
     tried = followed.trials[target.tried].params
     best = {"lr": best_lr(2048), "decay": 0.1}
     assert above(tried, best["lr"]) <= found.within < 0.03
@@ -55,7 +55,7 @@ def test_it_says_how_near_to_the_best_the_target_is(followed):
 def test_best_values_by_size_follow_the_law_within_their_intervals(followed):
     found = judge(followed, "s")
     assert [each.size for each in found.sizes] == WIDTHS
-    assert sum(each.trials for each in found.sizes) == 40
+    assert sum(len(each.configs) for each in found.sizes) == 40
     for each in found.sizes:
         assert each.best.keys() == {"lr", "decay"}
         lr = each.best["lr"]
@@ -70,7 +70,7 @@ def test_the_trial_named_is_expected_to_be_the_best_of_its_size(followed):
     found = judge(followed, "s")
     for each in found.sizes:
         own = {t.id: t for t in followed.trials.values() if t.params["width"] == each.size}
-        assert len(own) == each.trials
+        assert len(own) == len(each.configs)
         named = above(own[each.tried].params, best_lr(each.size))
         losses = [above(trial.params, best_lr(each.size)) for trial in own.values()]
         assert named <= np.median(losses)
@@ -107,7 +107,7 @@ def test_failed_and_diverged_trials_do_not_count(tmp_path):
     states = [trial.state for trial in state.trials.values()]
     assert states.count("COMPLETED") < 36
     found = judge(state, "s")
-    assert sum(each.trials for each in found.sizes) == sum(
+    assert sum(len(each.configs) for each in found.sizes) == sum(
         trial.value is not None for trial in state.trials.values()
     )
     assert above(found.proposed, best_lr(2048)) < 0.03
@@ -116,7 +116,7 @@ def test_failed_and_diverged_trials_do_not_count(tmp_path):
 def test_before_anything_was_trained_at_the_target_it_judges_the_proposal(recorded):
     found = judge(before(recorded, 36), "s")
     assert found.sizes[-1].tried == ""
-    assert found.sizes[-1].trials == 0
+    assert found.sizes[-1].configs == ()
     assert (
         "Nothing was trained at width 2048 yet; what the law proposes is within" in found.sentence
     )
