@@ -12,6 +12,7 @@ from trainables.training import Training
 from trainables.vmap_options import SUPPORTED, as_text
 from trainables.worker import Nan
 
+SHARING = ("single", "ddp", "fsdp")  # strategies under which trials share a base
 DEFAULTS = Training()  # to make one takes a while, and covering arrays ask for thousands of rules
 
 
@@ -56,6 +57,26 @@ RULES = (
         "trials_per_process",
         lambda t, workers: t.trials_per_process > 1 and workers > 1,
         "trials that train at once have one worker each; set resources.workers to 1",
+    ),
+    Rule(
+        "share_base",
+        lambda t, _: t.share_base > 1 and t.trials_per_process > 1,
+        "trials_per_process trains trials of one shape at once; leave one of the two out",
+    ),
+    Rule(
+        "share_base",
+        lambda t, _: t.share_base > 1 and t.strategy not in SHARING,
+        f"trials share a base with strategy {' or '.join(SHARING)}; choose one of them",
+    ),
+    Rule(
+        "share_base",
+        lambda t, _: t.share_base > 1 and t.compile != "none",
+        "torch.compile's graphs belong to one trial of a process; leave one of the two out",
+    ),
+    Rule(
+        "share_base",
+        lambda t, _: t.share_base > 1 and t.process_group != "managed",
+        "all trials of a process use one process group; leave process_group out",
     ),
     _unused("weight_decay", lambda t: t.optimizer != "task", OWN),
     _unused("layer_decay", lambda t: t.optimizer != "task", OWN),

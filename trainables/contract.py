@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from trainables.storage.stores import is_url as is_url
     from trainables.strategies import STRATEGIES as STRATEGIES
     from trainables.strategies import default_strategy as default_strategy
+    from trainables.training import OF_PROCESS as OF_PROCESS
     from trainables.training import Training as Training
     from trainables.worker import Nan as Nan
     from trainables.worker import Worker as Worker

@@ -188,7 +188,7 @@ def fingerprint(model: nn.Module) -> str:
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
             digest.update(f"{name} {tuple(weight.shape)}".encode())
-            digest.update(_sample_values(weight).numpy().tobytes())
+            digest.update(sample_values(weight).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -198,7 +198,8 @@ def _sealed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, FrozenBa
             yield prefix, module, mark
 
 
-def _sample_values(weight: Tensor) -> Tensor:
+def sample_values(weight: Tensor) -> Tensor:
+    """Return some values of a weight, as float64 on the CPU."""
     if weight.is_meta:  # a memory forecast has shapes only, and saves nothing
         return torch.empty(0, device="cpu")
     flat = weight.detach().flatten()

@@ -40,6 +40,8 @@ Schedule = Literal[
 LrScaling = Literal["none", "linear", "sqrt"]
 ClipBy = Literal["norm", "value", "adaptive"]
 
+# Options of the process, so that trials that take turns in one have the same.
+OF_PROCESS = ("tf32", "deterministic", "attention", "memory_fraction", "strategy")
 AT_ONCE = 32  # trials, for `trials_per_process: true` where `trials.parallel` is auto
 
 
@@ -151,6 +153,8 @@ class Training:
     # Several trials in one process
     # Trials training at once in one process; see trials_at_once.
     trials_per_process: Annotated[int, Whole(1, 10**5)] | bool = 1
+    # Trials that take turns in one process, with one copy of their frozen weights.
+    share_base: Annotated[int, Whole(1, 1000)] = 1
 
     # Monitoring
     # Updates between logs of each layer's gradients; 0: never.
@@ -172,6 +176,11 @@ class Training:
     def dp_size(self, ranks: int) -> int:
         """Return the number of shares into which so many ranks split each batch."""
         return ranks // self.tensor_parallel if self.traits.data_parallel else 1
+
+    @property
+    def orders_at_once(self) -> int:
+        """Return how many trials a process trains at a time; trials_per_process is a number."""
+        return max(self.share_base, int(self.trials_per_process))
 
     def trials_at_once(self, parallel: int | None = None, most: int | None = None) -> int:
         """Return how many trials train at once in one process, as `trials_per_process` says.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainables.dataset import DataSet
 from trainables.link import CheckpointSaved, DataDeclared, Link, LocalLink, Report, Suggestion
@@ -53,6 +53,18 @@ class Diverged(Exception):
     """The training cannot continue, and retries will not help; the message says why."""
 
 
+class Sharing(Protocol):
+    """What a rank shares with the other trials of its process; see `training.share_base`."""
+
+    def pass_turn(self) -> None:
+        """Let other trials make an update first, if they wait for it."""
+        ...
+
+    def share(self, model: "torch.nn.Module") -> None:
+        """Let the model's frozen weights use the memory of other trials' equal ones."""
+        ...
+
+
 class TooLarge(Exception):
     """A micro-batch did not fit into memory, but half of it may; raise it `from` that error."""
 
@@ -93,6 +105,7 @@ class Worker:
     hosts: tuple[str, ...] = ()  # of all ranks; empty: this is the only rank, or one of a batch
     datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
+    sharing: Sharing | None = None  # with other trials of this process; None: there are none
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0

@@ -99,7 +99,7 @@ def late(
 
 def _wanted(state: SweepState, needed: int) -> int:
     """Return the slots for orders that could run at once, within the spec's limits."""
-    spec, at_once = state.spec, state.spec.training.trials_per_process
+    spec, at_once = state.spec, state.spec.training.orders_at_once
     wanted = -(-needed // at_once)
     if spec.queue.max_parallel is not None:
         wanted = min(wanted, spec.queue.max_parallel)

@@ -247,7 +247,7 @@ class QueueMember:
         Args:
             needed: orders that the sweep could run at once.
         """
-        began, at_once = time.monotonic(), state.spec.training.trials_per_process
+        began, at_once = time.monotonic(), state.spec.training.orders_at_once
         worked_s = time.thread_time()  # a busy machine makes a look longer, but not dearer
         if began < self._next_look or not self.backend.answers:
             return self.share.slots * at_once

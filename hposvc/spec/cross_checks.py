@@ -35,6 +35,7 @@ from searchers import (
     takes_several,
 )
 from trainables.contract import (
+    OF_PROCESS,
     TRAINING,
     Nan,
     Period,
@@ -114,7 +115,7 @@ def variant_problems(spec: "SweepSpec") -> Iterator[Problem]:
         ),
         "would change within a trial; take a scheduler such as asha": changing and not repeating,
         "has the spec's folder; leave working_dir out": spec.environment.working_dir is not None,
-        "needs trials_per_process: 1": spec.training.trials_per_process > 1,
+        "needs one trial in a process": spec.training.orders_at_once > 1,
     }
     for message in (text for text, refused in refusals.items() if refused):
         yield Problem.of_text(message, *spec.variants.path)
@@ -430,12 +431,21 @@ def resolve_trials_per_process(training: Training, trials: Trials) -> Training:
 
 
 def batching_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that the engine can train as many trials in a process as `trials_per_process` asks."""
-    engine, at_once = spec.engine, spec.training.trials_per_process
-    if not engine.traits.batched and at_once > 1:
-        message = f"is {at_once}, but engine {engine.type} gives a process one trial"
-        fix = "leave out one of the two"
-        yield Problem(("training", "trials_per_process"), f"{message} at a time", fix)
+    """Check that the engine can train as many trials in a process as the options ask."""
+    engine = spec.engine
+    for option in OF_SLOTS:
+        at_once = getattr(spec.training, option)
+        if not engine.traits.batched and at_once > 1:
+            message = f"is {at_once}, but engine {engine.type} gives a process one trial"
+            fix = "leave out one of the two"
+            yield Problem(("training", option), f"{message} at a time", fix)
+    if spec.training.share_base == 1:
+        return
+    for name, path, _ in parameters_of(spec.parameters):
+        if name.removeprefix(TRAINING) in OF_PROCESS and name.startswith(TRAINING):
+            message = "is one for all trials of a process, which share_base makes several"
+            fix = "set it under training, or leave share_base out"
+            yield Problem(path, message, fix, at_key=True)
 
 
 def interval_problems(spec: "SweepSpec") -> Iterator[Problem]:
@@ -504,7 +514,7 @@ def _fixed_training_problems(spec: "SweepSpec", workers: int) -> Iterator[Proble
         elif getattr(training, option) != getattr(base, option):
             fix = "remove one of them"
             yield Problem(path, f"is set in training.{option} too", fix, at_key=True)
-        elif option == "trials_per_process":
+        elif option in OF_SLOTS:
             fix = "set it under training"
             yield Problem(path, "applies to slots, not to a trial", fix, at_key=True)
         else:
@@ -571,6 +581,7 @@ def _extreme_values(domain: Domain) -> tuple[object, ...]:
             return (domain.low, domain.high)
 
 
+OF_SLOTS = ("trials_per_process", "share_base")  # options that apply to slots
 Check = Callable[["SweepSpec"], Iterator[Problem]]
 # Checks of keys that may come from the defaults of a server's operator.
 COMPLETENESS: tuple[Check, ...] = (trial_count_problems, price_problems)

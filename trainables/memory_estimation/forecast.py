@@ -73,7 +73,10 @@ def without_strategy_options(training: Training) -> Training:
 def _options_of_ranks() -> set[str]:
     """Return the options that only some strategies have, and not that of a single rank."""
     options = {name for traits in STRATEGIES.values() for name in traits.options}
-    return options - STRATEGIES[default_strategy(1)].options.keys() | {"trials_per_process"}
+    return options - STRATEGIES[default_strategy(1)].options.keys() | {
+        "trials_per_process",
+        "share_base",
+    }
 
 
 def adapted_to_ranks(training: Training, ranks: int) -> Training:
@@ -83,6 +86,7 @@ def adapted_to_ranks(training: Training, ranks: int) -> Training:
             without_strategy_options(training),
             strategy=default_strategy(1),
             trials_per_process=training.trials_per_process,
+            share_base=training.share_base,
         )
     strategy = training.strategy if training.traits.several_ranks else default_strategy(ranks)
     return replace(training, strategy=strategy, trials_per_process=1)
@@ -135,6 +139,8 @@ def make_forecast(
         course = resolve_name(formula)(one_rank, training, ranks, gpu)
     else:
         course = step(replace(training, cpu_offload=False), ranks)
+    if training.share_base > 1:
+        course = beside_others(course, training.share_base - 1)
     besides = stored_bytes(data) + WORKSPACE if gpu else 0
     forecast = Forecast(
         course.parameters,
@@ -149,6 +155,24 @@ def make_forecast(
         exact=not formula,
     )
     return offloaded(forecast) if training.cpu_offload and not forecast.host else forecast
+
+
+def beside_others(alone: MemoryBreakdown, others: int) -> MemoryBreakdown:
+    """Return the memory of a trial beside others of its process, which share its frozen weights.
+
+    Only one of them has activations at a time; gradients stay until a trial's next update. They
+    take as much as the weights that are trained.
+    """
+    trained = alone.gradients
+    own = trained + alone.gradients + alone.optimizer + alone.buffers
+    return replace(
+        alone,
+        parameters=alone.parameters + others * trained,
+        gradients=alone.gradients * (1 + others),
+        optimizer=alone.optimizer * (1 + others),
+        buffers=alone.buffers * (1 + others),
+        peak=alone.peak + others * own,
+    )
 
 
 def micro_batch(batch: int, training: Training, ranks: int) -> int:

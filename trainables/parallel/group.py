@@ -11,8 +11,8 @@ import datetime
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import psutil
@@ -31,6 +31,7 @@ LEADER_S = 60.0
 
 BACKLOG = 1024  # ranks connecting at once
 FAILED = "failed"
+TURNS_KEPT = 1000  # in the store
 
 Backend = Literal["gloo", "nccl"]
 
@@ -72,6 +73,7 @@ class RankStore:
     stall_s: float = 600.0  # without a sign of life before an order counts as hung
     keeps_group: bool = field(default=False, init=False)  # the last order's group still exists
     last_order: int = field(default=0, init=False)  # the order that it served
+    turn: int = field(default=0, init=False)  # the next turn's number
     addresses: tuple[RankAddress, ...] = field(default=(), init=False)  # where each rank runs
 
     @classmethod
@@ -203,6 +205,22 @@ class RankStore:
     def wait_for_port(self, order: int) -> int:
         """Wait for rank 0's free port, and return it."""
         return int(self._get(f"port-{order}", f"rank 0 left before order {order}"))
+
+    def publish_turn(self, order: int) -> None:
+        """Publish the order that has the next turn on every rank."""
+        self.store.set(f"turn-{self.turn}", f"{order}")
+        if self.turn >= TURNS_KEPT:  # no rank is so far behind
+            self.store.delete_key(f"turn-{self.turn - TURNS_KEPT}")
+        self.turn += 1
+
+    def turns(self) -> Iterator[int]:
+        """Yield the orders that have their turns, as rank 0 publishes them, until it is gone."""
+        # Whoever waits keeps others from a store.
+        own = replace(self, store=self.store.clone())  # type: ignore[attr-defined]
+        with suppress(PeerLost):
+            while True:
+                yield int(own._get(f"turn-{own.turn}", "rank 0 left"))
+                own.turn += 1
 
     def publish_failure(self, order: int) -> None:
         """Publish that this rank has failed."""

@@ -42,7 +42,7 @@ from trainables.stop_signals import SIGTERM_TEXT, How, Notice, Preempted, StopTr
 from trainables.storage.checkpoint import CheckpointDamaged, Every
 from trainables.storage.stores import StoreFailed
 from trainables.training import Training
-from trainables.worker import Diverged, Link, Nan, ReportError, TooLarge, Worker
+from trainables.worker import Diverged, Link, Nan, ReportError, Sharing, TooLarge, Worker
 
 # If ranks fail in several ways, the kind that comes first here is the order's outcome.
 # damaged: the checkpoint to start from is damaged; storage: the disk is full; oversize: half of a
@@ -191,6 +191,7 @@ class RankContext:
     peers: Peers | None = None  # None: there are no others
     notice: Notice = field(default_factory=Notice)  # given when the process is to end soon
     keeps_group: Callable[[], bool] = bool  # whether to keep the process group for the next order
+    sharing: Sharing | None = None  # with other orders of this process; None: there are none
 
 
 def carry_out(
@@ -210,10 +211,7 @@ def carry_out(
     if context is None:
         with single_rank() as rank_env:
             return carry_out(config, assignment, rank, link, RankContext(rank_env))
-    kind: OutcomeKind
-    sweep_wide = False
     order = assignment.order
-    end = Outcome(order.id, "ended")
     group: object = None
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     wandb_run = open_run()
@@ -222,32 +220,34 @@ def carry_out(
         os.environ.update(assignment.environment)
     try:
         with context.group as group:
-            end = _train(config, order, rank, link, context)
-        kind, message = end.kind, end.message
-    except CheckpointDamaged as error:
-        # "damaged" makes the controller forget the checkpoint that the order started from, so the
-        # kind is used for that checkpoint alone.
-        kind = "damaged" if order.is_start(error.file) else "collateral"
-        message = f"{error}"
-    except CommandLost as error:  # its output is in the log
-        kind, message = "collateral", f"{error}"
-    except CommandFailed as error:
-        kind, message, sweep_wide = error.kind, f"{error}", error.sweep_wide
+            end = train(config, order, rank, link, context)
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
-        traceback_text = log_error(error)
-        kind = outcome_kind(error, config.gpu_share, config.folder)
-        message = text_of(error) if kind == "diverged" else traceback_text
-    leaks = finish_run(wandb_run, failed=kind != "ended")
+        end = failed(config, order, error)
+    leaks = finish_run(wandb_run, failed=end.kind != "ended")
     leaks += process_state.restore(before)
     del group  # after the models, which a caught error held until now; see `RankStore.group`
     after = process_state.baseline(config.gpu_share, context.keeps_group())
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
     leaks += ["it imported a version of the code"] * (config.variants is not None)
-    outcome = make_outcome(config, order, kind, message, leaks)
-    return replace(
-        outcome, how=end.how, unused=end.unused, warning=end.warning, sweep_wide=sweep_wide
-    )
+    return replace(end, leaks=tuple(map(encodable, leaks)))
+
+
+def failed(config: SlotConfig, order: Order, error: BaseException) -> Outcome:
+    """Return the outcome of an order that failed with an error; its traceback goes to the log."""
+    if isinstance(error, CheckpointDamaged):
+        # "damaged" makes the controller forget the checkpoint that the order started from, so the
+        # kind is used for that checkpoint alone.
+        damaged: OutcomeKind = "damaged" if order.is_start(error.file) else "collateral"
+        return make_outcome(config, order, damaged, f"{error}")
+    if isinstance(error, CommandLost):  # its output is in the log
+        return make_outcome(config, order, "collateral", f"{error}")
+    if isinstance(error, CommandFailed):
+        outcome = make_outcome(config, order, error.kind, f"{error}")
+        return replace(outcome, sweep_wide=error.sweep_wide)
+    text = log_error(error)
+    kind = outcome_kind(error, config.gpu_share, config.folder)
+    return make_outcome(config, order, kind, text_of(error) if kind == "diverged" else text)
 
 
 def make_outcome(
@@ -284,15 +284,17 @@ def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
         os.environ.pop(name, None)
 
 
-def _train(
-    config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext
-) -> Outcome:
-    """Return the outcome of an order that did not fail."""
+def train(config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext) -> Outcome:
+    """Run the trainable for an order, and return the outcome, which is no failure.
+
+    Raises:
+        BaseException: whatever the trainable's code raises; see `failed`.
+    """
     if config.variants is not None:
         name, order = config.variants.enter(config.trainable, order)
         config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
-    worker.notice = context.notice
+    worker.notice, worker.sharing = context.notice, context.sharing
     worker.hosts = tuple(address.host for address in context.rank_env.addresses)
     try:
         if config.command is not None:
@@ -304,7 +306,7 @@ def _train(
             raise load.LoadError(message)
         _call(load.bind(trainable, order.params), worker)
     except Preempted as preemption:
-        return Outcome(order.id, "preempt", preemption.reason)
+        return make_outcome(config, order, "preempt", preemption.reason)
     except StopTrial:
         pass
     finally:

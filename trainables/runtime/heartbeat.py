@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import psutil
 
@@ -39,6 +40,22 @@ class LivenessSignals:
         self.given = self.beats = True
 
 
+class Signs(Protocol):
+    """What a heartbeat reads of LivenessSignals, or of those of several orders."""
+
+    given: bool
+
+    @property
+    def beats(self) -> bool:
+        """Whether beats and reports alone count."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether the rank waits for its coordinator."""
+        ...
+
+
 @dataclass(eq=False)
 class Heartbeat:
     """Look for signs of life in this process, from a thread of its own.
@@ -56,7 +73,7 @@ class Heartbeat:
     tell: Callable[[int], None]
     works: bool
     watchers: Sequence[threading.Thread] = ()
-    _order: tuple[int, LivenessSignals] | None = None  # the current order
+    _order: tuple[int, Signs] | None = None  # the current order
     _log: int = STDERR  # the descriptor of its log
     _seen_at: float = field(default_factory=time.monotonic)  # the last sign of life
     _size: int = 0  # of the log
@@ -74,7 +91,7 @@ class Heartbeat:
         threading.Thread(target=self._watch, name="heartbeat", daemon=True).start()
 
     @contextmanager
-    def during(self, order: int, signals: LivenessSignals, log: int = STDERR) -> Iterator[None]:
+    def during(self, order: int, signals: Signs, log: int = STDERR) -> Iterator[None]:
         """Watch over an order within the context; standard error must go to the order's log.
 
         Args:
@@ -118,13 +135,13 @@ class Heartbeat:
                         os.write(STDERR, f"{title}\n{collectives}".encode())
         time.sleep(max(0.0, look_at - time.monotonic()))
 
-    def _shows_life(self, signals: LivenessSignals) -> bool:
+    def _shows_life(self, signals: Signs) -> bool:
         try:
             return self._alive(signals)
         except (OSError, psutil.Error):
             return True  # a process that cannot be inspected does not count as hanging
 
-    def _alive(self, signals: LivenessSignals) -> bool:
+    def _alive(self, signals: Signs) -> bool:
         """Return whether there was a sign of life since the last check."""
         given, signals.given = signals.given or signals.waits, False
         before, self._size = self._size, os.fstat(self._log).st_size

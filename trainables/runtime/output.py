@@ -40,7 +40,7 @@ def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
     Yields:
         the file's descriptor; that of standard error is a pipe if there are secrets.
     """
-    with _log(file, secrets) as (stream, target), _sent_to(target):
+    with open_log(file, secrets) as (stream, target), _sent_to(target):
         yield stream.fileno()
 
 
@@ -61,7 +61,7 @@ def log_target(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
 
     Unless a panel has the terminal, it goes to this process's standard error, too.
     """
-    with _log(file, secrets) as (_, target):
+    with open_log(file, secrets) as (_, target):
         if _panels:
             yield target
             return
@@ -129,7 +129,8 @@ def _leads_to(stream: TextIO, descriptor: int) -> bool:
 
 
 @contextmanager
-def _log(file: Path, secrets: Collection[str]) -> Iterator[tuple[TextIO, int]]:
+def open_log(file: Path, secrets: Collection[str]) -> Iterator[tuple[TextIO, int]]:
+    """Yield a log of which the middle is dropped when it is long, and a descriptor to write to."""
     with (
         bounded(file),
         _open(file) as stream,

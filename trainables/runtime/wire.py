@@ -37,6 +37,7 @@ class Hello(NamedTuple):
     rank_store: Address | None
     device: str = ""  # the model of the rank's GPU, or of its CPU
     node: str = ""
+    lane: int = 0  # the order's place on the slot, where it has several
 
 
 @dataclass(frozen=True)

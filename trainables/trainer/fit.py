@@ -117,6 +117,8 @@ def build_state(task: Task, strategy: Strategy) -> TrainingState:
     weights = sum(parameter.numel() for parameter in whole.parameters())
     growths = scale_weights(task, whole)  # in its own format, so alike under each strategy
     model = strategy.shard(adapt_model(strategy.to_device(whole), training))
+    if worker.sharing is not None:
+        worker.sharing.share(model)
     optimizer = build_optimizer(task, model, training)
     scale_optimizer(optimizer, model, growths, task, training.lr_scaling)
     _check_optimizer(optimizer, worker)

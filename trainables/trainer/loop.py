@@ -150,6 +150,8 @@ class Trainer:
             self.saver.save_within(first - 1, done - begun, self.state, over)
             if not over and self.preemption.holds(self.worker.notice.given):
                 self.leave(first - 1, done - begun)
+            if self.worker.sharing is not None:
+                self.worker.sharing.pass_turn()
         self.updates = done
         self.strategy.sync_replicas(self.state)
         self.monitor.end_epoch(train.wait_seconds())

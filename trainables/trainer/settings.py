@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainables.environment import ON_GPU, float32_precision
-from trainables.training import Training
+from trainables.training import OF_PROCESS, Training
+from trainables.vmap_options import as_text
 
 KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -19,9 +21,46 @@ KERNELS = {
 }
 
 
+@dataclass
+class _Applied:
+    """The options that are in force, and by how many orders of this process."""
+
+    options: dict[str, object] = field(default_factory=dict)
+    users: int = 0
+    undo: ExitStack = field(default_factory=ExitStack)
+
+
+_applied = _Applied()
+
+
 @contextmanager
 def applied(training: Training, device: torch.device) -> Iterator[None]:
-    """Apply the options within this context; restore the old settings on exit."""
+    """Apply the options within this context; the last that leaves it restores the old settings.
+
+    Raises:
+        ValueError: other trials train in this process with other options.
+    """
+    options = {name: getattr(training, name) for name in OF_PROCESS}
+    for name, value in _applied.options.items() if _applied.users else ():
+        if value != options[name]:
+            raise ValueError(
+                f"training.{name} is {as_text(options[name])}, and {as_text(value)} in the trials "
+                "of the same process (training.share_base); give all trials one value"
+            )
+    if not _applied.users:
+        _applied.options, _applied.undo = options, _apply(training, device)
+    _applied.users += 1
+    try:
+        with _explained() if training.deterministic else nullcontext():
+            yield
+    finally:
+        _applied.users -= 1
+        if not _applied.users:
+            _applied.undo.close()
+
+
+def _apply(training: Training, device: torch.device) -> ExitStack:
+    """Apply the options, and return what restores the old settings."""
     with ExitStack() as stack:
         stack.enter_context(_float32_matmuls(training.tf32))
         if training.deterministic:
@@ -33,7 +72,7 @@ def applied(training: Training, device: torch.device) -> Iterator[None]:
             fraction = min(training.memory_fraction, share)
             torch.cuda.set_per_process_memory_fraction(fraction, device)
             stack.callback(torch.cuda.set_per_process_memory_fraction, share, device)
-        yield
+        return stack.pop_all()
 
 
 @contextmanager
@@ -63,11 +102,7 @@ def _set_float32(products: str, convolutions: str, recurrent: str) -> None:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Use algorithms that give equal bits in every run.
-
-    Raises:
-        RuntimeError: an operation has no deterministic algorithm.
-    """
+    """Use algorithms that give equal bits in every run."""
     # A rank's process has the variable already; elsewhere it works unless cuBLAS was used before.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ON_GPU["CUBLAS_WORKSPACE_CONFIG"])
     cudnn, strict = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
@@ -76,10 +111,17 @@ def _deterministic() -> Iterator[None]:
     cudnn.benchmark, cudnn.deterministic = False, True
     try:
         yield
+    finally:
+        torch.use_deterministic_algorithms(strict)
+        cudnn.benchmark, cudnn.deterministic = cudnn_before
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Name the option in the error of an operation that has no deterministic algorithm."""
+    try:
+        yield
     except RuntimeError as error:
         if "torch.use_deterministic_algorithms" not in f"{error}":
             raise
         raise RuntimeError(f"training.deterministic is true, but {error}") from error
-    finally:
-        torch.use_deterministic_algorithms(strict)
-        cudnn.benchmark, cudnn.deterministic = cudnn_before

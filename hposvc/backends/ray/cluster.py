@@ -160,7 +160,7 @@ class RayCluster:
         """
         if parallel == "auto":
             return self.fitting
-        needed = -(-parallel // self._setting.spec.training.trials_per_process)
+        needed = -(-parallel // self._setting.spec.training.orders_at_once)
         return needed if self._may_grow() else min(self.fitting, needed)
 
     def ask_for_nodes(self, slots: int) -> int:

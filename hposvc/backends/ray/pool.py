@@ -66,7 +66,7 @@ class RayPool(Backend):
         self._deaths = RankDeaths(self._config.folder)
         self._evictions = NodeEvictions(setting, self._cluster)
         # Orders that a slot runs at once:
-        self._orders_per_slot = self._config.training.trials_per_process
+        self._orders_per_slot = self._config.training.orders_at_once
         self._elastic = ElasticWorkers(self._cluster)
         self._market = MarketChoice(setting.sweep, setting.spec.resources.market)
         self._ranks = self._cluster.resources.ranks  # of each new slot

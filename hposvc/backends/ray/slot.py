@@ -32,6 +32,7 @@ from trainables.contract import Assignment, Message, Order, SlotConfig
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
+from trainables.sharing.lane_coordinators import LaneCoordinators
 from trainables.vmapped.coordinator import BatchCoordinator
 
 # The placement group is ready; the coordinator sent a message; a rank exited.
@@ -43,7 +44,7 @@ Post = Callable[["Slot", Signal, "Future[Any] | Message"], None]
 class Slot:
     """Ranks that carry out orders, and the cluster resources that they hold.
 
-    Orders run one after the other, or `training.trials_per_process` at once. `post` is called from
+    Orders run one after the other, or `training.orders_at_once` at once. `post` is called from
     other threads: Ray's, and the coordinator's.
     """
 
@@ -67,7 +68,7 @@ class Slot:
     ready_at: float | None = None  # ... when they were ready; None: they are not
     _group: PlacementGroup | None = None
     _bundle_nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each one's node
-    _coordinator: Coordinator | BatchCoordinator = field(init=False)
+    _coordinator: Coordinator | BatchCoordinator | LaneCoordinators = field(init=False)
     _ranks: list[Any] = field(default_factory=list)
     _exits: list["Future[Any]"] = field(default_factory=list)  # done when the rank has exited
 
@@ -75,6 +76,10 @@ class Slot:
         config, post_message = self.config, partial(self.post, self, "message")
         if config.training.trials_per_process > 1:
             self._coordinator = BatchCoordinator(post_message, config.stall_s)
+        elif (lanes := config.training.share_base) > 1:
+            self._coordinator = LaneCoordinators(
+                lanes, config.world_size, post_message, config.stall_s
+            )
         else:
             self._coordinator = Coordinator(config.world_size, post_message, config.stall_s)
 
@@ -121,7 +126,7 @@ class Slot:
         """How many more orders the slot accepts now."""
         if self.state != "ready" or self.leaving:
             return 0
-        return self.config.training.trials_per_process - len(self.orders)
+        return self.config.training.orders_at_once - len(self.orders)
 
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Start an order; `free_places` must be above 0."""

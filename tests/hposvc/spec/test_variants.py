@@ -77,7 +77,7 @@ def test_files_that_travelled_stay_where_they_are(repository, tmp_path):
     [
         ({"engine": "tune"}, "needs engine ray or local, and engine is tune"),
         ({"scheduler": "pbt"}, "would change within a trial; take a scheduler such as asha"),
-        ({"training": {"trials_per_process": 2}}, "needs trials_per_process: 1"),
+        ({"training": {"trials_per_process": 2}}, "needs one trial in a process"),
         ({"parameters": {"a": {"variants": "main"}}}, "is 'main'; give a list"),
         ({"parameters": {"a": {"variants": []}}}, "is an empty list; give a list"),
         ({"parameters": {"a": {"variants": [1]}}}, "is a list; give a list of texts"),

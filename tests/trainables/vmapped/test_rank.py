@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 import two_ranks
+from busy_slot import BusySlot, losses
 from small import EXACT, Small
-from two_ranks import Slot
 
 from trainables import Worker
-from trainables.link import CheckpointSaved, DataDeclared, Report
-from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome
-from trainables.runtime.wire import OrderPlaced, PreemptionStarted
+from trainables.link import Report
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
 from trainables.vmapped.coordinator import BatchCoordinator
@@ -25,43 +22,12 @@ SEED = 5
 LONG = 3000  # epochs: nobody waits for the last
 
 
-class BatchSlot(Slot):
+class BatchSlot(BusySlot):
     """The process of a slot that trains several orders at once."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.kept, self.leaving = {}, []  # the last checkpoint that came without a report
 
     @staticmethod
     def lead(place, say):
         return BatchCoordinator(say, place.stall_s)
-
-    def start(self, params, start=None, until=3, milestones=()):
-        self.number += 1
-        first = 1 if start is None else start.step + 1
-        trial = f"t{self.number:04}"
-        task = Assignment(Order(self.number, trial, params, start, first, until, milestones))
-        self.leader.carry_out(task)
-        return self.number
-
-    def finish(self, *orders, stops=()):
-        """Return the reports and the end of each of these orders."""
-        reports, ends = {order: [] for order in orders}, {}
-        while ends.keys() != set(orders):
-            message = self.next_message()
-            if isinstance(message, Outcome):
-                ends[message.order] = message
-            elif isinstance(message, Report):
-                reports[message.order].append(message)
-                if (message.order, message.step) in stops:
-                    self.leader.decide(message.order, "stop")
-            elif isinstance(message, CheckpointSaved):
-                self.kept[message.order] = message.saved
-            elif isinstance(message, PreemptionStarted):
-                self.leaving.append(message.why)
-            else:
-                assert isinstance(message, DataDeclared | OrderPlaced)
-        return [(reports[order], ends[order]) for order in orders]
 
 
 def started(folder, **changes):
@@ -84,10 +50,6 @@ def alone(order, params):
     worker = Worker.alone(until=3, seed=SEED * 1_000_003 + order, training=EXACT)
     Small(**params).train(worker)
     return [report.metrics["val/loss"] for report in worker.reports]
-
-
-def losses(reports):
-    return [report.metrics["val/loss"] for report in reports]
 
 
 @pytest.mark.long

@@ -1,0 +1,129 @@
+"""A coordinator and a real process whose trials take turns on one base, without Ray.
+
+If these fail, trials of a sweep with training.share_base get others' results, or take others along.
+"""
+
+import math
+
+import pytest
+import two_ranks
+from busy_slot import BusySlot, losses
+from tuned import Tuned
+
+from trainables import Worker
+from trainables.runtime.assignment import log_file
+from trainables.runtime.coordinator import Coordinator
+from trainables.sharing.lane_coordinators import LaneCoordinators
+from trainables.training import Training
+
+SEED, LANES = 5, 3
+UNLIKE = (
+    {"rank": 4, "lr": 0.02, "dropout": 0.2, "noise": 0.1},
+    {"rank": 1, "alpha": 8.0, "targets": "query", "batch": 5, "noise": 0.1},
+    {"kind": "sgd", "targets": "words value", "whole": "head", "lr": 0.1},
+    {"batch": 16, "whole": "norm head", "dropout": 0.4},
+    {"rank": 3, "targets": "*", "lr": 0.003},
+)
+
+
+class SharedSlot(BusySlot):
+    """The process of a slot whose orders take turns."""
+
+    @staticmethod
+    def lead(place, say):
+        return LaneCoordinators(place.training.share_base, place.world_size, say, place.stall_s)
+
+
+class PlainSlot(BusySlot):
+    """A slot whose orders run one after the other."""
+
+    @staticmethod
+    def lead(place, say):
+        return Coordinator(place.world_size, say, place.stall_s)
+
+
+TUNED = {"trainable": "tuned:Tuned", "metrics": ("val/loss",), "seed": SEED}
+
+
+def started(folder, lanes=LANES, **changes):
+    """Start a slot of three trials that take turns."""
+    training = Training(share_base=lanes)
+    given = {**TUNED, "training": training, "world_size": 1, **changes}
+    return two_ranks.started(folder, kind=SharedSlot, **given)
+
+
+@pytest.fixture(scope="module")
+def slot(tmp_path_factory):
+    """A slot for many tests."""
+    with started(tmp_path_factory.mktemp("slot")) as slot:
+        yield slot
+
+
+def alone(order, params):
+    """Return the validation losses of the same trial in a process of its own."""
+    worker = Worker.alone(until=3, seed=SEED * 1_000_003 + order)
+    Tuned(**params).train(worker)
+    return losses(worker.reports)
+
+
+def test_unlike_trials_come_to_the_bits_that_they_come_to_alone(slot):
+    orders = [slot.start(params) for params in UNLIKE[:LANES]]
+    results = slot.finish(*orders)
+    orders += [slot.start(params) for params in UNLIKE[LANES:]]
+    results += slot.finish(*orders[LANES:])
+    for (reports, end), order, params in zip(results, orders, UNLIKE, strict=True):
+        assert (end.kind, end.clean, end.leaks) == ("ended", True, ())
+        assert losses(reports) == alone(order, params)
+        assert reports[-1].checkpoint is not None
+
+
+def test_a_trial_is_stopped_at_its_milestone_and_goes_on_in_another_order(slot):
+    first = slot.start(UNLIKE[0], milestones=(1,))
+    other = slot.start(UNLIKE[1], until=3)
+    (stopped, end), (whole, _) = slot.finish(first, other, stops=[(first, 1)])
+    assert ([report.step for report in stopped], end.kind) == ([1], "ended")
+    assert losses(whole) == alone(other, UNLIKE[1])
+    again = slot.start(UNLIKE[0], start=stopped[0].checkpoint)
+    [(rest, end)] = slot.finish(again)
+    assert ([report.step for report in rest], end.kind) == ([2, 3], "ended")
+
+
+def test_a_trial_that_raises_or_diverges_leaves_its_neighbours_their_bits(slot):
+    chosen = UNLIKE[0], {"fails_at": 5}, {"lr": math.inf}
+    orders = [slot.start(params) for params in chosen]
+    (good, well), (_, raised), (diverged, _) = slot.finish(*orders)
+    assert (well.kind, losses(good)) == ("ended", alone(orders[0], UNLIKE[0]))
+    assert (raised.kind, raised.clean) == ("user", True)
+    assert "this trial gives up" in raised.message
+    assert all(map(math.isnan, losses(diverged)))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_have_their_turns_in_one_order(strategy, tmp_path):
+    """The same as in a slot whose orders run one after the other."""
+    chosen = ({**UNLIKE[0], "noise": 0.0}, UNLIKE[1], {"lr": 0.05})
+    with two_ranks.started(
+        tmp_path / "alone", kind=PlainSlot, training=Training(strategy), **TUNED
+    ) as plain:
+        expected = [losses(plain.finish(plain.start(params))[0][0]) for params in chosen]
+    training = Training(strategy, share_base=2)
+    with two_ranks.started(tmp_path, kind=SharedSlot, training=training, **TUNED) as slot:
+        results = slot.finish(*[slot.start(params) for params in chosen[:2]])
+        results += slot.finish(slot.start(chosen[2]))
+    assert [end.kind for _, end in results] == ["ended"] * 3
+    assert [losses(reports) for reports, _ in results] == expected
+
+
+def test_each_trial_prints_into_its_own_log(slot):
+    orders = [slot.start({"says": name}) for name in ("red", "blue")]
+    slot.finish(*orders)
+    for order, name, other in zip(orders, ("red", "blue"), ("blue", "red"), strict=True):
+        text = log_file(slot.folder, f"t{order:04}", order, 0).read_text()
+        assert text.count(f"batch of {name}") == 12
+        assert other not in text
+
+
+def test_trials_without_frozen_weights_are_refused(slot):
+    [(_, end)] = slot.finish(slot.start({"targets": "all"}))
+    assert end.kind == "user"
+    assert "has no frozen weights to share; train adapters" in end.message

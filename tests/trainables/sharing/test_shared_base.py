@@ -1,0 +1,91 @@
+"""If these fail, a slot holds a base for each trial, or a trial changes that of its neighbours."""
+
+import gc
+
+import pytest
+import torch
+import tuned
+from torch import nn
+from tuned import Base, Tuned
+
+from trainables.lora import adapters, load_base
+from trainables.lora import base as kept_base
+from trainables.sharing.shared_base import SharedBase
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch):
+    """Bases are kept during a test, as in a slot whose trials share one."""
+    monkeypatch.setattr(kept_base, "_BASE", kept_base._LoadedBase(shared=True))
+    monkeypatch.setattr(tuned, "LOADS", [])
+
+
+def places(model, frozen=True):
+    return [each.data_ptr() for each in model.parameters() if each.requires_grad != frozen]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_unlike_trials_hold_the_frozen_weights_once(own):
+    base = SharedBase()
+    models = [
+        Tuned(rank=rank, targets=targets, own=own).build_model()
+        for rank, targets in ((2, "query"), (5, "words value"), (1, "*"))
+    ]
+    for model in models:
+        base.share(model)
+    assert len({place for model in models for place in places(model)}) == len(places(Base(), False))
+    trained = [place for model in models for place in places(model, frozen=False)]
+    assert len(trained) == len({*trained}) == 2 * sum(len(adapters(model)) for model in models)
+    assert len(tuned.LOADS) == (3 if own else 1)
+
+
+def test_a_weight_that_is_trained_gets_memory_of_its_own():
+    base = SharedBase()
+    whole, other = Tuned(whole="head").build_model(), Tuned().build_model()
+    for model in (whole, other):
+        base.share(model)
+    before = other.head.weight.clone()
+    with torch.no_grad():
+        whole.head.weight += 1
+    assert torch.equal(other.head.weight, before)
+    assert whole.query.weight.data_ptr() == other.query.weight.data_ptr()
+
+
+def test_what_the_last_user_of_a_base_leaves_is_found_by_the_next():
+    """The first model of a base may go before those that share its memory."""
+    base = SharedBase()
+    first, second, third = (Tuned(own=True).build_model() for _ in range(3))
+    base.share(first)
+    base.share(second)
+    del first
+    gc.collect()
+    base.share(third)
+    assert places(third) == places(second)
+
+
+def test_another_base_takes_the_place_of_the_kept_one():
+    models = [Tuned(width=width).build_model() for width in (8, 24, 24, 8)]
+    assert tuned.LOADS == [8, 24, 8]
+    assert [model.norm.weight.numel() for model in models] == [8, 24, 24, 8]
+
+
+def test_buffers_and_modules_are_each_trial_s_own():
+    one, other = Tuned().build_model(), Tuned().build_model()
+    one.scale.fill_(2.0)
+    one.norm.eps = 1.0
+    assert other.scale[0] == 1
+    assert other.norm.eps < 1
+
+
+def test_loading_draws_no_numbers_of_the_trial():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    for _ in range(2):  # loaded, and kept
+        torch.manual_seed(7)
+        load_base(nn.Linear, 4, 4)
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_model_without_frozen_weights_is_refused():
+    with pytest.raises(ValueError, match="Linear has no frozen weights to share; train adapters"):
+        SharedBase().share(nn.Linear(2, 2))
