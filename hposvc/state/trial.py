@@ -125,7 +125,8 @@ class TrialState:
     message: str = ""  # of its last failure or stop
     seconds: float = 0.0  # of orders
     excused_s: float = 0.0  # of these seconds, before somebody had it tried again
-    rank_s: float = 0.0  # rank-seconds of orders
+    rank_s: float = 0.0  # rank-seconds of orders; of several in one process, each has its part
+    at_once: int = 1  # orders that a process of its sweep carries out at a time
     reported: tuple[int, float] | None = None  # step and time of its order's last report
     costs: list[tuple[int, float]] = field(default_factory=list)  # (step, rank_s by its report)
 
@@ -423,7 +424,7 @@ class TrialState:
         if use is not None and self.reported is not None and self.order is not None:
             step, before = self.reported
             use.steps += self.step - step
-            use.steps_rank_s += max(0.0, time - before) * self.order.workers
+            use.steps_rank_s += max(0.0, time - before) * self.order.workers / self.at_once
         self.reported = (self.step, time)
 
     def devices(self, time: float) -> dict[str, float]:
@@ -473,7 +474,7 @@ class TrialState:
         """Return the rank-seconds up to a time, its present order included."""
         if self.order is None:
             return self.rank_s
-        return self.rank_s + max(0.0, time - self.ordered_at) * self.order.workers
+        return self.rank_s + max(0.0, time - self.ordered_at) * self.order.workers / self.at_once
 
     def cost_at(self, time: float) -> float:
         """Return the rank-seconds up to a time, those of its further seeds included."""

@@ -150,6 +150,7 @@ class TrialTable(Mapping[str, TrialState]):
         trial = self._trials[name]
         self.waiting.pop(name, None)
         self.orders[order.id] = name
+        trial.at_once = self.spec.training.orders_at_once
         trial.begin(order, time)
         self.busy_ranks += order.workers
         self.peak_ranks = max(self.peak_ranks, self.busy_ranks)
