@@ -60,8 +60,12 @@ class Sharing(Protocol):
         """Let other trials make an update first, if they wait for it."""
         ...
 
-    def share(self, model: "torch.nn.Module") -> None:
+    def share_model(self, model: "torch.nn.Module") -> None:
         """Let the model's frozen weights use the memory of other trials' equal ones."""
+        ...
+
+    def shared(self, tensors: "tuple[torch.Tensor, ...]") -> "tuple[torch.Tensor, ...]":
+        """Return other trials' tensors in place of equal ones."""
         ...
 
 

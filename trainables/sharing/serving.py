@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainables.errors import encodable, text_of
 from trainables.link import Link, Report, Unanswered
@@ -67,8 +67,11 @@ class _OrderSharing:
     def pass_turn(self) -> None:
         self.turns.pass_on(self.own)
 
-    def share(self, model: nn.Module) -> None:
+    def share_model(self, model: nn.Module) -> None:
         self.base.share(model)
+
+    def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return self.base.shared(tensors)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from trainables.pretrained import sample_values
 
 
 class SharedBase:
-    """The frozen weights of the models that are alive in this process."""
+    """The frozen weights and the samples of the trials that are alive in this process."""
 
     def __init__(self) -> None:
-        self._held: dict[Hashable, list[weakref.ref[Parameter]]] = {}  # by a few of their values
+        self._held: dict[Hashable, list[weakref.ref[Tensor]]] = {}  # by a few of their values
 
     def share(self, model: nn.Module) -> None:
         """Let a model's frozen weights use the memory of equal ones of other models.
@@ -45,22 +45,33 @@ class SharedBase:
             if type(weight.data) in (Tensor, DTensor):  # load_base shares those of 4 bits
                 self._share(weight)
 
+    def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return other trials' tensors in place of equal ones."""
+        found = [(tensor, self._find(tensor)) for tensor in tensors]
+        return tuple(tensor if same is None else same for tensor, same in found)
+
     def _share(self, weight: Parameter) -> None:
-        memory = _memory(weight)
+        same = self._find(weight)
+        if same is not None and isinstance(weight.data, DTensor):
+            weight._local_tensor = _memory(same)  # type: ignore[attr-defined]  # FSDP reads it later
+        elif same is not None:
+            weight.data = _memory(same)
+
+    def _find(self, tensor: Tensor) -> Tensor | None:
+        """Return an equal tensor of another trial, and remember this one for later trials."""
+        memory = _memory(tensor)
         key = (memory.dtype, memory.shape, sample_values(memory).numpy().tobytes())
         held = self._held.setdefault(key, [])
         held[:] = [reference for reference in held if reference() is not None]
-        others = (_memory(each) for reference in held if (each := reference()) is not None)
-        same = next((other for other in others if _are_equal(other, memory)), None)
-        if same is not None and isinstance(weight.data, DTensor):
-            weight._local_tensor = same  # type: ignore[attr-defined]  # FSDP reads it later
-        elif same is not None:
-            weight.data = same
-        held.append(weakref.ref(weight))
+        others = (reference() for reference in held)
+        same = (o for o in others if o is not None and _are_equal(_memory(o), memory))
+        found = next(same, None)
+        held.append(weakref.ref(tensor))
+        return found
 
-    def _alive(self) -> list[Parameter]:
-        weights = (reference() for held in self._held.values() for reference in held)
-        return [weight for weight in weights if weight is not None]
+    def _alive(self) -> list[Tensor]:
+        tensors = (reference() for held in self._held.values() for reference in held)
+        return [tensor for tensor in tensors if tensor is not None]
 
 
 def _memory(weight: Tensor) -> Tensor:

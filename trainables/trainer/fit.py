@@ -11,7 +11,7 @@ from torch import nn
 from trainables import combinations
 from trainables.blocks import blocks
 from trainables.checkpoints.saver import Saver
-from trainables.data import Data, Stream, StreamShard
+from trainables.data import Data, Stream, StreamShard, Tensors
 from trainables.errors import out_of_memory
 from trainables.monitoring.clock import Clock
 from trainables.monitoring.layers import Layers
@@ -118,7 +118,7 @@ def build_state(task: Task, strategy: Strategy) -> TrainingState:
     growths = scale_weights(task, whole)  # in its own format, so alike under each strategy
     model = strategy.shard(adapt_model(strategy.to_device(whole), training))
     if worker.sharing is not None:
-        worker.sharing.share(model)
+        worker.sharing.share_model(model)
     optimizer = build_optimizer(task, model, training)
     scale_optimizer(optimizer, model, growths, task, training.lr_scaling)
     _check_optimizer(optimizer, worker)
@@ -221,6 +221,9 @@ def _open_data(data: Data, batch: int, strategy: Strategy) -> Data:
             "model; give MapDataset(...) or Tokens(...) in place of Tensors(...), which keep them "
             "off it and load batches ahead"
         ) from None
+    for source in (train, validation):
+        if worker.sharing is not None and isinstance(source, Tensors):
+            source.columns = worker.sharing.shared(source.columns)
     return replace(data, train=train, validation=validation)
 
 

@@ -1,6 +1,7 @@
 """If these fail, a slot holds a base for each trial, or a trial changes that of its neighbours."""
 
 import gc
+import operator
 
 import pytest
 import torch
@@ -89,3 +90,13 @@ def test_loading_draws_no_numbers_of_the_trial():
 def test_a_model_without_frozen_weights_is_refused():
     with pytest.raises(ValueError, match="Linear has no frozen weights to share; train adapters"):
         SharedBase().share(nn.Linear(2, 2))
+
+
+def test_equal_samples_are_held_once():
+    base = SharedBase()
+    one, same, other = (Tuned().load_data().train.columns for _ in range(3))
+    assert base.shared(one) == one
+    assert all(map(operator.is_, base.shared(same), one))
+    changed = (other[0] + 1, other[1])
+    assert base.shared(changed)[0] is changed[0]
+    assert base.shared(changed)[1] is one[1]
