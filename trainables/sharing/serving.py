@@ -1,18 +1,25 @@
-"""A rank that carries out several orders, each in a thread; one thread works at a time."""
+"""A rank that carries out several orders in turns: each has an update, then the next one.
+
+Each order runs in a greenlet of its own, all of them on the main thread, as an order that is alone:
+so torch's settings and pools of that thread serve for all. An order leaves its turn between two
+updates, and while it waits for an answer. The ranks of a slot have their turns in one order, which
+rank 0 chooses and the others follow: otherwise two ranks would wait for each other in the
+collectives of two trials.
+"""
 
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
 from trainables.errors import encodable, text_of
@@ -35,8 +42,8 @@ from trainables.runtime.links import CurrentOrder, carry_out_linked
 from trainables.runtime.output import open_log, redirect_output
 from trainables.runtime.preemption import SigtermHandler
 from trainables.runtime.wire import Beat, CoordinatorConnection, PreemptionNotice
+from trainables.sharing.own_state import OwnState
 from trainables.sharing.shared_base import SharedBase
-from trainables.sharing.turns import FollowedTurns, OwnState, Turns
 from trainables.stop_signals import SIGTERM_TEXT, Notice
 
 if TYPE_CHECKING:
@@ -44,6 +51,61 @@ if TYPE_CHECKING:
 
 ALL_ORDERS = 0  # the order that a beat of all orders names: theirs begin at 1
 MEMORY = ("oom", "oversize")  # kinds of outcomes of orders for which memory was short
+AWAITED = "an answer"  # what an order says that leaves its turn until its connection has one
+
+
+def leave_turn(until: str = "") -> None:
+    """Let other orders have their turns, and go on at the next one of this order."""
+    hub = getcurrent().parent
+    assert hub is not None  # an order runs in a greenlet
+    hub.switch(until)
+
+
+@dataclass(frozen=True)
+class _OrderConnection(CoordinatorConnection):
+    """An order's connection to the coordinator: it leaves its turn while it waits."""
+
+    def receive(self) -> Any:
+        leave_turn(AWAITED)
+        return super().receive()
+
+
+@dataclass(frozen=True)
+class _FollowingLink:
+    """A follower's link: it leaves its turn where rank 0 does, which waits for an answer."""
+
+    link: Link
+    order: Order
+
+    def exchange(self, report: Report) -> bool:
+        if self.order.needs_answer(report.step):
+            leave_turn()
+        return self.link.exchange(report)
+
+    def tell(self, message: Unanswered) -> None:
+        self.link.tell(message)
+
+    def beat(self) -> None:
+        self.link.beat()
+
+    def once(self, name: str, work: Callable[[], str]) -> str:
+        return self.link.once(name, work)
+
+
+@dataclass(frozen=True)
+class _OrderSharing:
+    """What an order shares with the others; see `trainables.worker.Sharing`."""
+
+    base: SharedBase
+
+    def pass_turn(self) -> None:
+        leave_turn()
+
+    def share_model(self, model: nn.Module) -> None:
+        self.base.share(model)
+
+    def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return self.base.shared(tensors)
 
 
 @dataclass(eq=False)
@@ -54,46 +116,14 @@ class Lane:
     store: "RankStore | None"  # None: there is one rank
     order: Order | None = None
     signals: LivenessSignals = field(default_factory=LivenessSignals)
+    course: greenlet | None = None  # None: the order has not begun
+    own: OwnState | None = None  # of an order that has begun
+    awaits: bool = False  # an answer
 
-
-@dataclass(frozen=True)
-class _OrderSharing:
-    """What an order shares with the others; see `trainables.worker.Sharing`."""
-
-    turns: Turns
-    own: OwnState
-    base: SharedBase
-
-    def pass_turn(self) -> None:
-        self.turns.pass_on(self.own)
-
-    def share_model(self, model: nn.Module) -> None:
-        self.base.share(model)
-
-    def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return self.base.shared(tensors)
-
-
-@dataclass(frozen=True)
-class _TurnLink:
-    """The link of an order, which leaves its turn to others while it waits for an answer."""
-
-    link: Link
-    turns: Turns
-    own: OwnState
-
-    def exchange(self, report: Report) -> bool:
-        with self.turns.left(self.own):
-            return self.link.exchange(report)
-
-    def tell(self, message: Unanswered) -> None:
-        self.link.tell(message)
-
-    def beat(self) -> None:
-        self.link.beat()
-
-    def once(self, name: str, work: Callable[[], str]) -> str:
-        return self.link.once(name, work)
+    @property
+    def connection(self) -> Any:
+        """The connection to wait for."""
+        return self.coordinator.connection
 
 
 @dataclass
@@ -141,12 +171,11 @@ class Lanes:
     ) -> None:
         self.lanes = lanes
         self._rank, self._config, self._log = rank, config, log
-        self._turns, self._base = _turns(lanes[0].store), SharedBase()
-        self._most = len(self.lanes)  # orders that work at once; fewer once memory was short
-        self._waiting: deque[tuple[Lane, Assignment]] = deque()  # beyond these
-        self._working = 0
-        self._ended: deque[tuple[Lane, Outcome]] = deque()
-        self._bell, self._ring = Pipe(duplex=False)  # rung when an order has ended
+        self._base, self._store = SharedBase(), lanes[0].store
+        self._leads = rank == 0  # chooses whose turn it is
+        self._line: deque[Lane] = deque()  # those whose orders can go on, next first
+        self._most = len(self.lanes)  # orders that have begun; fewer once memory was short
+        self._entered: OwnState | None = None  # that the process has
         self._heartbeat = Heartbeat(config.stall_s, self._beat, True, watchers)
 
     def serve(self) -> None:
@@ -156,64 +185,104 @@ class Lanes:
             EOFError, OSError: the coordinator is gone.
         """
         keep_bases()
-        sigterm, store = SigtermHandler(self._notify), self.lanes[0].store
-        with nullcontext() if store is None else store.group(0):  # of all orders
+        sigterm = SigtermHandler(self._notify)
+        turns = None if self._leads or self._store is None else self._store.turns()
+        with nullcontext() if self._store is None else self._store.group(0):  # of all orders
             while True:
-                wait([lane.coordinator.connection for lane in self.lanes])
+                wait([lane.connection for lane in self.lanes])
                 with (
                     sigterm.during(ALL_ORDERS),
                     redirect_output(self._log, self._config.secrets.values()) as file,
                     self._heartbeat.during(ALL_ORDERS, _Signs(self.lanes), file),
                 ):
-                    self._work(sigterm.notice)
+                    self._serve_busy(sigterm.notice, turns)
 
-    def _work(self, notice: Notice) -> None:
+    def _serve_busy(self, notice: Notice, turns: Iterator[int] | None) -> None:
         """Carry out all orders that come while there is any."""
         before = self._state()
         while True:
-            idle = [lane.coordinator.connection for lane in self.lanes if lane.order is None]
-            for connection in wait([*idle, self._bell]):
-                if connection is self._bell:
-                    self._bell.recv_bytes()
-                else:
-                    lane = next(o for o in self.lanes if o.coordinator.connection is connection)
-                    assignment: Assignment = lane.coordinator.receive()
-                    lane.order, lane.signals = assignment.order, LivenessSignals()
-                    self._waiting.append((lane, assignment))
-            while self._waiting and self._working < self._most:
-                self._begin(*self._waiting.popleft(), notice)
-            while self._ended:
-                lane, outcome = self._ended.popleft()
-                self._working -= 1
-                if not self._working and not self._waiting and not self._ended:
-                    leaks = process_state.restore(before)
-                    leaks += process_state.difference(before, self._state())
-                    leaks += [f"it {SIGTERM_TEXT}"] * notice.given
-                    outcome = replace(outcome, leaks=tuple(map(encodable, leaks)))
-                lane.order = None
+            lane = self._next() if turns is None else self._follow(next(turns))
+            outcome = self._give_turn(lane, notice)
+            if outcome is None:
+                continue
+            lane.order = lane.course = lane.own = None
+            if any(other.order for other in self.lanes):
                 lane.coordinator.send(outcome)
-            if not self._working and not self._waiting:
-                return
+                continue
+            leaks = process_state.restore(before)
+            leaks += process_state.difference(before, self._state())
+            leaks += [f"it {SIGTERM_TEXT}"] * notice.given
+            lane.coordinator.send(replace(outcome, leaks=tuple(map(encodable, leaks))))
+            return
 
-    def _begin(self, lane: Lane, assignment: Assignment, notice: Notice) -> None:
-        self._working += 1
-        work = partial(self._in_turns, lane)
-        current = CurrentOrder(lane.coordinator, assignment, lane.signals, notice, work)
-        name = f"order-{assignment.order.id}"
-        run = partial(self._carry_out, lane, current)
-        threading.Thread(target=run, name=name, daemon=True).start()
+    def _next(self) -> Lane:
+        """Return the lane whose order has the next turn; wait until there is one."""
+        while True:
+            self._receive(0.0 if self._line else None)
+            begun = sum(lane.course is not None for lane in self.lanes)
+            for lane in self._line:
+                if lane.course is not None or begun < self._most:
+                    self._line.remove(lane)
+                    if self._store is not None:
+                        assert lane.order is not None
+                        self._store.publish_turn(lane.order.id)
+                    return lane
 
-    def _carry_out(self, lane: Lane, current: CurrentOrder) -> None:
-        """Carry out an order, in a thread of its own."""
+    def _follow(self, order: int) -> Lane:
+        """Return the lane of the order to which rank 0 has given the turn."""
+        while True:
+            for lane in self.lanes:
+                if lane.order is not None and lane.order.id == order:
+                    return lane
+            self._receive(None)
+
+    def _receive(self, timeout_s: float | None) -> None:
+        """Take in what the coordinator has sent: orders, and answers that are waited for."""
+        wanted = {lane.connection: lane for lane in self.lanes if not lane.order or lane.awaits}
+        for connection in wait([*wanted], timeout_s):
+            lane = wanted[connection]
+            if lane.order is None:
+                assignment: Assignment = lane.coordinator.receive()
+                lane.order, lane.signals = assignment.order, LivenessSignals()
+            self._queue(lane)
+
+    def _give_turn(self, lane: Lane, notice: Notice) -> Outcome | None:
+        """Let an order go on until it leaves its turn; return its outcome at its end."""
+        if lane.course is None:
+            lane.course = greenlet(partial(self._carry_out, lane, notice))
+        if self._entered is not lane.own or lane.own is None:
+            if self._entered is not None:
+                self._entered.leave()
+            self._entered = lane.own
+            if lane.own is not None:
+                lane.own.enter()
+        said: Outcome | str = lane.course.switch()
+        if not isinstance(said, str):
+            return said
+        if said == AWAITED:
+            lane.awaits = True
+        else:
+            self._queue(lane)
+        return None
+
+    def _queue(self, lane: Lane) -> None:
+        """Note that the order of a lane can go on."""
+        lane.awaits = False
+        if self._leads:
+            self._line.append(lane)
+
+    def _carry_out(self, lane: Lane, notice: Notice) -> Outcome:
+        """Carry out the order of a lane, in a greenlet of its own."""
+        order, coordinator = lane.order, _OrderConnection(lane.connection)
+        assert order is not None
+        work = partial(self._work, lane)
+        current = CurrentOrder(coordinator, Assignment(order), lane.signals, notice, work)
         try:
-            outcome = carry_out_linked(self._config, self._rank, current, lane.store)
+            return carry_out_linked(self._config, self._rank, current, lane.store)
         except BaseException as error:  # noqa: BLE001 - its log can't be written, say
-            order = current.assignment.order
-            outcome = make_outcome(self._config, order, "infra", text_of(error))
-        self._ended.append((lane, outcome))
-        self._ring.send_bytes(b"")
+            return make_outcome(self._config, order, "infra", text_of(error))
 
-    def _in_turns(
+    def _work(
         self,
         lane: Lane,
         config: SlotConfig,
@@ -225,24 +294,28 @@ class Lanes:
         order = assignment.order
         log = log_file(config.folder, order.trial, order.id, rank)
         with open_log(log, config.secrets.values()) as (_, target):
-            own = OwnState(order.id, torch.device("cuda:0" if config.gpu else "cpu"), target)
-            sharing = _OrderSharing(self._turns, own, self._base)
-            context = replace(context, sharing=sharing)
-            with self._turns.taken(own):
-                try:
-                    return train(config, order, rank, _TurnLink(link, self._turns, own), context)
-                except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
-                    return self._failed(order, error)
-                finally:
-                    gc.collect()  # a model and its optimizer may refer to each other
+            device = torch.device("cuda:0" if config.gpu else "cpu")
+            self._entered = lane.own = OwnState(device, target)
+            lane.own.enter()
+            link = link if rank == 0 else _FollowingLink(link, order)
+            try:
+                context = replace(context, sharing=_OrderSharing(self._base))
+                return train(config, order, rank, link, context)
+            except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+                return self._failed(order, error)
+            finally:
+                gc.collect()  # a model and its optimizer may refer to each other
+                lane.own.leave()
+                self._entered = None
 
     def _failed(self, order: Order, error: BaseException) -> Outcome:
-        """Return the outcome of a failed order; if memory was short, fewer work from now on."""
+        """Return the outcome of a failed order; if memory was short, fewer go on from now on."""
         outcome = failed(self._config, order, error)
-        if outcome.kind not in MEMORY or self._working == 1:
+        begun = sum(lane.course is not None for lane in self.lanes)
+        if outcome.kind not in MEMORY or begun == 1:
             return outcome
-        self._most = min(self._most, self._working - 1)
-        text = f"{self._working} trials at once did not fit into memory; from now on {self._most}"
+        self._most = min(self._most, begun - 1)
+        text = f"{begun} trials at once did not fit into memory; from now on {self._most}"
         return replace(outcome, kind="collateral", message=f"{text}: {outcome.message}")
 
     def _state(self) -> process_state.State:
@@ -260,14 +333,3 @@ class Lanes:
         for lane in self.lanes:
             if (order := lane.order) is not None:
                 lane.coordinator.send(Beat(order.id))
-
-
-def _turns(store: "RankStore | None") -> Turns:
-    """Return this rank's turns: rank 0 chooses them, and the others follow."""
-    if store is None:
-        return Turns()
-    if store.rank == 0:
-        return Turns(store.publish_turn)
-    turns = FollowedTurns()
-    threading.Thread(target=turns.follow, args=(store.turns(),), name="turns", daemon=True).start()
-    return turns
