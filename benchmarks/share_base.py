@@ -41,7 +41,7 @@ from trainables.sharing.lane_coordinators import LaneCoordinators
 MB = 1e6
 WORDS, TOKENS = 4096, 64
 SIZES = {"2m": (4, 128, 4), "20m": (8, 384, 6), "300m": (24, 1024, 16)}  # layers, width, heads
-TRIALS, UPDATES = 16, 6
+TRIALS = 16
 
 
 def base_of(size: str) -> nn.Module:
@@ -59,7 +59,7 @@ class Adapted(Task):
     wide: bool = True  # whether the feed-forward layers are adapted too
     lr: float = 1e-3
     batch: int = 4
-    updates: int = UPDATES
+    updates: int = 6
 
     def build_model(self) -> nn.Module:
         targets = ("*.attention.*", "*.mlp.*") if self.wide else ("*.attention.*",)
@@ -82,10 +82,10 @@ class Adapted(Task):
         return cross_entropy(model(x_BT).flatten(0, 1), y_BT.flatten(), reduction="none")
 
 
-def trials(size: str) -> list[dict[str, Any]]:
+def trials(**common: Any) -> list[dict[str, Any]]:
     """Trials of unlike ranks, targets and learning rates."""
     return [
-        {"size": size, "rank": 2 ** (1 + k % 4), "wide": k % 3 > 0, "lr": 1e-3 * (1 + k % 5)}
+        {**common, "rank": 2 ** (1 + k % 4), "wide": k % 3 > 0, "lr": 1e-3 * (1 + k % 5)}
         for k in range(TRIALS)
     ]
 
@@ -173,6 +173,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--size", nargs="+", choices=SIZES, default=["20m"])
     parser.add_argument("--at-once", nargs="+", type=int, default=[4, 16])
+    parser.add_argument("--updates", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -180,7 +182,8 @@ def main() -> None:
     gpu = args.device == "cuda"
     print(heading(("torch",)))
     for size in args.size:
-        chosen, rows = trials(size), []
+        chosen = trials(size=size, batch=args.batch, updates=args.updates)
+        rows = []
         base = sum(weight.nbytes for weight in base_of(size).parameters())
         ways = {"one after another": 1} | {f"in turns, {k} at once": k for k in args.at_once}
         found: dict[str, list[Result]] = {name: [] for name in [*ways, "loading each time"]}
@@ -212,7 +215,8 @@ def main() -> None:
                     figure(peak / guess),
                 ]
             )
-        print(f"\n**{size}** weights, {base / MB:,.0f} MB; {TRIALS} trials of {UPDATES} updates\n")
+        lengths = f"{args.updates} updates of {args.batch} x {TOKENS} tokens"
+        print(f"\n**{size}** weights, {base / MB:,.0f} MB; {TRIALS} trials of {lengths}\n")
         head = ["", "trials an hour", "ratio", "memory, MB", "forecast, MB", "of the forecast"]
         print(table(head, rows), flush=True)
 

@@ -55,6 +55,13 @@ def keep_freed_memory(most: int = KEEP_BYTES, mapped: int = MMAP_BYTES) -> None:
         mallopt(M_MMAP_THRESHOLD, mapped)
 
 
+def map_from(size: int) -> None:
+    """Give blocks of memory from this size on mappings of their own; without glibc, do nothing."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, size)
+
+
 def gpu_variables(environment: Mapping[str, str], gpu_share: float = 1.0) -> dict[str, str]:
     """Return the variables to add to the environment of a rank on a GPU; those set already win.
 

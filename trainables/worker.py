@@ -7,6 +7,7 @@ other end of the link (Ray actors, a debugger, a test) does not matter here.
 import operator
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -58,6 +59,10 @@ class Sharing(Protocol):
 
     def pass_turn(self) -> None:
         """Let other trials make an update first, if they wait for it."""
+        ...
+
+    def in_pass(self) -> AbstractContextManager[None]:
+        """Return the context of passes, whose activations are gone at its end."""
         ...
 
     def share_model(self, model: "torch.nn.Module") -> None:

@@ -11,7 +11,7 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import wait
@@ -22,6 +22,7 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
+from trainables.environment import MMAP_BYTES, map_from
 from trainables.errors import encodable, text_of
 from trainables.link import Link, Report, Unanswered
 from trainables.lora.base import keep_bases, kept_weights
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 ALL_ORDERS = 0  # the order that a beat of all orders names: theirs begin at 1
 MEMORY = ("oom", "oversize")  # kinds of outcomes of orders for which memory was short
+# Bytes from which memory gets a mapping of its own outside of passes. What stays is kept apart from
+# activations so: amid these, each trial's adapters and moments had cut the heap to pieces.
+MAPPED = 16 << 10
 AWAITED = "an answer"  # what an order says that leaves its turn until its connection has one
 
 
@@ -100,6 +104,14 @@ class _OrderSharing:
 
     def pass_turn(self) -> None:
         leave_turn()
+
+    @contextmanager
+    def in_pass(self) -> Iterator[None]:
+        map_from(MMAP_BYTES)
+        try:
+            yield
+        finally:
+            map_from(MAPPED)
 
     def share_model(self, model: nn.Module) -> None:
         self.base.share(model)
@@ -185,6 +197,7 @@ class Lanes:
             EOFError, OSError: the coordinator is gone.
         """
         keep_bases()
+        map_from(MAPPED)
         sigterm = SigtermHandler(self._notify)
         turns = None if self._leads or self._store is None else self._store.turns()
         with nullcontext() if self._store is None else self._store.group(0):  # of all orders

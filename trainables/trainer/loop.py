@@ -22,7 +22,7 @@ from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.task import Task
 from trainables.trainer.forward_backward import ForwardBackward
 from trainables.trainer.measuring import add_costs
-from trainables.trainer.optimizer_step import OptimizerStep
+from trainables.trainer.optimizer_step import OptimizerStep, in_pass
 from trainables.training_state.divergence import SLOWER, Rollback
 from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.tallies import empty
@@ -151,6 +151,7 @@ class Trainer:
             if not over and self.preemption.holds(self.worker.notice.given):
                 self.leave(first - 1, done - begun)
             if self.worker.sharing is not None:
+                self.update.drop_gradients()
                 self.worker.sharing.pass_turn()
         self.updates = done
         self.strategy.sync_replicas(self.state)
@@ -217,7 +218,8 @@ class Trainer:
             pieces = (piece for part in parts for piece in part.tensor_split(split))
             seed = derive(self.worker.seed, "samples", "validation")
             validation.plan(filter(len, pieces), seed)
-            tallies = self.passes.evaluate(parts)
+            with in_pass(self.worker):
+                tallies = self.passes.evaluate(parts)
         return {f"val/{name}": tally for name, tally in tallies.items()}
 
     def print_samples(self, step: int) -> None:

@@ -8,6 +8,7 @@ batch norm does.
 Axes: B samples of the global batch, T turns; T is 1 for tasks without turns.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -23,6 +24,7 @@ from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory, MicroBatching
 from trainables.training_state.tallies import empty, tally_of
+from trainables.worker import Worker
 
 SCALE_CHECKS = 50  # updates between checks of float16's loss scale, which wait for the GPU
 FREE = ("cpu",)  # devices whose values can be read without waiting
@@ -103,6 +105,10 @@ class OptimizerStep:
         # See LocalSgd.reduce_loss_sum: a rank takes its own number for that of each rank.
         return self.strategy.all_reduce_sum(self.elements / self.strategy.dp_size).item()
 
+    def drop_gradients(self) -> None:
+        """Free the gradients, which the next update makes anew."""
+        _drop(self.weights)
+
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the updates since the last call, and start afresh."""
         values = {**self.seen, "train/accumulate": float(self.micro_batching.count)}
@@ -128,7 +134,8 @@ class OptimizerStep:
             _drop(self.weights)
             try:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
-                return turn.passes.backward(parts, scale, self.number < CAREFUL)
+                with in_pass(self.strategy.worker):
+                    return turn.passes.backward(parts, scale, self.number < CAREFUL)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -221,6 +228,11 @@ def _turns(passes: ForwardBackward, optimizer: Optimizer) -> list[Turn]:
         others = [weight for weight in weights_of(optimizer) if id(weight) not in own]
         turns.append(Turn(replace(passes, turn=name), part, others))
     return turns
+
+
+def in_pass(worker: Worker) -> AbstractContextManager[None]:
+    """Return the context of passes; other trials of the process may have one of their own."""
+    return nullcontext() if worker.sharing is None else worker.sharing.in_pass()
 
 
 def _drop(weights: list[nn.Parameter]) -> None:

@@ -4,12 +4,11 @@ alone, or a dying process takes the sweep with it."""
 from pathlib import Path
 
 import pytest
-from engines import await_none, in_slots
+from busy_sweeps import curves, most_at_once, run
 
-from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import Failed, Ordered, Reported
+from hposvc.events import Failed, Ordered
 
 SMALL = Path(__file__).parents[2] / "support" / "small.py"
 FRAGILE = f"""
@@ -52,36 +51,6 @@ def given(**sections):
         "tracking": {"send_to": []},
         **sections,
     }
-
-
-def run(home, sections):
-    sweeps = api.Sweeps.open(home)
-    row = api.create(sweeps, specs.load(sections))
-    api.drive(sweeps, row)
-    assert api.load(sweeps, row.id).status().state == "COMPLETED"
-    events = [event for _, event in sweeps.journal.read(row.id)]
-    await_none(lambda: in_slots(home))
-    return events
-
-
-def curves(events):
-    curves_by_trial = {}
-    for event in events:
-        if isinstance(event, Reported):
-            curves_by_trial.setdefault(event.trial, {})[event.step] = event.metrics["val/loss"]
-    return curves_by_trial
-
-
-def most_at_once(events):
-    """Return the largest number of orders that were under way at the same time."""
-    running, largest = set(), 0
-    for event in events:
-        if isinstance(event, Ordered):
-            running.add(event.order.id)
-        elif type(event).__name__ in ("Ended", "Failed"):
-            running.discard(event.order)
-        largest = max(largest, len(running))
-    return largest
 
 
 @pytest.mark.ray
