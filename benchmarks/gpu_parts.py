@@ -18,6 +18,7 @@ from unittest.mock import patch
 import batched
 import numpy as np
 import psutil
+import share_base
 import torch
 import training as loops_beside
 from gpu_rows import Part, Row, Setting, Skip, attempt
@@ -237,6 +238,30 @@ def together(setting: Setting) -> Iterator[Row]:
             yield Row(f"{model}: {way.name}", value, "20 times, at the best number")
 
 
+def one_base(setting: Setting) -> Iterator[Row]:
+    """Unlike adapters on one base: in turns, and with their passes made as one."""
+    counts, sizes = ((2,), ("2m",)) if setting.quick else ((8, 16), ("500m", "2b", "7b"))
+    updates, device = 2 if setting.quick else 30, setting.device.type
+    for size in sizes:
+        chosen = share_base.trials(size=size, batch=1, updates=updates, device=device)
+        alone: list[float] = []
+
+        def measure(training: Training, chosen: Any = chosen, alone: Any = alone) -> str:
+            if find_spec("greenlet") is None:
+                raise Skip("greenlet is not installed")
+            found = share_base.train(chosen, training, setting.gpu, os.cpu_count() or 1)
+            alone.append(found.seconds)
+            pace = 3600 * len(chosen) / found.seconds
+            return (
+                f"{figure(pace, 0)} trials/h, {figure(alone[0] / found.seconds)} times, "
+                f"{figure(found.memory / GB, 1)} GB"
+            )
+
+        for name, training in share_base.ways_of(counts, setting.gpu).items():
+            aim = "6 times" if "at once" in name else ""
+            yield attempt(f"{size}: {name}", aim, lambda training=training: measure(training))
+
+
 def median_of(paces: list[batched.Pace]) -> float:
     """Return the middle pace."""
     return float(np.median([pace.wall for pace in paces]))
@@ -454,6 +479,7 @@ PARTS: dict[int, Part] = dict(
             together,
             loops,
             utilisation,
+            one_base,
         ),
         1,
     )

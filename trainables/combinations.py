@@ -78,6 +78,21 @@ RULES = (
         lambda t, _: t.share_base > 1 and t.process_group != "managed",
         "all trials of a process use one process group; leave process_group out",
     ),
+    _unused(
+        "joint_passes",
+        lambda t: t.share_base > 1,
+        "only trials on one base make passes together; set share_base, or leave it out",
+    ),
+    Rule(
+        "joint_passes",
+        lambda t, workers: t.joint_passes and workers > 1,
+        "trials whose passes are made as one have one worker each; set resources.workers to 1",
+    ),
+    Rule(
+        "joint_passes",
+        lambda t, _: t.joint_passes and t.activation_checkpointing > 0,
+        "recomputed activations are those of one trial; set activation_checkpointing to 0",
+    ),
     _unused("weight_decay", lambda t: t.optimizer != "task", OWN),
     _unused("layer_decay", lambda t: t.optimizer != "task", OWN),
     _unused(

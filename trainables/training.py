@@ -155,6 +155,7 @@ class Training:
     trials_per_process: Annotated[int, Whole(1, 10**5)] | bool = 1
     # Trials that take turns in one process, with one copy of their frozen weights.
     share_base: Annotated[int, Whole(1, 1000)] = 1
+    joint_passes: bool = False  # their passes through these weights are made as one
 
     # Monitoring
     # Updates between logs of each layer's gradients; 0: never.

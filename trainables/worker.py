@@ -54,6 +54,10 @@ class Diverged(Exception):
     """The training cannot continue, and retries will not help; the message says why."""
 
 
+class PassLost(Exception):
+    """A pass that was made with those of other trials has failed: make it again."""
+
+
 class Sharing(Protocol):
     """What a rank shares with the other trials of its process; see `training.share_base`."""
 
@@ -67,6 +71,20 @@ class Sharing(Protocol):
 
     def share_model(self, model: "torch.nn.Module") -> None:
         """Let the model's frozen weights use the memory of other trials' equal ones."""
+        ...
+
+    def joined(self, model: "torch.nn.Module") -> "torch.nn.Module":
+        """Return the model to call in training; its passes may be made with other trials'."""
+        ...
+
+    def backward(
+        self, roots: "tuple[torch.Tensor, ...]", gradients: "tuple[torch.Tensor, ...]"
+    ) -> None:
+        """Make the backward pass of a forward pass.
+
+        Raises:
+            PassLost: make both again.
+        """
         ...
 
     def shared(self, tensors: "tuple[torch.Tensor, ...]") -> "tuple[torch.Tensor, ...]":

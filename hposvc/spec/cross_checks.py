@@ -581,7 +581,7 @@ def _extreme_values(domain: Domain) -> tuple[object, ...]:
             return (domain.low, domain.high)
 
 
-OF_SLOTS = ("trials_per_process", "share_base")  # options that apply to slots
+OF_SLOTS = ("trials_per_process", "share_base", "joint_passes")  # options that apply to slots
 Check = Callable[["SweepSpec"], Iterator[Problem]]
 # Checks of keys that may come from the defaults of a server's operator.
 COMPLETENESS: tuple[Check, ...] = (trial_count_problems, price_problems)

@@ -23,13 +23,19 @@ class BusySlot(Slot):
         self.leader.carry_out(task)
         return self.number
 
-    def finish(self, *orders, stops=()):
-        """Return the reports and the end of each of these orders."""
-        reports, ends = {order: [] for order in orders}, {}
-        while ends.keys() != set(orders):
+    def finish(self, *orders, stops=(), later=()):
+        """Return the reports and the end of each of these orders.
+
+        Args:
+            later: parameters of further orders, each of which starts when another one ends.
+        """
+        reports, ends, later = {order: [] for order in orders}, {}, list(later)
+        while ends.keys() != reports.keys():
             message = self.next_message()
             if isinstance(message, Outcome):
                 ends[message.order] = message
+                if later:
+                    reports[self.start(later.pop(0))] = []
             elif isinstance(message, Report):
                 reports[message.order].append(message)
                 if (message.order, message.step) in stops:
@@ -40,7 +46,7 @@ class BusySlot(Slot):
                 self.leaving.append(message.why)
             else:
                 assert isinstance(message, DataDeclared | OrderPlaced)
-        return [(reports[order], ends[order]) for order in orders]
+        return [(reports[order], ends[order]) for order in reports]
 
 
 def losses(reports):

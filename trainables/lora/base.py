@@ -59,7 +59,8 @@ def load_base(load: Callable[..., nn.Module], *arguments: object) -> nn.Module:
 def _with_weights_of(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose weights use the same memory."""
     same = {
-        id(weight): Parameter(weight.detach(), requires_grad=False)
+        # Of its data: with detach(), a change of a weight that a trial trains counts as one of all.
+        id(weight): Parameter(weight.data, requires_grad=False)
         if type(weight.data) is Tensor
         else weight  # a quantized one, which nobody trains
         for weight in model.parameters()

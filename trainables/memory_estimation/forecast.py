@@ -140,7 +140,7 @@ def make_forecast(
     else:
         course = step(replace(training, cpu_offload=False), ranks)
     if training.share_base > 1:
-        course = beside_others(course, training.share_base - 1)
+        course = beside_others(course, training.share_base - 1, training.joint_passes)
     besides = stored_bytes(data) + WORKSPACE if gpu else 0
     forecast = Forecast(
         course.parameters,
@@ -157,20 +157,23 @@ def make_forecast(
     return offloaded(forecast) if training.cpu_offload and not forecast.host else forecast
 
 
-def beside_others(alone: MemoryBreakdown, others: int) -> MemoryBreakdown:
+def beside_others(alone: MemoryBreakdown, others: int, joint: bool) -> MemoryBreakdown:
     """Return the memory of a trial beside others of its process, which share its frozen weights.
 
-    Only one of them has activations at a time; gradients stay until a trial's next update. They
-    take as much as the weights that are trained.
+    Gradients take as much as the weights that are trained.
+
+    Args:
+        joint: whether all have activations at a time; otherwise one of them.
     """
-    trained = alone.gradients
-    own = trained + alone.gradients + alone.optimizer + alone.buffers
+    trained, activations = alone.gradients, alone.activations * joint
+    own = trained + alone.gradients + alone.optimizer + alone.buffers + activations
     return replace(
         alone,
         parameters=alone.parameters + others * trained,
         gradients=alone.gradients * (1 + others),
         optimizer=alone.optimizer * (1 + others),
         buffers=alone.buffers * (1 + others),
+        activations=alone.activations + others * activations,
         peak=alone.peak + others * own,
     )
 

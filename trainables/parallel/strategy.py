@@ -78,7 +78,8 @@ class Strategy:
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model that forward passes call, once its parameters have their values."""
-        return model
+        sharing = self.worker.sharing
+        return model if sharing is None else sharing.joined(model)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Add up gradients on this rank only, without exchange, within this context."""

@@ -6,7 +6,8 @@ numbers of a trial that runs alone, and prints into its own log.
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,3 +37,24 @@ class OwnState:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # a full disk; the user's code has closed it
                 stream.flush()
+
+    def print(self, text: str) -> None:
+        """Write a line into the order's log."""
+        with suppress(OSError):  # a full disk
+            os.write(self.output, f"{text}\n".encode())
+
+    def draw_as(self, other: "OwnState") -> None:
+        """Draw the numbers that another state has next."""
+        self._generators = other._generators
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Let modules draw this order's numbers from torch, while no order has its turn."""
+        torch.set_rng_state(self._generators["torch"])
+        if on_gpu := "cuda" in self._generators:
+            torch.cuda.set_rng_state(self._generators["cuda"], self.device)
+        yield
+        drawn = {"torch": torch.get_rng_state()}
+        if on_gpu:
+            drawn["cuda"] = torch.cuda.get_rng_state(self.device)
+        self._generators = {**self._generators, **drawn}

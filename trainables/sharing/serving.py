@@ -43,9 +43,11 @@ from trainables.runtime.links import CurrentOrder, carry_out_linked
 from trainables.runtime.output import open_log, redirect_output
 from trainables.runtime.preemption import SigtermHandler
 from trainables.runtime.wire import Beat, CoordinatorConnection, PreemptionNotice
+from trainables.sharing.joint_passes import JointModel, JointPasses, Pass
 from trainables.sharing.own_state import OwnState
 from trainables.sharing.shared_base import SharedBase
 from trainables.stop_signals import SIGTERM_TEXT, Notice
+from trainables.trainer.forward_backward import run_backward
 
 if TYPE_CHECKING:
     from trainables.parallel.group import RankStore
@@ -58,8 +60,12 @@ MAPPED = 16 << 10
 AWAITED = "an answer"  # what an order says that leaves its turn until its connection has one
 
 
-def leave_turn(until: str = "") -> None:
-    """Let other orders have their turns, and go on at the next one of this order."""
+def leave_turn(until: str | Pass = "") -> None:
+    """Let other orders have their turns, and go on at the next one of this order.
+
+    Args:
+        until: what has to come before.
+    """
     hub = getcurrent().parent
     assert hub is not None  # an order runs in a greenlet
     hub.switch(until)
@@ -96,11 +102,14 @@ class _FollowingLink:
         return self.link.once(name, work)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _OrderSharing:
     """What an order shares with the others; see `trainables.worker.Sharing`."""
 
     base: SharedBase
+    own: OwnState
+    joins: bool  # passes with those of others
+    model: JointModel | None = None
 
     def pass_turn(self) -> None:
         leave_turn()
@@ -115,6 +124,15 @@ class _OrderSharing:
 
     def share_model(self, model: nn.Module) -> None:
         self.base.share(model)
+
+    def joined(self, model: nn.Module) -> nn.Module:
+        if not self.joins:
+            return model
+        self.model = JointModel(model, self.own, leave_turn)
+        return self.model
+
+    def backward(self, roots: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> None:
+        (run_backward if self.model is None else self.model.backward)(roots, gradients)
 
     def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return self.base.shared(tensors)
@@ -131,6 +149,7 @@ class Lane:
     course: greenlet | None = None  # None: the order has not begun
     own: OwnState | None = None  # of an order that has begun
     awaits: bool = False  # an answer
+    wanted: Pass | None = None  # that it waits for
 
     @property
     def connection(self) -> Any:
@@ -188,6 +207,7 @@ class Lanes:
         self._line: deque[Lane] = deque()  # those whose orders can go on, next first
         self._most = len(self.lanes)  # orders that have begun; fewer once memory was short
         self._entered: OwnState | None = None  # that the process has
+        self._passes = JointPasses()
         self._heartbeat = Heartbeat(config.stall_s, self._beat, True, watchers)
 
     def serve(self) -> None:
@@ -231,7 +251,8 @@ class Lanes:
     def _next(self) -> Lane:
         """Return the lane whose order has the next turn; wait until there is one."""
         while True:
-            self._receive(0.0 if self._line else None)
+            waiting = [lane for lane in self.lanes if lane.wanted is not None]
+            self._receive(0.0 if self._line or waiting else None)
             begun = sum(lane.course is not None for lane in self.lanes)
             for lane in self._line:
                 if lane.course is not None or begun < self._most:
@@ -240,6 +261,13 @@ class Lanes:
                         assert lane.order is not None
                         self._store.publish_turn(lane.order.id)
                     return lane
+            if waiting:
+                self._enter(None)
+                made = self._passes.make([lane.wanted for lane in waiting if lane.wanted])
+                for lane in waiting:
+                    if lane.wanted in made:
+                        lane.wanted = None
+                        self._queue(lane)
 
     def _follow(self, order: int) -> Lane:
         """Return the lane of the order to which rank 0 has given the turn."""
@@ -263,20 +291,26 @@ class Lanes:
         """Let an order go on until it leaves its turn; return its outcome at its end."""
         if lane.course is None:
             lane.course = greenlet(partial(self._carry_out, lane, notice))
-        if self._entered is not lane.own or lane.own is None:
-            if self._entered is not None:
-                self._entered.leave()
-            self._entered = lane.own
-            if lane.own is not None:
-                lane.own.enter()
-        said: Outcome | str = lane.course.switch()
-        if not isinstance(said, str):
+        self._enter(lane.own)
+        said: Outcome | Pass | str = lane.course.switch()
+        if isinstance(said, Outcome):
             return said
-        if said == AWAITED:
+        if isinstance(said, Pass):
+            lane.wanted = said
+        elif said == AWAITED:
             lane.awaits = True
         else:
             self._queue(lane)
         return None
+
+    def _enter(self, own: OwnState | None) -> None:
+        """Give the process an order's state; None: that of no order which has begun."""
+        if own is None or own is not self._entered:
+            if self._entered is not None:
+                self._entered.leave()
+            self._entered = own
+            if own is not None:
+                own.enter()
 
     def _queue(self, lane: Lane) -> None:
         """Note that the order of a lane can go on."""
@@ -312,11 +346,12 @@ class Lanes:
             lane.own.enter()
             link = link if rank == 0 else _FollowingLink(link, order)
             try:
-                context = replace(context, sharing=_OrderSharing(self._base))
-                return train(config, order, rank, link, context)
+                sharing = _OrderSharing(self._base, lane.own, config.training.joint_passes)
+                return train(config, order, rank, link, replace(context, sharing=sharing))
             except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
                 return self._failed(order, error)
             finally:
+                self._passes.forget()
                 gc.collect()  # a model and its optimizer may refer to each other
                 lane.own.leave()
                 self._entered = None

@@ -22,6 +22,16 @@ from trainables.training_state.precision import Scaler
 from trainables.training_state.tallies import add_up, empty, tally_of
 
 
+def run_backward(roots: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> None:
+    """Add up the gradients of leaves, as torch.autograd.backward.
+
+    That one's check of shapes takes 30 us (torch 2.13).
+    """
+    _engine_run_backward(
+        roots, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
+
+
 @dataclass(frozen=True)
 class ForwardBackward:
     """The passes of a task's losses and metrics through this rank's model."""
@@ -94,10 +104,8 @@ class ForwardBackward:
             gradients: tuple[Tensor, ...] = (torch.full_like(loss, scale),)
             if carrier is not None:
                 roots, gradients = (*roots, carrier), (*gradients, tally.to(carrier.dtype))
-            # As torch.autograd.backward, whose check of shapes takes 30 us (torch 2.13).
-            _engine_run_backward(
-                roots, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True
-            )
+            sharing = self.strategy.worker.sharing
+            (run_backward if sharing is None else sharing.backward)(roots, gradients)
         return tally
 
     def evaluate(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:

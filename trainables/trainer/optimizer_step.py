@@ -24,7 +24,7 @@ from trainables.training_state.divergence import Rollback
 from trainables.training_state.loop_state import TrainingState
 from trainables.training_state.micro_batch_halving import AgreedOutOfMemory, MicroBatching
 from trainables.training_state.tallies import empty, tally_of
-from trainables.worker import Worker
+from trainables.worker import PassLost, Worker
 
 SCALE_CHECKS = 50  # updates between checks of float16's loss scale, which wait for the GPU
 FREE = ("cpu",)  # devices whose values can be read without waiting
@@ -136,6 +136,8 @@ class OptimizerStep:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
                 with in_pass(self.strategy.worker):
                     return turn.passes.backward(parts, scale, self.number < CAREFUL)
+            except PassLost:
+                continue
             except Exception as error:
                 if not out_of_memory(error):
                     raise

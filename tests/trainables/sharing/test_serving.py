@@ -11,6 +11,7 @@ from busy_slot import BusySlot, losses
 from tuned import Tuned
 
 from trainables import Worker
+from trainables.link import Report
 from trainables.runtime.assignment import log_file
 from trainables.runtime.coordinator import Coordinator
 from trainables.sharing.lane_coordinators import LaneCoordinators
@@ -42,6 +43,7 @@ class PlainSlot(BusySlot):
         return Coordinator(place.world_size, say, place.stall_s)
 
 
+ALONE = {"world_size": 1, "training": Training()}
 TUNED = {"trainable": "tuned:Tuned", "metrics": ("val/loss",), "seed": SEED}
 
 
@@ -86,6 +88,45 @@ def test_a_trial_is_stopped_at_its_milestone_and_goes_on_in_another_order(slot):
     again = slot.start(UNLIKE[0], start=stopped[0].checkpoint)
     [(rest, end)] = slot.finish(again)
     assert ([report.step for report in rest], end.kind) == ([2, 3], "ended")
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_trials_of_a_process_that_is_killed_go_on_in_slots_of_their_own(step, tmp_path):
+    """Wherever each of them is when the first one has made this step."""
+    with started(tmp_path / "shared") as slot:
+        orders = [slot.start(params) for params in UNLIKE[:LANES]]
+        before, saved = {order: {} for order in orders}, {}
+        while step not in before[orders[0]] or orders[0] not in saved:
+            message = slot.next_message()
+            if isinstance(message, Report):
+                before[message.order][message.step] = message.metrics["val/loss"]
+            made = getattr(message, "checkpoint", None) or getattr(message, "saved", None)
+            if made is not None:
+                saved[message.order] = made
+        slot.ranks[0].kill()
+    with two_ranks.started(tmp_path / "own", kind=PlainSlot, **{**TUNED, **ALONE}) as slot:
+        for order, params in zip(orders, UNLIKE, strict=False):
+            kept = saved.get(order)
+            slot.number = order - 1  # the trial's, which its seed follows from
+            [(rest, end)] = slot.finish(slot.start(params, start=kept))
+            assert end.kind == "ended"
+            values = [before[order][step] for step in range(1, 1 + (kept.step if kept else 0))]
+            assert values + losses(rest) == alone(order, params)
+
+
+def test_passes_made_as_one_come_to_the_losses_of_trials_alone(tmp_path):
+    """Up to rounding, also if a trial raises or diverges, and others move in."""
+    training = Training(share_base=LANES, joint_passes=True)
+    with started(tmp_path, training=training) as slot:
+        chosen = {"fails_at": 5}, {"lr": math.inf}, *UNLIKE
+        orders = [slot.start(params) for params in chosen[:LANES]]
+        results = slot.finish(*orders, later=chosen[LANES:])
+        logs = [log_file(slot.folder, f"t{each:04}", each, 0) for each in range(1, 8)]
+        assert not [log for log in logs if "made alone" in log.read_text()]
+    assert [end.kind for _, end in results] == ["user", *["ended"] * 6]
+    for order, ((reports, _), params) in enumerate(zip(results, chosen, strict=True), 1):
+        if params in UNLIKE:
+            assert losses(reports) == pytest.approx(alone(order, params), rel=1e-5)
 
 
 def test_a_trial_that_raises_or_diverges_leaves_its_neighbours_their_bits(slot):
