@@ -2,14 +2,16 @@
 
 What is counted are trials an hour and the memory of the process. *In turns* is a slot with
 `share_base: K`; *at once* makes their passes as one; *one after another* is the same warm process
-with one trial at a time; *loading each time* has a process for each trial. All have the same
-trials, of one update an epoch, and come to the same losses, *at once* up to rounding.
+with one trial at a time; *loading each time* has a process for each trial; *peft* is a script of
+its own for each. All have the same trials, of one epoch, and come to the same losses, *at once* up
+to rounding; peft starts from other adapters.
 
     python benchmarks/share_base.py --size 20m 300m
     python benchmarks/share_base.py --size 20m --at-once 1 4 16 --device cuda
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 import queue
@@ -115,7 +117,7 @@ def trials(**common: Any) -> list[dict[str, Any]]:
 class Result(NamedTuple):
     """What a way of training took."""
 
-    seconds: float  # from the first order to the last end
+    seconds: float  # from the start of the process to the last end
     memory: int  # bytes of the process at its fullest, less those before the first order
     losses: dict[int, float]  # the last of each trial
 
@@ -167,11 +169,11 @@ def train(
     first: int = 1,
 ) -> Result:
     """Train trials on one slot."""
-    losses, memory = {}, 0.0
+    losses, memory, began = {}, 0.0, time.perf_counter()
     with slot(training, gpu, threads) as (leader, said, process):
         before = 0 if gpu else process.memory_info().rss
         waiting = [*enumerate(chosen, first)][::-1]
-        running, began = 0, time.perf_counter()
+        running = 0
         while waiting or running:
             while waiting and running < training.share_base:
                 number, params = waiting.pop()
@@ -186,6 +188,44 @@ def train(
                 assert message.kind == "ended", message
                 running -= 1
         return Result(time.perf_counter() - began, int(memory) - before, losses)
+
+
+def train_with_peft(params: Mapping[str, Any], threads: int) -> None:
+    """Train one trial as a script with peft does, without reports, checkpoints or monitoring."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.set_num_threads(threads)
+    task = Adapted(**params)
+    base = base_of(task.size, task.device)
+    linears = [name for name, module in base.named_modules() if isinstance(module, nn.Linear)]
+    parts = ("attention", "mlp") if task.wide else ("attention",)
+    targets = [name for name in linears if any(f".{part}." in name for part in parts)]
+    config = LoraConfig(r=task.rank, lora_alpha=16, target_modules=targets)
+    model = get_peft_model(base, config)
+    optimizer = task.build_optimizer(model)
+    data = task.load_data()
+    columns = [column.to(task.device).split(task.batch) for column in data.train.columns]
+    for batch in zip(*columns, strict=True):
+        optimizer.zero_grad()
+        with torch.autocast(task.device, torch.bfloat16, enabled=task.device == "cuda"):
+            loss = task.compute_losses(model, batch).mean()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        task.compute_losses(model, tuple(column[0] for column in columns)).mean().item()
+
+
+def seconds_with_peft(chosen: Sequence[Mapping[str, Any]], threads: int) -> float:
+    """The seconds of all trials, one process after the other."""
+    began = time.perf_counter()
+    for params in chosen:
+        process = multiprocessing.get_context("spawn").Process(
+            target=train_with_peft, args=(params, threads)
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    return time.perf_counter() - began
 
 
 def forecast(chosen: Sequence[Mapping[str, Any]], training: Training, gpu: bool) -> float:
@@ -214,6 +254,7 @@ def main() -> None:
         base = sum(weight.nbytes for weight in base_of(size, "meta").parameters()) // (1 + gpu)
         ways = ways_of(args.at_once, gpu)
         found: dict[str, list[Result]] = {name: [] for name in [*ways, "loading each time"]}
+        with_peft = math.inf
         for _ in range(args.rounds):
             for name, training in ways.items():
                 found[name].append(train(chosen, training, gpu, args.threads))
@@ -224,6 +265,7 @@ def main() -> None:
             losses = {number: loss for one in each for number, loss in one.losses.items()}
             seconds, memory = sum(one.seconds for one in each), max(one.memory for one in each)
             found["loading each time"].append(Result(seconds, memory, losses))
+            with_peft = min(with_peft, seconds_with_peft(chosen, args.threads))
         alone = found["one after another"]
         for name, results in found.items():
             for result in results:
@@ -245,6 +287,9 @@ def main() -> None:
                     figure(peak / guess),
                 ]
             )
+        own = min(result.seconds for result in alone)
+        pace = TRIALS / with_peft * 3600
+        rows.append(["peft, a process each", figure(pace, 0), figure(own / with_peft), *[""] * 3])
         lengths = f"{args.updates} updates of {args.batch} x {TOKENS} tokens"
         print(f"\n**{size}** weights, {base / MB:,.0f} MB; {TRIALS} trials of {lengths}\n")
         head = ["", "trials an hour", "ratio", "memory, MB", "forecast, MB", "of the forecast"]

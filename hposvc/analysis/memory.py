@@ -159,6 +159,13 @@ def report(
     on_gpu = spec.resources.gpus_per_worker > 0
     if measure and limit is not None and not on_gpu:
         raise fail("is of this machine: set resources.gpus_per_worker too", "--measure")
+    if measure and (at_once := spec.training.share_base) > 1:
+        raise fail(
+            f"is {at_once}, and --measure trains one trial at a time",
+            "training",
+            "share_base",
+            fix="leave --measure out for the forecast of all, or set it to 1",
+        )
     with in_trial_folder(spec):
         case = Case.of(spec, workers)
         data, on_gpus = case.task.load_data(), on_gpu or limit is not None

@@ -96,6 +96,11 @@ class _Adapter:
     scaling: float
     dropout: nn.Module
 
+    @property
+    def drops(self) -> bool:
+        """Whether it sets some of its inputs to zero."""
+        return self.dropout.training and getattr(self.dropout, "p", 0.0) > 0
+
 
 class JointLinear(_OfSeveral):
     """A linear layer with the adapters of several trials, of which some may have none."""
@@ -106,60 +111,47 @@ class JointLinear(_OfSeveral):
         self.adapters = [None if each is None else each[1] for each in found]
         frozen: tuple[Any, Any] = _linear_of(modules[0]) or (None, None)
         self.frozen_weight, self.frozen_bias = frozen
-        self._constants: dict[object, Tensor] = {}
+        self._constants: dict[tuple[float, ...], Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
         rows, mixed = self.rows, torch.is_autocast_enabled(x.device.type)
         weight = self.frozen_weight
         output = linear(x if mixed else x.to(weight.dtype), weight, self.frozen_bias)
-        chosen = {
-            at: found for at, trial in enumerate(rows.trials) if (found := self.adapters[trial])
-        }
-        if not chosen:
+        adapters = [self.adapters[trial] for trial in rows.trials]
+        present = [each for each in adapters if each is not None]
+        if not present:
             return output
-        parts = rows.split(x, strict=True)
-        adapted = [
-            self._input(found, parts[at], rows.states[at], mixed) for at, found in chosen.items()
-        ]
-        adapters = [*chosen.values()]
+        x = x if mixed else x.to(present[0].lora_A.dtype)
+        if any(each.drops for each in present):
+            parts = zip(adapters, rows.split(x, strict=True), rows.states, strict=True)
+            x = torch.cat([_dropped(*part) for part in parts])
         if len(set(rows.sizes)) == 1:
-            return self._add_at_once(output, adapters, tuple(chosen), adapted)
-        outputs = [*rows.split(output, strict=True)]
-        for (at, found), part in zip(chosen.items(), adapted, strict=True):
-            added = linear(linear(part, found.lora_A), found.lora_B) * found.scaling
-            outputs[at] = outputs[at] + added.to(output.dtype)
-        return torch.cat(outputs)
+            added = self._added_at_once(adapters, x)
+        else:
+            each = zip(adapters, rows.split(x, strict=True), strict=True)
+            added = torch.cat([self._added(*one) for one in each])
+        return output + added.view_as(output).to(output.dtype)
 
-    def _input(self, adapter: _Adapter, x: Tensor, state: OwnState, mixed: bool) -> Tensor:
-        """Return a trial's inputs of its adapter."""
-        x = x if mixed else x.to(adapter.lora_A.dtype)
-        if not (getattr(adapter.dropout, "p", 0.0) and adapter.dropout.training):
-            return x
-        with state.drawing():
-            dropped: Tensor = adapter.dropout(x)
-        return dropped
+    def _added(self, adapter: _Adapter | None, x: Tensor) -> Tensor:
+        """Return what a trial's adapter makes of its inputs."""
+        if adapter is None:
+            return x.new_zeros(*x.shape[:-1], len(self.frozen_weight))
+        return linear(linear(x, adapter.lora_A), adapter.lora_B) * adapter.scaling
 
-    def _add_at_once(
-        self, output: Tensor, adapters: Sequence[_Adapter], at: tuple[int, ...], x: Sequence[Tensor]
-    ) -> Tensor:
-        """Add what the adapters of trials with equally many rows make of their inputs."""
-        x_KnI = torch.stack([part.flatten(0, -2) for part in x])
-        A_KRI = _stacked([each.lora_A for each in adapters])
-        B_KRO = _stacked([each.lora_B.T for each in adapters])
-        scaling_K = self._constant(tuple(each.scaling for each in adapters), A_KRI)
+    def _added_at_once(self, adapters: Sequence[_Adapter | None], x: Tensor) -> Tensor:
+        """Return the same for trials with equally many rows; without an adapter it adds zeros."""
+        A_KRI = _stacked([None if each is None else each.lora_A for each in adapters])
+        B_KRO = _stacked([None if each is None else each.lora_B.T for each in adapters])
+        scaling_K = self._constant(tuple(each.scaling if each else 0.0 for each in adapters), x)
+        x_KnI = x.reshape(len(adapters), -1, x.shape[-1])
         h_KnR = torch.bmm(x_KnI, A_KRI.mT) * scaling_K[:, None, None]
-        added_KnO = torch.bmm(h_KnR, B_KRO).to(output.dtype)
-        if len(at) == len(self.rows.sizes):
-            return output + added_KnO.view_as(output)
-        whole = output.reshape(len(self.rows.sizes), -1, output.shape[-1])
-        return whole.index_add(0, self._constant(at, output), added_KnO).view_as(output)
+        return torch.bmm(h_KnR, B_KRO)
 
     def _constant(self, values: tuple[float, ...], like: Tensor) -> Tensor:
         """Return numbers as a tensor, which is kept: to copy it to a GPU would wait for it."""
-        key = type(values[0]), values  # (1,) and (1.0,) are equal
-        if key not in self._constants:
-            self._constants[key] = torch.tensor(values, device=like.device)
-        return self._constants[key]
+        if values not in self._constants:
+            self._constants[values] = torch.tensor(values, device=like.device)
+        return self._constants[values]
 
 
 class EachItsOwn(_OfSeveral):
@@ -292,7 +284,18 @@ def _parts(module: Any) -> tuple[nn.Module, _Adapter] | None:
     return module.base_layer, _Adapter(module.lora_A[name].weight, B.weight, scaling, dropout)
 
 
-def _stacked(matrices: Sequence[Tensor]) -> Tensor:
+def _dropped(adapter: _Adapter | None, x: Tensor, state: OwnState) -> Tensor:
+    """Return a trial's inputs after the dropout of its adapter."""
+    if adapter is None or not adapter.drops:
+        return x
+    with state.drawing():
+        dropped: Tensor = adapter.dropout(x)
+    return dropped
+
+
+def _stacked(matrices: Sequence[Tensor | None]) -> Tensor:
     """Return matrices as one tensor, with zeros for the rows that some of them lack."""
-    equal = len({matrix.shape for matrix in matrices}) == 1
-    return torch.stack([*matrices]) if equal else pad_sequence([*matrices], batch_first=True)
+    like = next(matrix for matrix in matrices if matrix is not None)
+    each = [like[:0] if matrix is None else matrix for matrix in matrices]
+    equal = len({matrix.shape for matrix in each}) == 1
+    return torch.stack(each) if equal else pad_sequence(each, batch_first=True)

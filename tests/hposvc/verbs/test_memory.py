@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
+BASE = f"""
+trainable: {Path(__file__).parents[2] / "support" / "tuned.py"}:Tuned
+metric: {{name: val/loss, goal: minimize}}
+fidelity: {{max: 2}}
+parameters: {{lr: {{min: 1e-3, max: 1e-1, log: true}}}}
+"""
 COLUMNS = {"parameters", "gradients", "optimizer", "activations", "other", "peak", "fullest"}
 
 
@@ -42,6 +48,23 @@ def test_memory_says_what_is_wrong(hposvc, arguments, reason):
     code, out, error = hposvc("memory", DIGITS, *arguments)
     assert (code, out) == (2, "")
     assert reason in error
+
+
+def test_trials_on_one_base_are_forecast_and_not_measured(hposvc, tmp_path):
+    path = tmp_path / "tuned.yaml"
+    path.write_text(BASE)
+    base = ("memory", path)
+    peaks = {}
+    for extra in ("share_base=1", "share_base=8", "joint_passes=true"):
+        settings = ("--set", "training.share_base=8", "--set", f"training.{extra}")
+        code, out, _ = hposvc(*base, *settings, "-o", "json")
+        assert code == 0
+        peaks[extra] = next(row["peak"] for row in json.loads(out)["strategies"] if row["chosen"])
+    one, turns, joint = peaks.values()
+    assert one < turns < joint < 8 * one
+    code, _, error = hposvc(*base, "--set", "training.share_base=8", "--measure")
+    assert code == 2
+    assert "training.share_base: is 8, and --measure trains one trial at a time" in error
 
 
 def test_trials_at_once_are_forecast_and_have_no_scaling(hposvc):
