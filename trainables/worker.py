@@ -61,6 +61,10 @@ class PassLost(Exception):
 class Sharing(Protocol):
     """What a rank shares with the other trials of its process; see `training.share_base`."""
 
+    def fit(self, task: Any, worker: "Worker") -> bool:
+        """Train a task's order at once with others; False: the trainer is to train it."""
+        ...
+
     def pass_turn(self) -> None:
         """Let other trials make an update first, if they wait for it."""
         ...

@@ -95,9 +95,10 @@ def _check_suits(spec: "SweepSpec", trainable: load.Trainable) -> None:
         raise fail(f"is {nan}, but {spec.trainable} {load.ITS_OWN}", "failure", "nan")
     if load.is_task(trainable):
         _check_length(spec)
-    elif (at_once := spec.training.share_base) > 1:
-        message = f"is {at_once}, but {spec.trainable} is no Task, whose updates take turns"
-        raise fail(message, "training", "share_base", fix="leave it out, or write a Task")
+    elif (at_once := spec.training.orders_at_once) > 1:
+        option = "share_base" if spec.training.share_base > 1 else "trials_per_process"
+        message = f"is {at_once}, but {spec.trainable} is no Task"
+        raise fail(message, "training", option, fix="leave it out, or write a Task")
     elif fidelity is not None and fidelity.every is not None:
         message = f"is {fidelity.every}, but {spec.trainable} decides itself when it reports"
         raise fail(message, "fidelity", "every", fix="leave it out")

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from typing import Literal, Protocol
 
 from trainables.link import Report
@@ -205,20 +206,22 @@ class Coordinator:
                 self._ranks[0].send(answer)
 
     def _listen(self) -> None:
-        connections = {connection: rank for rank, connection in self._ranks.items()}
-        while connections:
-            for connection in wait(list(connections), timeout=POLL_S):
-                assert isinstance(connection, Connection)
-                try:
-                    message = connection.recv()
-                except (EOFError, OSError):
-                    connection.close()
-                    del connections[connection]
-                    continue
+        with DefaultSelector() as selector:
+            for rank, connection in self._ranks.items():
+                selector.register(connection, EVENT_READ, rank)
+            while selector.get_map():
+                for key, _ in selector.select(POLL_S):
+                    connection = self._ranks[key.data]
+                    try:
+                        message = connection.recv()
+                    except (EOFError, OSError):
+                        selector.unregister(connection)
+                        connection.close()
+                        continue
+                    with self._lock:
+                        self._handle(key.data, message)
                 with self._lock:
-                    self._handle(connections[connection], message)
-            with self._lock:
-                self._check_deadlines()
+                    self._check_deadlines()
 
     def _handle(self, rank: int, message: RankMessage) -> None:
         current = self._current

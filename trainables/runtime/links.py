@@ -70,7 +70,7 @@ def _make_context(
     if training.process_group == "user":
         rank_store.drop()  # the trainable creates a process group of its own
         return RankContext(rank_env, notice=notice)
-    if training.share_base > 1:  # the slot has a process group for all of its orders
+    if training.orders_at_once > 1:  # the slot has a process group for all of its orders
         return RankContext(rank_env, notice=notice)
     group, keeps_group = rank_store.group(order.id), lambda: rank_store.keeps_group
     return RankContext(rank_env, group, notice=notice, keeps_group=keeps_group)

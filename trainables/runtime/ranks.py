@@ -82,7 +82,7 @@ class Rank:
                 os.environ.setdefault(NCCL_RECORD, f"{own_log.with_suffix('')}-nccl-")
             if config.variants is None:  # otherwise its order says what to import
                 import_trainable(config, own_log)
-        lanes = range(config.training.share_base)
+        lanes = range(config.training.orders_at_once)
         connections = [CoordinatorConnection(connect(call)) for _ in lanes]
         stores = [self._join_slot(each, call.slot, lane) for lane, each in enumerate(connections)]
         gc.collect()
@@ -111,10 +111,6 @@ class Rank:
         heartbeat = Heartbeat(
             config.stall_s, lambda order: coordinator.send(Beat(order)), works, watchers
         )
-        if config.training.trials_per_process > 1:
-            from trainables.vmapped.rank import serve
-
-            serve(config, coordinator, heartbeat, own_log)
         sigterm = SigtermHandler(lambda order: coordinator.send(PreemptionNotice(order)))
         while True:
             assignment: Assignment = coordinator.receive()

@@ -18,6 +18,7 @@ from trainables.errors import out_of_memory, text_of
 from trainables.modules import restored
 from trainables.sharing.joint_model import EachItsOwn, NotJoint, Rows, concatenated, join, settings
 from trainables.sharing.own_state import OwnState
+from trainables.sharing.wanted import Wanted
 from trainables.trainer.forward_backward import run_backward
 from trainables.worker import PassLost
 
@@ -27,11 +28,10 @@ TOLERANCE_16 = 0.05  # of outputs in 16 bits
 
 
 @dataclass(eq=False)
-class Pass:
-    """A pass that an order asks for; the order waits until it is made."""
+class Pass(Wanted):
+    """A pass that an order asks for."""
 
     of: "JointModel"
-    error: Exception | None = field(default=None, init=False)
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class Backward(Pass):
 class JointModel(nn.Module):
     """An order's model, whose passes in training are made with those of others."""
 
-    def __init__(self, model: nn.Module, own: OwnState, ask: Callable[[Pass], None]) -> None:
+    def __init__(self, model: nn.Module, own: OwnState, ask: Callable[[Wanted], None]) -> None:
         super().__init__()
         self.module, self.own, self._ask = model, own, ask
         self.joined = 0  # forward passes that were made with others'
@@ -139,6 +139,8 @@ class JointModel(nn.Module):
 class JointPasses:
     """Makes the passes that the orders of a process wait for."""
 
+    for_all = False
+
     def __init__(self) -> None:
         self._family: object = None  # of the joint model
         self._models: list[nn.Module] = []  # those of the joint model
@@ -150,8 +152,8 @@ class JointPasses:
         """Let go of all models: an order has ended."""
         self._models, self._joint, self._rows = [], None, Rows()
 
-    def make(self, waiting: Sequence[Pass]) -> list[Pass]:
-        """Make some of these passes, and return them. No order has its turn."""
+    def make(self, waiting: Sequence[Pass]) -> Sequence[Wanted]:
+        """Make some of these passes, and return them."""
         forwards = [each for each in waiting if isinstance(each, Forward)]
         backwards = [each for each in waiting if isinstance(each, Backward)]
         # An order that makes several forward passes before its backward pass has others wait.

@@ -29,6 +29,7 @@ class LaneCoordinators:
         self._tell = say
         self._lock = threading.Lock()
         self._missing = lanes  # lanes that are not ready yet
+        self._leaving = ""  # why all orders are to end; empty: they are not
         self._lane_of: dict[int, int] = {}  # by order
         self._lanes = [
             Coordinator(world_size, partial(self._say, lane), stall_s) for lane in range(lanes)
@@ -45,6 +46,8 @@ class LaneCoordinators:
             lane = next(lane for lane in range(len(self._lanes)) if lane not in taken)
             self._lane_of[assignment.order.id] = lane
         self._lanes[lane].carry_out(assignment)
+        if self._leaving:
+            self._lanes[lane].leave(self._leaving)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass on the controller's answer to a milestone; a `stop` may come at any time."""
@@ -54,6 +57,7 @@ class LaneCoordinators:
 
     def leave(self, why: str) -> None:
         """End all orders at their next reports, so that the trials resume elsewhere."""
+        self._leaving = why
         for lane in self._lanes:
             lane.leave(why)
 

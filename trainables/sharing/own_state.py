@@ -22,6 +22,7 @@ class OwnState:
 
     device: torch.device
     output: int  # descriptor of its log
+    draws: bool = True  # whether it draws from generators of its own
     _generators: dict[str, Any] = field(default_factory=dict)  # empty: as they are
 
     def enter(self) -> None:
@@ -33,7 +34,8 @@ class OwnState:
 
     def leave(self) -> None:
         """Keep the process's state for the order's next turn."""
-        self._generators = generators.states(self.device)
+        if self.draws:
+            self._generators = generators.states(self.device)
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # a full disk; the user's code has closed it
                 stream.flush()

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,11 +43,15 @@ from trainables.runtime.links import CurrentOrder, carry_out_linked
 from trainables.runtime.output import open_log, redirect_output
 from trainables.runtime.preemption import SigtermHandler
 from trainables.runtime.wire import Beat, CoordinatorConnection, PreemptionNotice
-from trainables.sharing.joint_passes import JointModel, JointPasses, Pass
+from trainables.sharing.joint_passes import JointModel, JointPasses
 from trainables.sharing.own_state import OwnState
 from trainables.sharing.shared_base import SharedBase
+from trainables.sharing.vmapped_steps import VmappedSteps
+from trainables.sharing.wanted import Maker, TooManyTrials, Wanted
 from trainables.stop_signals import SIGTERM_TEXT, Notice
+from trainables.task import Task
 from trainables.trainer.forward_backward import run_backward
+from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.parallel.group import RankStore
@@ -60,7 +64,7 @@ MAPPED = 16 << 10
 AWAITED = "an answer"  # what an order says that leaves its turn until its connection has one
 
 
-def leave_turn(until: str | Pass = "") -> None:
+def leave_turn(until: str | Wanted = "") -> None:
     """Let other orders have their turns, and go on at the next one of this order.
 
     Args:
@@ -75,9 +79,11 @@ def leave_turn(until: str | Pass = "") -> None:
 class _OrderConnection(CoordinatorConnection):
     """An order's connection to the coordinator: it leaves its turn while it waits."""
 
+    lane: "Lane" = field(kw_only=True)
+
     def receive(self) -> Any:
         leave_turn(AWAITED)
-        return super().receive()
+        return self.lane.answer
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,11 @@ class _OrderSharing:
 
     base: SharedBase
     own: OwnState
-    joins: bool  # passes with those of others
+    maker: Maker | None
     model: JointModel | None = None
+
+    def fit(self, task: Task, worker: Worker) -> bool:
+        return False
 
     def pass_turn(self) -> None:
         leave_turn()
@@ -126,7 +135,7 @@ class _OrderSharing:
         self.base.share(model)
 
     def joined(self, model: nn.Module) -> nn.Module:
-        if not self.joins:
+        if not isinstance(self.maker, JointPasses):
             return model
         self.model = JointModel(model, self.own, leave_turn)
         return self.model
@@ -136,6 +145,19 @@ class _OrderSharing:
 
     def shared(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return self.base.shared(tensors)
+
+
+@dataclass
+class _VmappedSharing(_OrderSharing):
+    """What an order shares that makes its steps at once with others."""
+
+    def fit(self, task: Task, worker: Worker) -> bool:
+        assert isinstance(self.maker, VmappedSteps)
+        self.maker.train(task, worker, leave_turn)
+        return True
+
+    def share_model(self, model: nn.Module) -> None:
+        """Do nothing: the weights of all trials are rows of one tensor."""
 
 
 @dataclass(eq=False)
@@ -149,7 +171,8 @@ class Lane:
     course: greenlet | None = None  # None: the order has not begun
     own: OwnState | None = None  # of an order that has begun
     awaits: bool = False  # an answer
-    wanted: Pass | None = None  # that it waits for
+    answer: Any = None  # the last one
+    wanted: Wanted | None = None  # that it waits for
 
     @property
     def connection(self) -> Any:
@@ -178,7 +201,8 @@ class _Signs:
 
     @property
     def waits(self) -> bool:
-        return all(lane.signals.waits for lane in self._busy())
+        waits = {lane.signals.waits for lane in self._busy() if lane.wanted is None}
+        return waits == {True}  # those that want something wait for these
 
     def _busy(self) -> list[Lane]:
         return [lane for lane in self.lanes if lane.order is not None]
@@ -207,7 +231,14 @@ class Lanes:
         self._line: deque[Lane] = deque()  # those whose orders can go on, next first
         self._most = len(self.lanes)  # orders that have begun; fewer once memory was short
         self._entered: OwnState | None = None  # that the process has
-        self._passes = JointPasses()
+        self._selector = DefaultSelector()
+        for lane in lanes:
+            self._selector.register(lane.connection, EVENT_READ, lane)
+        self._maker: Maker | None = None
+        if config.training.trials_per_process > 1:
+            self._maker = VmappedSteps(len(lanes))
+        elif config.training.joint_passes:
+            self._maker = JointPasses()
         self._heartbeat = Heartbeat(config.stall_s, self._beat, True, watchers)
 
     def serve(self) -> None:
@@ -222,7 +253,7 @@ class Lanes:
         turns = None if self._leads or self._store is None else self._store.turns()
         with nullcontext() if self._store is None else self._store.group(0):  # of all orders
             while True:
-                wait([lane.connection for lane in self.lanes])
+                self._selector.select()
                 with (
                     sigterm.during(ALL_ORDERS),
                     redirect_output(self._log, self._config.secrets.values()) as file,
@@ -250,24 +281,37 @@ class Lanes:
 
     def _next(self) -> Lane:
         """Return the lane whose order has the next turn; wait until there is one."""
-        while True:
-            waiting = [lane for lane in self.lanes if lane.wanted is not None]
-            self._receive(0.0 if self._line or waiting else None)
-            begun = sum(lane.course is not None for lane in self.lanes)
-            for lane in self._line:
-                if lane.course is not None or begun < self._most:
-                    self._line.remove(lane)
-                    if self._store is not None:
-                        assert lane.order is not None
-                        self._store.publish_turn(lane.order.id)
-                    return lane
-            if waiting:
-                self._enter(None)
-                made = self._passes.make([lane.wanted for lane in waiting if lane.wanted])
-                for lane in waiting:
-                    if lane.wanted in made:
-                        lane.wanted = None
-                        self._queue(lane)
+        self._receive(0.0)
+        while (lane := self._first_in_line()) is None:
+            if not self._make():
+                self._receive(None)
+        if self._store is not None:
+            assert lane.order is not None
+            self._store.publish_turn(lane.order.id)
+        return lane
+
+    def _first_in_line(self) -> Lane | None:
+        """Take the first lane out of the line whose order may go on."""
+        for lane in self._line:
+            begun = lane.course is not None
+            if begun or sum(other.course is not None for other in self.lanes) < self._most:
+                self._line.remove(lane)
+                return lane
+        return None
+
+    def _make(self) -> bool:
+        """Make some of what orders wait for; False: nothing can be made now."""
+        waiting = [lane for lane in self.lanes if lane.wanted is not None]
+        awaited = any(lane.awaits for lane in self.lanes)
+        if self._maker is None or not waiting or (self._maker.for_all and awaited):
+            return False
+        self._enter(None)
+        made = {*self._maker.make([lane.wanted for lane in waiting])}
+        for lane in waiting:
+            if lane.wanted in made:
+                lane.wanted = None
+                self._queue(lane)
+        return True
 
     def _follow(self, order: int) -> Lane:
         """Return the lane of the order to which rank 0 has given the turn."""
@@ -279,12 +323,14 @@ class Lanes:
 
     def _receive(self, timeout_s: float | None) -> None:
         """Take in what the coordinator has sent: orders, and answers that are waited for."""
-        wanted = {lane.connection: lane for lane in self.lanes if not lane.order or lane.awaits}
-        for connection in wait([*wanted], timeout_s):
-            lane = wanted[connection]
-            if lane.order is None:
-                assignment: Assignment = lane.coordinator.receive()
-                lane.order, lane.signals = assignment.order, LivenessSignals()
+        for key, _ in self._selector.select(timeout_s):
+            lane: Lane = key.data
+            message = lane.coordinator.receive()
+            if lane.awaits:
+                lane.answer = message
+            else:
+                assert isinstance(message, Assignment)
+                lane.order, lane.signals = message.order, LivenessSignals()
             self._queue(lane)
 
     def _give_turn(self, lane: Lane, notice: Notice) -> Outcome | None:
@@ -292,10 +338,10 @@ class Lanes:
         if lane.course is None:
             lane.course = greenlet(partial(self._carry_out, lane, notice))
         self._enter(lane.own)
-        said: Outcome | Pass | str = lane.course.switch()
+        said: Outcome | Wanted | str = lane.course.switch()
         if isinstance(said, Outcome):
             return said
-        if isinstance(said, Pass):
+        if isinstance(said, Wanted):
             lane.wanted = said
         elif said == AWAITED:
             lane.awaits = True
@@ -320,7 +366,7 @@ class Lanes:
 
     def _carry_out(self, lane: Lane, notice: Notice) -> Outcome:
         """Carry out the order of a lane, in a greenlet of its own."""
-        order, coordinator = lane.order, _OrderConnection(lane.connection)
+        order, coordinator = lane.order, _OrderConnection(lane.connection, lane=lane)
         assert order is not None
         work = partial(self._work, lane)
         current = CurrentOrder(coordinator, Assignment(order), lane.signals, notice, work)
@@ -342,22 +388,28 @@ class Lanes:
         log = log_file(config.folder, order.trial, order.id, rank)
         with open_log(log, config.secrets.values()) as (_, target):
             device = torch.device("cuda:0" if config.gpu else "cpu")
-            self._entered = lane.own = OwnState(device, target)
+            at_once = isinstance(self._maker, VmappedSteps)  # whose trials have generators
+            self._entered = lane.own = OwnState(device, target, draws=not at_once)
             lane.own.enter()
             link = link if rank == 0 else _FollowingLink(link, order)
             try:
-                sharing = _OrderSharing(self._base, lane.own, config.training.joint_passes)
+                kind = _VmappedSharing if at_once else _OrderSharing
+                sharing = kind(self._base, lane.own, self._maker)
                 return train(config, order, rank, link, replace(context, sharing=sharing))
             except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
                 return self._failed(order, error)
             finally:
-                self._passes.forget()
+                if self._maker is not None:
+                    self._maker.forget()
                 gc.collect()  # a model and its optimizer may refer to each other
                 lane.own.leave()
                 self._entered = None
 
     def _failed(self, order: Order, error: BaseException) -> Outcome:
         """Return the outcome of a failed order; if memory was short, fewer go on from now on."""
+        if isinstance(error, TooManyTrials):
+            self._most = min(self._most, error.most)
+            return make_outcome(self._config, order, "collateral", text_of(error))
         outcome = failed(self._config, order, error)
         begun = sum(lane.course is not None for lane in self.lanes)
         if outcome.kind not in MEMORY or begun == 1:

@@ -63,6 +63,8 @@ OPTIMIZER_KINDS: Mapping[OptimizerKind, tuple[str, Mapping[str, tuple[object, ..
 
 def fit(task: Task, worker: Worker) -> None:
     """Train the steps of an order; StopTrial passes through."""
+    if worker.sharing is not None and worker.sharing.fit(task, worker):
+        return
     with preserved(), prepare(task, worker) as trainer:
         trainer.run()
 

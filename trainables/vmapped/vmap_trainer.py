@@ -73,24 +73,20 @@ class VmapTrainer:
         trial.trainer.state.optimizer.state.clear()  # the rows hold a checkpoint's state now
         self._set_trials([*self.trials, trial])
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Remove all trials but those of these rows."""
+    def remove(self, trial: VmappedTrial) -> None:
+        """Remove a trial's row."""
+        rows = [row for row, other in enumerate(self.trials) if other is not trial]
         self._stack.keep(rows)
         self._set_trials([self.trials[row] for row in rows])
 
-    def save(self, row: int) -> None:
-        """Update a trial's own model and optimizer if a checkpoint may be due."""
-        if self.trials[row].saves:
-            self.write_back(row)
-
-    def write_back(self, row: int) -> None:
+    def write_back(self, trial: VmappedTrial) -> None:
         """Copy a trial's row into its own model and optimizer."""
-        trial = self.trials[row]
-        self._stack.write_back(row, trial.trainer.state, trial.updates)
+        self._stack.write_back(self.trials.index(trial), trial.trainer.state, trial.updates)
 
-    def discard_copy(self, row: int) -> None:
+    @staticmethod
+    def discard_copy(trial: VmappedTrial) -> None:
         """Free the state that `write_back` copied into a trial's own optimizer."""
-        self.trials[row].trainer.state.optimizer.state.clear()
+        trial.trainer.state.optimizer.state.clear()
 
     def train(self) -> list[Tallied]:
         """Train a step of all trials, and return the result of each trial."""

@@ -33,7 +33,6 @@ from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
 from trainables.sharing.lane_coordinators import LaneCoordinators
-from trainables.vmapped.coordinator import BatchCoordinator
 
 # The placement group is ready; the coordinator sent a message; a rank exited.
 Signal = Literal["placed", "message", "exited"]
@@ -68,15 +67,13 @@ class Slot:
     ready_at: float | None = None  # ... when they were ready; None: they are not
     _group: PlacementGroup | None = None
     _bundle_nodes: Mapping[int, str] = field(default_factory=dict)  # Ray's id of each one's node
-    _coordinator: Coordinator | BatchCoordinator | LaneCoordinators = field(init=False)
+    _coordinator: Coordinator | LaneCoordinators = field(init=False)
     _ranks: list[Any] = field(default_factory=list)
     _exits: list["Future[Any]"] = field(default_factory=list)  # done when the rank has exited
 
     def __post_init__(self) -> None:
         config, post_message = self.config, partial(self.post, self, "message")
-        if config.training.trials_per_process > 1:
-            self._coordinator = BatchCoordinator(post_message, config.stall_s)
-        elif (lanes := config.training.share_base) > 1:
+        if (lanes := config.training.orders_at_once) > 1:
             self._coordinator = LaneCoordinators(
                 lanes, config.world_size, post_message, config.stall_s
             )
