@@ -238,6 +238,7 @@ class OwnMemory:
     forecast: Forecast
     limit: int | None  # of the GPU to compare with; None: it is not known
     ranks: int
+    training: Training
 
     @property
     def fits(self) -> bool | None:
@@ -246,8 +247,13 @@ class OwnMemory:
 
     @property
     def checkpoint(self) -> int:
-        """The bytes of a checkpoint, roughly: weights and the state of the optimizer."""
-        return self.forecast.parameters + self.forecast.optimizer
+        """The bytes of a trial's checkpoint, roughly: weights and the state of the optimizer.
+
+        Of trials on one base it has those that are trained, which take as much as gradients do.
+        """
+        forecast, on_base = self.forecast, self.training.share_base > 1
+        weights = forecast.gradients if on_base else forecast.parameters
+        return (weights + forecast.optimizer) // self.training.orders_at_once
 
     def data(self) -> dict[str, Any]:
         """Return the memory for JSON."""
@@ -275,4 +281,6 @@ def own_memory(spec: SweepSpec, gpu_memory: str | None = None) -> OwnMemory | No
             row = _row(case.task, case.task.load_data(), own, on_gpu, {})
     except SpecError:  # no Task, so nothing is known of it
         return None
-    return None if row.forecast is None else OwnMemory(row.forecast, limit, case.ranks)
+    return (
+        None if row.forecast is None else OwnMemory(row.forecast, limit, case.ranks, own.training)
+    )

@@ -4,6 +4,7 @@ Axes: N samples, B samples of a batch, T words.
 """
 
 import random
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from trainables.lora import LoraOptions, adapt, load_base
 
 WORDS, WIDTH = 40, 24
 LOADS = []  # sizes of the bases that this process has loaded
+ALIVE = weakref.WeakSet()  # the models of this process
 
 
 class Base(nn.Module):
@@ -59,8 +61,14 @@ class Tuned(Task):
     noise: float = 0.0  # of the losses: of torch's, numpy's and Python's generators
     own: bool = False  # load the base without load_base
     says: str = ""
+    crowd: int = 0  # models for which memory is enough; 0: any number
 
     def build_model(self) -> nn.Module:
+        model = self.adapted()
+        ALIVE.add(model)
+        return model
+
+    def adapted(self) -> nn.Module:
         if self.own:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
@@ -87,6 +95,8 @@ class Tuned(Task):
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         at_BT, label_B = batch
+        if 0 < self.crowd < len(ALIVE):
+            raise torch.OutOfMemoryError("out of memory: there are too many models")
         if self.fails_at and model.training:
             model.calls = getattr(model, "calls", 0) + 1
             if model.calls == self.fails_at:

@@ -8,6 +8,7 @@ collectives of two trials.
 """
 
 import gc
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -230,7 +231,9 @@ class Lanes:
         self._leads = rank == 0  # chooses whose turn it is
         self._line: deque[Lane] = deque()  # those whose orders can go on, next first
         self._most = len(self.lanes)  # orders that have begun; fewer once memory was short
-        self._entered: OwnState | None = None  # that the process has
+        # What the process has between turns; it draws nothing, and its output is the slot's.
+        self._idle = OwnState(torch.device("cpu"), 1, draws=False)
+        self._entered = self._idle
         self._selector = DefaultSelector()
         for lane in lanes:
             self._selector.register(lane.connection, EVENT_READ, lane)
@@ -257,8 +260,10 @@ class Lanes:
                 with (
                     sigterm.during(ALL_ORDERS),
                     redirect_output(self._log, self._config.secrets.values()) as file,
+                    os.fdopen(os.dup(1), "wb", 0) as output,
                     self._heartbeat.during(ALL_ORDERS, _Signs(self.lanes), file),
                 ):
+                    self._idle.output = output.fileno()
                     self._serve_busy(sigterm.notice, turns)
 
     def _serve_busy(self, notice: Notice, turns: Iterator[int] | None) -> None:
@@ -350,13 +355,12 @@ class Lanes:
         return None
 
     def _enter(self, own: OwnState | None) -> None:
-        """Give the process an order's state; None: that of no order which has begun."""
-        if own is None or own is not self._entered:
-            if self._entered is not None:
-                self._entered.leave()
+        """Give the process an order's state; None: no order has its turn."""
+        own = own or self._idle
+        if own is not self._entered:
+            self._entered.leave()
             self._entered = own
-            if own is not None:
-                own.enter()
+            own.enter()
 
     def _queue(self, lane: Lane) -> None:
         """Note that the order of a lane can go on."""
@@ -389,8 +393,8 @@ class Lanes:
         with open_log(log, config.secrets.values()) as (_, target):
             device = torch.device("cuda:0" if config.gpu else "cpu")
             at_once = isinstance(self._maker, VmappedSteps)  # whose trials have generators
-            self._entered = lane.own = OwnState(device, target, draws=not at_once)
-            lane.own.enter()
+            lane.own = OwnState(device, target, draws=not at_once)
+            self._enter(lane.own)
             link = link if rank == 0 else _FollowingLink(link, order)
             try:
                 kind = _VmappedSharing if at_once else _OrderSharing
@@ -401,9 +405,9 @@ class Lanes:
             finally:
                 if self._maker is not None:
                     self._maker.forget()
-                gc.collect()  # a model and its optimizer may refer to each other
-                lane.own.leave()
-                self._entered = None
+                if not at_once:
+                    gc.collect()  # a model and its optimizer may refer to each other
+                self._enter(None)
 
     def _failed(self, order: Order, error: BaseException) -> Outcome:
         """Return the outcome of a failed order; if memory was short, fewer go on from now on."""

@@ -8,7 +8,7 @@ from busy_sweeps import curves, most_at_once, run
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import Failed, Ordered
+from hposvc.events import Failed, Ordered, Reported
 from hposvc.spec.user_code import import_and_check
 
 TUNED = Path(__file__).parents[2] / "support" / "tuned.py"
@@ -82,6 +82,22 @@ def test_results_are_those_of_trials_alone(home, workers):
     alone = run(home, given(resources=resources, training={}, trials={"max": 6, "parallel": 1}))
     assert most_at_once(together) == 4
     assert curves(together) == curves(alone)
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_finalists_and_seeds_train_on_the_base_of_a_slot(home):
+    sections = given(
+        trials={"max": 4, "parallel": 4, "seeds": {"max": 2}}, finalists={"top": 1, "seeds": 2}
+    )
+    events = run(home, sections)
+    assert most_at_once(events) == 4
+    orders = {each.order.id: each.order for each in events if isinstance(each, Ordered)}
+    names = [(order.trial, order.replicate) for order in orders.values()]
+    assert len({*names}) == len(names) == 4 + 4 + 2  # each with two seeds, and the finalist's two
+    last = [each for each in events if isinstance(each, Reported) and each.step == 4]
+    assert {each.order for each in last} == {*orders}
+    assert len({each.metrics["val/loss"] for each in last}) == len(last)
 
 
 @pytest.mark.ray

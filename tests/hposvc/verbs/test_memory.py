@@ -11,6 +11,7 @@ trainable: {Path(__file__).parents[2] / "support" / "tuned.py"}:Tuned
 metric: {{name: val/loss, goal: minimize}}
 fidelity: {{max: 2}}
 parameters: {{lr: {{min: 1e-3, max: 1e-1, log: true}}}}
+trials: {{max: 8}}
 """
 COLUMNS = {"parameters", "gradients", "optimizer", "activations", "other", "peak", "fullest"}
 

@@ -4,14 +4,19 @@ If these fail, trials of a sweep with training.share_base get others' results, o
 """
 
 import math
+from pathlib import Path
 
 import pytest
+import torch
 import two_ranks
 from busy_slot import BusySlot, losses
+from safetensors.torch import load_file
 from tuned import Tuned
 
 from trainables import Worker
+from trainables.checkpoints.loading import load_weights
 from trainables.link import Report
+from trainables.lora.peft import save_peft
 from trainables.runtime.assignment import log_file
 from trainables.runtime.coordinator import Coordinator
 from trainables.sharing.lane_coordinators import LaneCoordinators
@@ -153,6 +158,35 @@ def test_ranks_have_their_turns_in_one_order(strategy, tmp_path):
         results += slot.finish(slot.start(chosen[2]))
     assert [end.kind for _, end in results] == ["ended"] * 3
     assert [losses(reports) for reports, _ in results] == expected
+
+
+def test_fewer_trials_share_a_slot_whose_memory_is_short(tmp_path):
+    """One trial ends, to be tried again; the others' results are those of trials alone."""
+    with started(tmp_path) as slot:
+        orders = [slot.start({**params, "crowd": 2}) for params in UNLIKE[:LANES]]
+        results = slot.finish(*orders, later=[{**UNLIKE[3], "crowd": 2}])
+    short = [end for _, end in results if end.kind != "ended"]
+    assert [end.kind for end in short] == ["collateral"]
+    assert "3 trials at once did not fit into memory; from now on 2" in short[0].message
+    for order, ((reports, end), params) in enumerate(zip(results, UNLIKE, strict=False), 1):
+        if end.kind == "ended":
+            assert losses(reports) == alone(order, params)
+
+
+def test_a_checkpoint_is_that_of_a_trial_alone_and_becomes_a_file_of_peft(slot, tmp_path):
+    params = {"rank": 3, "targets": "query value"}
+    others = [slot.start(params) for params in UNLIKE[:2]]
+    order = slot.start(params)
+    *_, (reports, _) = slot.finish(*others, order)
+    model = load_weights(Tuned(**params).build_model(), Path(reports[-1].checkpoint.path))
+    found = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    worker = Worker.alone(until=3, seed=SEED * 1_000_003 + order, folder=tmp_path)
+    Tuned(**params).train(worker)
+    kept = Path(worker.reports[-1].checkpoint.path)
+    lone = dict(load_weights(Tuned(**params).build_model(), kept).named_parameters())
+    assert all(torch.equal(weight, lone[name]) for name, weight in found.items())
+    written = load_file(save_peft(model, tmp_path / "peft") / "adapter_model.safetensors")
+    assert {tuple(weight.shape) for weight in written.values()} == {(3, 24), (24, 3)}
 
 
 def test_each_trial_prints_into_its_own_log(slot):
