@@ -250,8 +250,9 @@ class Lanes:
         Raises:
             EOFError, OSError: the coordinator is gone.
         """
-        keep_bases()
-        map_from(MAPPED)
+        if self._config.training.share_base > 1:
+            keep_bases()
+            map_from(MAPPED)
         sigterm = SigtermHandler(self._notify)
         turns = None if self._leads or self._store is None else self._store.turns()
         with nullcontext() if self._store is None else self._store.group(0):  # of all orders
@@ -311,6 +312,7 @@ class Lanes:
         if self._maker is None or not waiting or (self._maker.for_all and awaited):
             return False
         self._enter(None)
+        map_from(MMAP_BYTES)  # until an order is out of its passes
         made = {*self._maker.make([lane.wanted for lane in waiting])}
         for lane in waiting:
             if lane.wanted in made:
