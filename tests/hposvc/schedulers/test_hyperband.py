@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from hyperband_reference import Cluster, Renewed, both, fates, theory
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from hposvc.schedulers.hyperband import Hyperband
@@ -58,6 +58,7 @@ def test_rungs_end_at_the_last_step_and_lie_not_below_the_first(first, last, eta
     slots=st.integers(1, 64),
     most=st.integers(2, 60),
 )
+@example(seed=647, eta=2, first=1, more=33, slots=3, most=47)  # it takes a killed trial's place
 def test_who_is_tried_again_goes_on_where_it_would_have_and_the_sweep_ends(
     seed, eta, first, more, slots, most
 ):

@@ -350,8 +350,10 @@ def fates(cluster, facts, eta, first, last):
     """Yield the fate of each retried trial, at each rung that it reached.
 
     Yields three truths: the trial was promoted; it may be promoted (fewer than the rung's places
-    were better, among trials that were neither dropped nor retried); and it must be promoted
-    (fewer than the rung's places were as good, among all trials of the bracket).
+    were better, among trials that were neither dropped nor retried; if others were dropped that
+    came to the rung, among those of them that were promoted, since the places of the dropped ones
+    are free by now); and it must be promoted (fewer than the rung's places were as good, among all
+    trials of the bracket).
     """
     kinds = layout(eta, first, last)
     for number, members in enumerate(Rescan(eta, kinds, facts).brackets()):
@@ -366,6 +368,9 @@ def fates(cluster, facts, eta, first, last):
                     continue
                 places = max(1, len(members) // eta ** (rung + 1))
                 tainted = cluster.dropped | cluster.returned
-                better = sum(losses[member] < loss for member in losses.keys() - tainted)
+                better = {member for member in losses.keys() - tainted if losses[member] < loss}
+                dropped = cluster.dropped.intersection(members) - {trial}
+                if any(step in cluster.losses[member] for member in dropped):
+                    better = {member for member in better if Ordered(member, after) in facts}
                 as_good = sum(other <= loss for other in losses.values())
-                yield promoted, better < places, as_good < places
+                yield promoted, len(better) < places, as_good < places
