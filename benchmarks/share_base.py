@@ -18,7 +18,7 @@ import queue
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -34,12 +34,13 @@ from torch.nn.functional import cross_entropy
 from trainables import Data, Task, Tensors, Training
 from trainables.contract import Assignment, Order, Outcome, Report, SlotConfig
 from trainables.data import Batch
+from trainables.environment import keep_freed_memory
 from trainables.lora import LoraOptions, adapt, load_base
 from trainables.memory_estimation.forecast import Variant, make_forecast
 from trainables.runtime.coordinator import Coordinator, Switchboard
-from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import Call, Ready
+from trainables.runtime.wire import Call, CoordinatorConnection, Hello, Ready, connect
 from trainables.sharing.lane_coordinators import LaneCoordinators
+from trainables.sharing.serving import Lane, Lanes
 
 MB = 1e6
 WORDS, TOKENS = 4096, 64
@@ -124,9 +125,17 @@ class Result(NamedTuple):
 
 
 def serve(config: SlotConfig, call: Call, threads: int) -> None:
-    """A rank, in a process of its own."""
+    """A rank, in a process of its own: as trainables.runtime.ranks, which needs Ray."""
     torch.set_num_threads(threads)
-    Rank(0, config).serve(call)
+    keep_freed_memory()
+    lanes = []
+    for number in range(config.training.share_base):
+        coordinator = CoordinatorConnection(connect(call))
+        coordinator.send(Hello(call.slot, 0, ("127.0.0.1", 0), "", "", number))
+        coordinator.receive()
+        lanes.append(Lane(coordinator, None))
+    with suppress(EOFError, OSError):  # the coordinator is gone
+        Lanes(0, config, lanes, config.folder / "slot.log", ()).serve()
     os._exit(0)
 
 
