@@ -76,6 +76,7 @@ def _options_of_ranks() -> set[str]:
     return options - STRATEGIES[default_strategy(1)].options.keys() | {
         "trials_per_process",
         "share_base",
+        "joint_passes",
     }
 
 
@@ -87,9 +88,10 @@ def adapted_to_ranks(training: Training, ranks: int) -> Training:
             strategy=default_strategy(1),
             trials_per_process=training.trials_per_process,
             share_base=training.share_base,
+            joint_passes=training.joint_passes,
         )
     strategy = training.strategy if training.traits.several_ranks else default_strategy(ranks)
-    return replace(training, strategy=strategy, trials_per_process=1)
+    return replace(training, strategy=strategy, trials_per_process=1, joint_passes=False)
 
 
 def describe_strategy(training: Training) -> str:

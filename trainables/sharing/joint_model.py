@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from trainables.lora.layers import LoraLinear
 from trainables.sharing.own_state import OwnState
+from trainables.training_state import precision as casting
 
 PEFT = ("peft.tuners.lora.layer", "Linear")  # the module and name of peft's adapted layer
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
@@ -107,8 +108,6 @@ class JointLinear(_OfSeveral):
 
     def __init__(self, modules: Sequence[nn.Module], rows: Rows) -> None:
         super().__init__(modules, rows)
-        found = [_parts(module) for module in modules]
-        self.adapters = [None if each is None else each[1] for each in found]
         frozen: tuple[Any, Any] = _linear_of(modules[0]) or (None, None)
         self.frozen_weight, self.frozen_bias = frozen
         self._constants: dict[tuple[float, ...], Tensor] = {}
@@ -117,7 +116,8 @@ class JointLinear(_OfSeveral):
         rows, mixed = self.rows, torch.is_autocast_enabled(x.device.type)
         weight = self.frozen_weight
         output = linear(x if mixed else x.to(weight.dtype), weight, self.frozen_bias)
-        adapters = [self.adapters[trial] for trial in rows.trials]
+        found = [_parts(self.each[trial]) for trial in rows.trials]  # they may be switched off
+        adapters = [None if each is None else each[1] for each in found]
         present = [each for each in adapters if each is not None]
         if not present:
             return output
@@ -264,7 +264,10 @@ def _linear_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     parts = _parts(module)
     linear_layer = parts[0] if parts else module
     known = type(linear_layer) in (nn.Linear, LoraLinear) and "forward" not in vars(module)
-    if not known or module._forward_hooks or (parts is None and type(module) is LoraLinear):
+    hooked = module._forward_hooks or any(
+        hook.__module__ != casting.__name__ for hook in module._forward_pre_hooks.values()
+    )
+    if not known or hooked or (parts is None and type(module) is LoraLinear):
         return None
     return linear_layer.weight, linear_layer.bias  # type: ignore[return-value]
 

@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from trainables.errors import out_of_memory, text_of
 from trainables.modules import restored
 from trainables.sharing.joint_model import EachItsOwn, NotJoint, Rows, concatenated, join, settings
-from trainables.sharing.own_state import OwnState
+from trainables.sharing.own_state import OwnState, drawn
 from trainables.sharing.wanted import Wanted
 from trainables.trainer.forward_backward import run_backward
 from trainables.worker import PassLost
 
 # Difference between a trial's outputs beside others and alone, in parts of the largest output.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-TOLERANCE_16 = 0.05  # of outputs in 16 bits
+ROUGH = 0.05  # where 16 bits, or 19, are used
 
 
 @dataclass(eq=False)
@@ -104,7 +104,10 @@ class JointModel(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         torch.clear_autocast_cache()  # the contexts of waiting orders keep it alive over updates
-        if self.is_apart or not self.training:
+        needs_own = any(
+            isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves((inputs, named))
+        )
+        if self.is_apart or not self.training or needs_own or torch.is_inference_mode_enabled():
             return self.module(*inputs, **named)
         kind, wanted = self.own.device.type, Forward(self, inputs, named)
         wanted.autocast = (
@@ -171,6 +174,9 @@ class JointPasses:
                 return [each]
         chosen = next(iter(kinds.values()))[: self._most]
         failure = self._make_forward(chosen) if len(chosen) > 1 else None
+        if failure is not None and out_of_memory(failure):
+            self._lose(chosen, failure)
+            return []  # the next ones are smaller
         if failure is not None or len(chosen) == 1:
             _make_alone(chosen)
         if failure is not None and not any(each.error for each in chosen):
@@ -184,14 +190,18 @@ class JointPasses:
             copies = [replace(own) for own in before]
             expected = [_expected(*each) for each in zip(chosen, copies, strict=True)]
             outputs = self._run_joint(chosen)
+            checks = [
+                _check(each, alone, output)
+                for each, alone, output in zip(chosen, expected, outputs, strict=True)
+            ]
         except Exception as error:  # noqa: BLE001 - the user's model may raise anything
             for each, own in zip(chosen, before, strict=True):
                 each.of.own.draw_as(own)
             return error.with_traceback(None)  # its traceback holds the activations
-        for each, alone, output in zip(chosen, expected, outputs, strict=True):
-            each.output, each.of.is_amid = output, each.grad
+        for each, output, problem in zip(chosen, outputs, checks, strict=True):
+            each.output, each.error = output, problem
+            each.of.is_amid |= each.grad
             each.of.joined += 1
-            each.error = _check(each.of.module, alone, output)
         return None
 
     def _run_joint(self, chosen: Sequence[Forward]) -> list[Any]:
@@ -210,10 +220,14 @@ class JointPasses:
         rows.sizes = [each.rows_and_kind()[0] for each in chosen]
         rows.states = [each.of.own for each in chosen]
         inputs, named = concatenated([(each.inputs, each.named) for each in chosen])
+        before = drawn(rows.states[0].device)
         try:
-            return rows.split(chosen[0].run(self._joint, inputs, named), strict=True)
+            outputs = rows.split(chosen[0].run(self._joint, inputs, named), strict=True)
         finally:
             rows.sizes = []  # where a backward pass would compute anew, it fails
+        if not all(map(torch.equal, before, drawn(rows.states[0].device))):
+            raise NotJoint(f"{type(models[0]).__name__} draws numbers outside of nn.Dropout")
+        return outputs
 
     def _make_backward(self, chosen: Sequence[Backward]) -> None:
         roots = tuple(root for each in chosen for root in each.roots)
@@ -228,7 +242,7 @@ class JointPasses:
     def _lose(self, chosen: Sequence[Pass], error: Exception) -> None:
         """Let fewer passes be made as one, or these orders make theirs alone."""
         if out_of_memory(error):
-            self._most = max(1, len(chosen) // 2)
+            self._most = min(self._most, max(1, len(chosen) // 2))
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
         else:
@@ -264,20 +278,40 @@ def _expected(wanted: Forward, own: OwnState) -> Any:
     """
     if wanted.of.joined & (wanted.of.joined + 1):
         return None
-    with restored(wanted.of.module.buffers()):
-        return replace(wanted, grad=False).alone(own)
+    model = wanted.of.module
+    with restored(model.buffers()):
+        before = _kept(model)
+        outputs = replace(wanted, grad=False).alone(own)
+        if any(one != other for one, other in zip(before, _kept(model), strict=True)):
+            raise NotJoint(f"{type(model).__name__} keeps something of its forward pass")
+    return outputs
 
 
-def _check(model: nn.Module, expected: Any, outputs: Any) -> Exception | None:
+def _kept(model: nn.Module) -> list[tuple[object, ...]]:
+    """Return what changes if a module keeps something: which objects it has, and its buffers."""
+    return [
+        (
+            *((name, id(value)) for name, value in vars(module).items()),
+            *(buffer._version for buffer in module.buffers(recurse=False)),
+        )
+        for module in model.modules()
+    ]
+
+
+def _check(made: Forward, expected: Any, outputs: Any) -> Exception | None:
     """Return an error if an order does not get the outputs that it gets alone."""
     if expected is None:
         return None
+    model = made.of.module
+    weights = {weight.dtype for weight in model.parameters()}
+    is_rough = made.autocast is not None or not weights <= TOLERANCE.keys()
+    is_rough |= torch.get_float32_matmul_precision() != "highest"
     for one, other in zip(tree_leaves(expected), tree_leaves(outputs), strict=True):
         if not isinstance(one, Tensor) or not one.is_floating_point() or not one.numel():
             continue
         largest = max(one.abs().max().item(), torch.finfo(one.dtype).tiny)
         difference = (one - other.detach()).abs().max().item() / largest
-        if difference > TOLERANCE.get(one.dtype, TOLERANCE_16):
+        if difference > (ROUGH if is_rough else TOLERANCE.get(one.dtype, ROUGH)):
             return ValueError(
                 f"training.joint_passes: outputs of {type(model).__name__} differ from those of "
                 f"the trial alone, by {difference:.1g} of the largest; a module looks at the rows "

@@ -6,14 +6,17 @@ numbers of a trial that runs alone, and prints into its own log.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from trainables.checkpoints import generators
+
+NAMES = ("torch", "cuda")  # of torch's generators
 
 
 @dataclass
@@ -52,11 +55,20 @@ class OwnState:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Let modules draw this order's numbers from torch, while no order has its turn."""
-        torch.set_rng_state(self._generators["torch"])
-        if on_gpu := "cuda" in self._generators:
-            torch.cuda.set_rng_state(self._generators["cuda"], self.device)
+        before, names = drawn(self.device), [name for name in NAMES if name in self._generators]
+        _set([self._generators[name] for name in names], self.device)
         yield
-        drawn = {"torch": torch.get_rng_state()}
-        if on_gpu:
-            drawn["cuda"] = torch.cuda.get_rng_state(self.device)
-        self._generators = {**self._generators, **drawn}
+        self._generators = {**self._generators, **dict(zip(names, drawn(self.device), strict=True))}
+        _set(before, self.device)
+
+
+def drawn(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators: the processor's, and a GPU's."""
+    on_gpu = device.type == "cuda"
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if on_gpu else [])]
+
+
+def _set(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)

@@ -157,6 +157,9 @@ class _VmappedSharing(_OrderSharing):
         self.maker.train(task, worker, leave_turn)
         return True
 
+    def pass_turn(self) -> None:
+        """Do nothing: a step that the trainer makes alone is to be finished."""
+
     def share_model(self, model: nn.Module) -> None:
         """Do nothing: the weights of all trials are rows of one tensor."""
 
@@ -186,6 +189,7 @@ class _Signs:
     """The signs of life of all lanes, as the heartbeat reads those of one order."""
 
     lanes: Sequence[Lane]
+    works: bool = False  # something is made that orders wait for
 
     @property
     def given(self) -> bool:
@@ -198,15 +202,15 @@ class _Signs:
 
     @property
     def beats(self) -> bool:
-        return any(lane.signals.beats for lane in self._busy())
+        return all(lane.signals.beats for lane in self._busy())
 
     @property
     def waits(self) -> bool:
         waits = {lane.signals.waits for lane in self._busy() if lane.wanted is None}
-        return waits == {True}  # those that want something wait for these
+        return waits == {True} and not self.works  # those that want something wait for these
 
     def _busy(self) -> list[Lane]:
-        return [lane for lane in self.lanes if lane.order is not None]
+        return [lane for lane in self.lanes if lane.course is not None]
 
 
 class Lanes:
@@ -234,6 +238,7 @@ class Lanes:
         # What the process has between turns; it draws nothing, and its output is the slot's.
         self._idle = OwnState(torch.device("cpu"), 1, draws=False)
         self._entered = self._idle
+        self._signs = _Signs(lanes)
         self._selector = DefaultSelector()
         for lane in lanes:
             self._selector.register(lane.connection, EVENT_READ, lane)
@@ -262,7 +267,7 @@ class Lanes:
                     sigterm.during(ALL_ORDERS),
                     redirect_output(self._log, self._config.secrets.values()) as file,
                     os.fdopen(os.dup(1), "wb", 0) as output,
-                    self._heartbeat.during(ALL_ORDERS, _Signs(self.lanes), file),
+                    self._heartbeat.during(ALL_ORDERS, self._signs, file),
                 ):
                     self._idle.output = output.fileno()
                     self._serve_busy(sigterm.notice, turns)
@@ -271,10 +276,13 @@ class Lanes:
         """Carry out all orders that come while there is any."""
         before = self._state()
         while True:
-            lane = self._next() if turns is None else self._follow(next(turns))
+            lane = self._next() if turns is None else self._follow(turns)
             outcome = self._give_turn(lane, notice)
             if outcome is None:
                 continue
+            if self._leads and self._store is not None:
+                # Another rank may have to learn in a turn of its own that this order is over.
+                self._store.publish_turn(-outcome.order)
             lane.order = lane.course = lane.own = None
             if any(other.order for other in self.lanes):
                 lane.coordinator.send(outcome)
@@ -313,20 +321,32 @@ class Lanes:
             return False
         self._enter(None)
         map_from(MMAP_BYTES)  # until an order is out of its passes
+        self._signs.works = True
         made = {*self._maker.make([lane.wanted for lane in waiting])}
+        self._signs.works = False
         for lane in waiting:
             if lane.wanted in made:
                 lane.wanted = None
                 self._queue(lane)
         return True
 
-    def _follow(self, order: int) -> Lane:
-        """Return the lane of the order to which rank 0 has given the turn."""
-        while True:
-            for lane in self.lanes:
-                if lane.order is not None and lane.order.id == order:
-                    return lane
+    def _follow(self, turns: Iterator[int]) -> Lane:
+        """Return the lane of the order to which rank 0 has given the turn, or that is over there.
+
+        Raises:
+            EOFError, OSError: the coordinator is gone.
+        """
+        for turn in turns:
+            while (lane := self._lane_of(abs(turn))) is None and turn > 0:
+                self._receive(None)
+            if lane is not None:
+                return lane
+        while True:  # rank 0 is gone; the coordinator ends the other ranks
             self._receive(None)
+
+    def _lane_of(self, order: int) -> Lane | None:
+        lanes = (lane for lane in self.lanes if lane.order is not None and lane.order.id == order)
+        return next(lanes, None)
 
     def _receive(self, timeout_s: float | None) -> None:
         """Take in what the coordinator has sent: orders, and answers that are waited for."""
@@ -372,7 +392,10 @@ class Lanes:
 
     def _carry_out(self, lane: Lane, notice: Notice) -> Outcome:
         """Carry out the order of a lane, in a greenlet of its own."""
-        order, coordinator = lane.order, _OrderConnection(lane.connection, lane=lane)
+        order, coordinator = (
+            lane.order,
+            _OrderConnection(lane.connection, lane.coordinator._send_lock, lane=lane),
+        )
         assert order is not None
         work = partial(self._work, lane)
         current = CurrentOrder(coordinator, Assignment(order), lane.signals, notice, work)
@@ -398,16 +421,19 @@ class Lanes:
             lane.own = OwnState(device, target, draws=not at_once)
             self._enter(lane.own)
             link = link if rank == 0 else _FollowingLink(link, order)
+            ended = False
             try:
                 kind = _VmappedSharing if at_once else _OrderSharing
                 sharing = kind(self._base, lane.own, self._maker)
-                return train(config, order, rank, link, replace(context, sharing=sharing))
+                outcome = train(config, order, rank, link, replace(context, sharing=sharing))
+                ended = True
+                return outcome
             except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
                 return self._failed(order, error)
             finally:
                 if self._maker is not None:
                     self._maker.forget()
-                if not at_once:
+                if not (at_once and ended):
                     gc.collect()  # a model and its optimizer may refer to each other
                 self._enter(None)
 

@@ -19,7 +19,7 @@ class VmappedStep(Wanted):
     """A step of a trial, which waits until it is made with those of all others."""
 
     trial: VmappedTrial
-    tallied: Tallied = field(init=False)
+    tallied: Tallied | None = field(default=None, init=False)  # None: the process is to end
 
 
 @dataclass
@@ -77,21 +77,23 @@ class VmappedSteps:
                 ask(step)
                 if step.error is not None:
                     raise step.error
-                self._batch.report(trial, step.tallied)
+                if step.tallied is not None:
+                    self._batch.report(trial, step.tallied)
         finally:
             self._batch.remove(trial)
 
     def make(self, waiting: Sequence[VmappedStep]) -> Sequence[Wanted]:
         """Train a step of all trials."""
+        if any(step.trial.worker.notice.given for step in waiting):
+            return waiting
         try:
             tallies = dict(zip(self._batch.trials, self._batch.train(), strict=True))
+            for step in waiting:
+                step.tallied = tallies[step.trial]
         except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
             failure = error
             if out_of_memory(error) and len(waiting) > 1:
                 failure = TooManyTrials(len(waiting), len(waiting) // 2, error)
             for step in waiting:
                 step.error = failure
-        else:
-            for step in waiting:
-                step.tallied = tallies[step.trial]
         return waiting

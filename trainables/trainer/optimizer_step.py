@@ -136,7 +136,8 @@ class OptimizerStep:
                 parts = split_batch(at_B, self.strategy, self.micro_batching.count)
                 with in_pass(self.strategy.worker):
                     return turn.passes.backward(parts, scale, self.number < CAREFUL)
-            except PassLost:
+            except PassLost as lost:
+                lost.with_traceback(None)  # its traceback holds the activations
                 continue
             except Exception as error:
                 if not out_of_memory(error):

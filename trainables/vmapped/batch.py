@@ -69,17 +69,16 @@ class Batch:
         """
         if len(self.trials) == self.most:
             raise ValueError(f"a batch of {self.most} trials is full")
-        prototype = self.trials[0] if self.trials else None
-        refusals.check_options(worker, None if prototype is None else prototype.worker.training)
+        refusals.check_options(worker, self.trials[0].worker.training if self.trials else None)
         scoring.check(task, "trials_per_process above 1")
-        if prototype is None:
-            self._settings.enter_context(settings.applied(worker.training, worker.device))
+        if self.trials:
+            refusals.check_tasks(task, self.trials[0].trainer.task)
         else:
-            refusals.check_tasks(task, prototype.trainer.task)
+            self._settings.enter_context(settings.applied(worker.training, worker.device))
         try:
-            trial = VmappedTrial.begin(task, worker)
+            trial = VmappedTrial.begin(task, worker)  # others may be added meanwhile
             try:
-                return self._admit(trial, prototype)
+                return self._admit(trial)
             except BaseException:
                 trial.closing.close()
                 raise
@@ -150,18 +149,18 @@ class Batch:
             left.append(FinishedTrial(trial.worker, error))
         return left
 
-    def _admit(self, trial: VmappedTrial, prototype: VmappedTrial | None) -> VmappedTrial | None:
+    def _admit(self, trial: VmappedTrial) -> VmappedTrial | None:
         """Add a prepared trial, and return it; None: it has no step left."""
         if trial.is_over:
             trial.closing.close()
             return None
         trainer = trial.trainer
-        if self._vmap_trainer is None or prototype is None:
+        if self._vmap_trainer is None:
             refusals.check_data(trainer.passes.data, trainer.passes.data)
             refusals.check_model(trainer.passes.unwrapped_model, trainer.passes.unwrapped_model, [])
             vmap_trainer = VmapTrainer(trial)
         else:
-            other, vmap_trainer = prototype.trainer, self._vmap_trainer
+            other, vmap_trainer = self.trials[0].trainer, self._vmap_trainer
             refusals.check_data(trainer.passes.data, other.passes.data)
             names = differing_fields([trainer.task, other.task])
             refusals.check_model(

@@ -69,9 +69,15 @@ class VmapTrainer:
 
     def add(self, trial: VmappedTrial) -> None:
         """Add a row for a trial."""
-        trial.updates = self._stack.append(trial.trainer.state)
+        before = self.trials
+        try:
+            trial.updates = self._stack.append(trial.trainer.state)
+            self._set_trials([*before, trial])
+        except BaseException:
+            self._stack.keep(range(len(before)))
+            self._set_trials(before)
+            raise
         trial.trainer.state.optimizer.state.clear()  # the rows hold a checkpoint's state now
-        self._set_trials([*self.trials, trial])
 
     def remove(self, trial: VmappedTrial) -> None:
         """Remove a trial's row."""

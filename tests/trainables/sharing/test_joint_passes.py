@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout
 from tuned import WORDS, Base
 
 from trainables.lora import LoraOptions, adapt
@@ -193,6 +193,76 @@ def test_outputs_that_are_not_of_rows_make_passes_alone(log, tmp_path):
         assert each.of.is_apart
     said = (tmp_path / "log").read_text()
     assert "passes are made alone from now on: a tensor of shape () (Tensor)" in said
+
+
+class Keeping(Base):
+    """A base that keeps a value of its forward pass for the loss."""
+
+    def forward(self, at):
+        self.kept = super().forward(at).mean()
+        return super().forward(at)
+
+
+class Drawing(Base):
+    """A base with dropout that is no module."""
+
+    def forward(self, at):
+        return dropout(super().forward(at), 0.5, self.training)
+
+
+class Coded(Base):
+    """A base that also returns a table, whose length is that of so many samples by chance."""
+
+    def forward(self, at):
+        return super().forward(at), self.words.weight * 1
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (Keeping, "keeps something of its forward pass"),
+        (Drawing, "draws numbers outside"),
+        (Coded, ""),
+    ],
+)
+def test_models_that_cannot_be_joined_make_passes_alone(log, tmp_path, base, said):
+    models = [adapted(base=base), adapted({"rank": 5}, base=base)]
+    trials, inputs = Trials(log, models), (words(4), words(4, 1))
+    for seed, (each, x) in enumerate(zip(trials.forward(*inputs), inputs, strict=True)):
+        torch.manual_seed(seed)
+        torch.testing.assert_close(each.output, models[seed](x))
+        assert (each.error, each.of.is_apart, each.of.is_amid) == (None, True, False)
+    assert said in (tmp_path / "log").read_text()
+
+
+def test_a_pass_without_gradient_between_a_pass_and_its_backward_pass(log):
+    """As where a loss compares a model with what it was."""
+    trials, inputs = Trials(log, [adapted(), adapted({"rank": 5})]), (words(3), words(3, 1))
+    outputs = [each.output for each in trials.forward(*inputs)]
+    trials.make(
+        [Forward(m, (x,), {}, grad=False) for m, x in zip(trials.models, inputs, strict=True)]
+    )
+    assert [model.is_amid for model in trials.models] == [True, True]
+    made = trials.backward([output.sum() for output in outputs])
+    assert [each.error for each in made] == [None, None]
+
+
+def test_adapters_that_are_switched_off_add_nothing(log):
+    peft = pytest.importorskip("peft")
+
+    def model(rank):
+        torch.manual_seed(0)
+        config = peft.LoraConfig(r=rank, target_modules=["query"], init_lora_weights=False)
+        return peft.get_peft_model(Base(), config)
+
+    models, inputs = [model(2), model(4)], (words(3), words(3, 1))
+    trials = Trials(log, models)
+    trials.forward(*inputs)
+    trials.forward(*inputs)
+    models[0].base_model.disable_adapter_layers()
+    first, other = trials.forward(*inputs)  # the third is not checked
+    torch.testing.assert_close(first.output, models[0](inputs[0]))
+    torch.testing.assert_close(other.output, models[1](inputs[1]))
 
 
 def test_a_trial_with_bad_samples_raises_alone(log):

@@ -160,6 +160,17 @@ def test_ranks_have_their_turns_in_one_order(strategy, tmp_path):
     assert [losses(reports) for reports, _ in results] == expected
 
 
+def test_an_order_that_fails_on_one_rank_ends_on_all(tmp_path):
+    """The other rank waits for its report, and has to learn of the failure."""
+    training = Training("ddp", share_base=2)
+    with two_ranks.started(tmp_path, kind=SharedSlot, training=training, **TUNED) as slot:
+        [(_, end)] = slot.finish(slot.start({"mute": True}))
+        assert (end.kind, end.clean) == ("user", True)
+        assert "val/loss" in end.message
+        results = slot.finish(*[slot.start(params) for params in UNLIKE[1:3]])
+    assert [(end.kind, end.clean) for _, end in results] == [("ended", True)] * 2
+
+
 def test_fewer_trials_share_a_slot_whose_memory_is_short(tmp_path):
     """One trial ends, to be tried again; the others' results are those of trials alone."""
     with started(tmp_path) as slot:

@@ -25,6 +25,7 @@ from small import (
 from trainables import Training
 from trainables.storage.checkpoint import Period
 from trainables.vmapped.batch import Batch
+from trainables.vmapped.passes import VmapForwardBackward
 from trainables.worker import LocalLink, ReportError
 
 TIGHT = 1e-12  # of losses about 1, in float64
@@ -157,6 +158,28 @@ class Judged(Small):
 
     def summarize(self, metrics):
         return {**metrics, "val/recall": self.recall}
+
+
+def test_a_trial_that_cannot_be_added_leaves_the_others_as_they_are(monkeypatch):
+    trials = [worker(until=2, seed=seed) for seed in (1, 2, 3)]
+    alone = [again(trial) for trial in trials[:2]]
+    with Batch(3) as batch:
+        for trial in trials[:2]:
+            batch.add(Small(), trial)
+        whole = VmapForwardBackward.set_tasks
+
+        def fail(passes, tasks, like):
+            if len(tasks) == 3:
+                raise torch.OutOfMemoryError("out of memory")
+            whole(passes, tasks, like)
+
+        monkeypatch.setattr(VmapForwardBackward, "set_tasks", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            batch.add(Small(), trials[2])
+        finish(batch)
+    for trial in alone:
+        Small().train(trial)
+    assert gap(trials[:2], alone) < TIGHT
 
 
 def test_a_report_that_is_refused_ends_its_own_trial_only():
