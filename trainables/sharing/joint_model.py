@@ -144,8 +144,8 @@ class JointLinear(_OfSeveral):
         B_KRO = _stacked([None if each is None else each.lora_B.T for each in adapters])
         scaling_K = self._constant(tuple(each.scaling if each else 0.0 for each in adapters), x)
         x_KnI = x.reshape(len(adapters), -1, x.shape[-1])
-        h_KnR = torch.bmm(x_KnI, A_KRI.mT) * scaling_K[:, None, None]
-        return torch.bmm(h_KnR, B_KRO)
+        h_KnR = torch.bmm(x_KnI, A_KRI.mT)
+        return torch.bmm(h_KnR * scaling_K.to(h_KnR.dtype)[:, None, None], B_KRO)
 
     def _constant(self, values: tuple[float, ...], like: Tensor) -> Tensor:
         """Return numbers as a tensor, which is kept: to copy it to a GPU would wait for it."""

@@ -16,6 +16,7 @@ from trainables.sharing.joint_model import EachItsOwn, JointLinear
 from trainables.sharing.joint_passes import Backward, Forward, JointModel, JointPasses
 from trainables.sharing.own_state import OwnState
 from trainables.sharing.shared_base import SharedBase
+from trainables.training_state.precision import cast
 from trainables.worker import PassLost
 
 UNLIKE = st.fixed_dictionaries(
@@ -110,6 +111,32 @@ def test_outputs_and_gradients_are_those_of_each_trial_alone(log, unlike, equal)
         torch.testing.assert_close(asked[seed].output, output, atol=1e-5, rtol=1e-5)
         output.square().sum().backward()
         torch.testing.assert_close(found[seed], gradients(model), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_a_base_in_16_bits_is_joined(log, precision):
+    """Its modules cast their inputs by hooks."""
+    models = [
+        cast(adapted({"rank": rank, "targets": targets}, base=lambda: Base().bfloat16()), precision)
+        for rank, targets in ((2, ("query",)), (5, ("query", "value")))
+    ]
+    trials, inputs = Trials(log, models), (words(3), words(3, 1))
+    mixed = torch.bfloat16 if precision == "bf16-mixed" else None
+    wanted = zip(trials.models, inputs, strict=True)
+    asked = trials.make([Forward(model, (x,), {}, autocast=mixed) for model, x in wanted])
+    kinds = {name: type(module) for name, module in trials.passes._joint.named_children()}
+    assert (kinds["query"], kinds["value"], kinds["head"]) == (JointLinear, JointLinear, nn.Linear)
+    trials.backward([each.output.float().square().sum() for each in asked])
+    for each, model, x in zip(asked, models, inputs, strict=True):
+        assert (each.error, each.of.is_apart) == (None, False)
+        found = [grad.clone() for grad in gradients(model)]
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed is not None):
+            output = model(x)
+        torch.testing.assert_close(each.output, output, atol=0.02, rtol=0.02)
+        output.float().square().sum().backward()
+        for one, other in zip(found, gradients(model), strict=True):
+            assert (one - other).norm() <= 0.02 * other.norm()
 
 
 def test_the_base_computes_once_for_all(log):

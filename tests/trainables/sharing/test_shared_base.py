@@ -6,12 +6,15 @@ import operator
 import pytest
 import torch
 import tuned
+from bitsandbytes.nn import Linear4bit
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from tuned import Base, Tuned
 
 from trainables.lora import adapters, load_base
 from trainables.lora import base as kept_base
 from trainables.sharing.shared_base import SharedBase
+from trainables.training_state.precision import convert
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +93,34 @@ def test_loading_draws_no_numbers_of_the_trial():
 def test_a_model_without_frozen_weights_is_refused():
     with pytest.raises(ValueError, match="Linear has no frozen weights to share; train adapters"):
         SharedBase().share(nn.Linear(2, 2))
+
+
+def in_four_bits():
+    """Return a base with a layer in 4 bits."""
+    layer = Linear4bit(64, 64, quant_type="nf4")
+    layer.load_state_dict(nn.Linear(64, 64).state_dict())
+    model = nn.Sequential(nn.Linear(3, 64), nn.Tanh(), layer.to("cpu"), nn.Linear(64, 1))
+    layer.support_avx512bf16_for_cpu = False
+    return model
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_base_in_4_bits_is_held_once(precision):
+    base, models = SharedBase(), []
+    for rank in (2, 5):
+        config = LoraConfig(r=rank, target_modules=["0", "2"], init_lora_weights=False)
+        model = get_peft_model(load_base(in_four_bits), config)
+        models.append(convert(model, torch.device("cpu"), precision))
+        base.share(models[-1])
+    packed = [model.base_model.model[2].base_layer.weight for model in models]
+    assert packed[0].data_ptr() == packed[1].data_ptr()
+    assert packed[0].dtype == torch.uint8
+    x = torch.randn(4, 3)
+    with kept_base.preserved():
+        kept_base.seed_all(0)
+        alone = get_peft_model(in_four_bits(), models[1].peft_config["default"])
+    alone.load_state_dict(models[1].state_dict())
+    assert torch.equal(models[1](x), alone(x))
 
 
 def test_equal_samples_are_held_once():
