@@ -249,11 +249,12 @@ class OwnMemory:
     def checkpoint(self) -> int:
         """The bytes of a trial's checkpoint, roughly: weights and the state of the optimizer.
 
-        Of trials on one base it has those that are trained, which take as much as gradients do.
+        Of one of several trials in a process, it has the weights that are trained, which take as
+        much as gradients do.
         """
-        forecast, on_base = self.forecast, self.training.share_base > 1
-        weights = forecast.gradients if on_base else forecast.parameters
-        return (weights + forecast.optimizer) // self.training.orders_at_once
+        forecast, trials = self.forecast, self.training.orders_at_once
+        weights = forecast.gradients if trials > 1 else forecast.parameters
+        return (weights + forecast.optimizer) // trials
 
     def data(self) -> dict[str, Any]:
         """Return the memory for JSON."""

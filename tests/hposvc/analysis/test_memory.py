@@ -5,6 +5,7 @@ import pytest
 import torch
 from measured_tasks import Adapted, Layers, Packed, Words
 from simulated_sweeps import spec_of
+from tuned import Tuned
 
 from hposvc import spec as specs
 from hposvc.analysis.memory import Case, measured, own_memory
@@ -106,3 +107,22 @@ def test_nothing_is_forecast_of_code_that_is_a_parameter(tmp_path):
     with pytest.raises(SpecError, match=r"parameters.code.variants: chooses the code, and model"):
         Case.of(spec)
     assert own_memory(spec) is None
+
+
+def test_a_checkpoint_is_that_of_one_trial_of_a_process():
+    sections = {
+        "trainable": "tuned:Tuned",
+        "metric": {"name": "val/loss", "goal": "minimize"},
+        "fidelity": {"max": 2},
+        "parameters": {"lr": {"min": 1e-3, "max": 1e-1, "log": True}, "width": 512},
+        "trials": {"max": 8},
+    }
+    sizes = {}
+    for option in ("share_base", "trials_per_process"):
+        for trials in (2, 8):
+            spec = specs.load({**sections, "training": {option: trials}})
+            sizes[option, trials] = own_memory(spec).checkpoint
+    model = Tuned(width=512).build_model()
+    weights = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    for size in sizes.values():
+        assert size == pytest.approx(3 * 4 * weights, rel=CLOSE)  # with two moments

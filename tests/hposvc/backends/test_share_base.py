@@ -61,9 +61,9 @@ def given(**sections):
 
 @pytest.mark.ray
 @pytest.mark.long
-@pytest.mark.parametrize("scheduler", [{"type": "asha", "eta": 2}, PBT])
+@pytest.mark.parametrize("scheduler", [{"type": "asha", "eta": 2}, "hyperband", PBT])
 def test_schedulers_decide_over_trials_that_take_turns(home, scheduler):
-    """ASHA stops some, and PBT copies adapters and moments; nothing depends on the neighbours."""
+    """ASHA and Hyperband stop some, and PBT copies adapters and moments."""
     together = run(home, given(scheduler=scheduler))
     assert most_at_once(together) == 4
     lengths = [max(curve) for curve in curves(together).values()]
