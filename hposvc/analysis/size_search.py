@@ -1,4 +1,4 @@
-"""What a sweep over sizes found: the best values by size, and how near to the best the target is.
+"""The findings of a sweep over sizes: the best values by size, and the distance to the best loss.
 
 Axes: S draws of the law, M configurations.
 """
@@ -25,7 +25,7 @@ FEWEST = 3  # trials of a size by which the law is judged
 
 @dataclass(frozen=True)
 class BestOfSize:
-    """What the law says of one size."""
+    """The best values at one size, by the law."""
 
     size: Value
     configs: tuple[Params, ...]  # of its trials with a result, the best first
@@ -57,7 +57,7 @@ class SizeSearch:
 
     @property
     def sentence(self) -> str:
-        """What it says, for people."""
+        """Return a sentence on how near to the best loss of the target size the sweep came."""
         target = self.sizes[-1]
         where = f"{self.over} {number(float(target.size))}"  # type: ignore[arg-type]
         sure = f"within {self.within:.2g} of the best {self.metric} there, "

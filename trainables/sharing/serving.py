@@ -11,7 +11,7 @@ import gc
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from trainables.environment import MMAP_BYTES, map_from
 from trainables.errors import encodable, text_of
-from trainables.link import Link, Report, Unanswered
+from trainables.link import Link, Report
 from trainables.lora.base import keep_bases, kept_weights
 from trainables.order import Order
 from trainables.runtime import process_state
@@ -48,7 +48,7 @@ from trainables.sharing.joint_passes import JointModel, JointPasses
 from trainables.sharing.own_state import OwnState
 from trainables.sharing.shared_base import SharedBase
 from trainables.sharing.vmapped_steps import VmappedSteps
-from trainables.sharing.wanted import Maker, TooManyTrials, Wanted
+from trainables.sharing.wanted import Maker, PassedOn, TooManyTrials, Wanted
 from trainables.stop_signals import SIGTERM_TEXT, Notice
 from trainables.task import Task
 from trainables.trainer.forward_backward import run_backward
@@ -87,26 +87,16 @@ class _OrderConnection(CoordinatorConnection):
         return self.lane.answer
 
 
-@dataclass(frozen=True)
-class _FollowingLink:
+@dataclass
+class _FollowingLink(PassedOn):
     """A follower's link: it leaves its turn where rank 0 does, which waits for an answer."""
 
-    link: Link
     order: Order
 
     def exchange(self, report: Report) -> bool:
         if self.order.needs_answer(report.step):
             leave_turn()
         return self.link.exchange(report)
-
-    def tell(self, message: Unanswered) -> None:
-        self.link.tell(message)
-
-    def beat(self) -> None:
-        self.link.beat()
-
-    def once(self, name: str, work: Callable[[], str]) -> str:
-        return self.link.once(name, work)
 
 
 @dataclass
@@ -392,10 +382,8 @@ class Lanes:
 
     def _carry_out(self, lane: Lane, notice: Notice) -> Outcome:
         """Carry out the order of a lane, in a greenlet of its own."""
-        order, coordinator = (
-            lane.order,
-            _OrderConnection(lane.connection, lane.coordinator._send_lock, lane=lane),
-        )
+        order, lock = lane.order, lane.coordinator._send_lock  # of whoever sends on a connection
+        coordinator = _OrderConnection(lane.connection, lock, lane=lane)
         assert order is not None
         work = partial(self._work, lane)
         current = CurrentOrder(coordinator, Assignment(order), lane.signals, notice, work)

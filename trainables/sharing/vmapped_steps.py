@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trainables.errors import out_of_memory
-from trainables.link import Link, Report, Unanswered
-from trainables.sharing.wanted import TooManyTrials, Wanted
+from trainables.link import Report
+from trainables.sharing.wanted import PassedOn, TooManyTrials, Wanted
 from trainables.stop_signals import SIGTERM_TEXT, Preempted
 from trainables.task import Task
 from trainables.vmapped.batch import Batch
@@ -23,10 +23,9 @@ class VmappedStep(Wanted):
 
 
 @dataclass
-class _StayingLink:
+class _StayingLink(PassedOn):
     """A link that only notes that its order is to leave: its row is to be saved before."""
 
-    link: Link
     why: str = ""
 
     def exchange(self, report: Report) -> bool:
@@ -35,15 +34,6 @@ class _StayingLink:
         except Preempted as preemption:
             self.why = preemption.reason
             return True
-
-    def tell(self, message: Unanswered) -> None:
-        self.link.tell(message)
-
-    def beat(self) -> None:
-        self.link.beat()
-
-    def once(self, name: str, work: Callable[[], str]) -> str:
-        return self.link.once(name, work)
 
 
 class VmappedSteps:

@@ -1,8 +1,10 @@
 """What the orders of a process wait for, and who makes it for several of them at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from trainables.link import Link, Unanswered
 
 
 @dataclass(eq=False)
@@ -10,6 +12,22 @@ class Wanted:
     """Something that an order waits for."""
 
     error: BaseException | None = field(default=None, init=False)  # why it could not be made
+
+
+@dataclass
+class PassedOn:
+    """A link that passes on to another one what needs no answer."""
+
+    link: Link
+
+    def tell(self, message: Unanswered) -> None:
+        self.link.tell(message)
+
+    def beat(self) -> None:
+        self.link.beat()
+
+    def once(self, name: str, work: Callable[[], str]) -> str:
+        return self.link.once(name, work)
 
 
 class Maker(Protocol):
