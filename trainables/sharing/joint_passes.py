@@ -8,6 +8,7 @@ loss is computed from its own rows: it gets the gradients that it would get alon
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ class Forward(Pass):
         finally:
             own.leave()
 
+    @cached_property
     def rows_and_kind(self) -> tuple[int, object]:
         """Return the number of rows, and what passes have in common that can be made as one.
 
@@ -77,8 +79,9 @@ class Forward(Pass):
             (leaf.shape[1:], leaf.dtype, leaf.requires_grad) if isinstance(leaf, Tensor) else leaf
             for leaf in leaves
         ]
-        return count, (self.family(), spec, self.autocast, self.grad, repr(kinds))
+        return count, (self.family, spec, self.autocast, self.grad, repr(kinds))
 
+    @cached_property
     def family(self) -> object:
         """Return what models have in common that can be joined."""
         return type(self.of.module), repr(settings(self.of.module))
@@ -167,7 +170,7 @@ class JointPasses:
         kinds: dict[object, list[Forward]] = {}
         for each in forwards:
             try:
-                kinds.setdefault(each.rows_and_kind()[1], []).append(each)
+                kinds.setdefault(each.rows_and_kind[1], []).append(each)
             except NotJoint as error:
                 _part([each], error)
                 _make_alone([each])
@@ -206,7 +209,7 @@ class JointPasses:
 
     def _run_joint(self, chosen: Sequence[Forward]) -> list[Any]:
         models = [each.of.module for each in chosen]
-        family = chosen[0].family()
+        family = chosen[0].family
         if self._joint is None or family != self._family or not {*models} <= {*self._models}:
             kept = self._models if family == self._family else []
             self._family, self._joint = family, None
@@ -217,7 +220,7 @@ class JointPasses:
             raise NotJoint(f"{name} has trained weights, hooks, or a forward of its own")
         rows = self._rows
         rows.trials = [self._models.index(model) for model in models]
-        rows.sizes = [each.rows_and_kind()[0] for each in chosen]
+        rows.sizes = [each.rows_and_kind[0] for each in chosen]
         rows.states = [each.of.own for each in chosen]
         inputs, named = concatenated([(each.inputs, each.named) for each in chosen])
         before = drawn(rows.states[0].device)
