@@ -80,7 +80,7 @@ class SweepTools:
         return {**about, "trials": listed}
 
     def why(self, sweep: str = "last") -> Answer:
-        """What a sweep found, in ten sentences: the best, how sure that is, gain, cost, what
+        """Say in ten sentences what a sweep found: the best, how sure that is, gain, cost, what
         mattered, warnings, what to try next. Read it before you conclude anything."""
         record = OpenSweep(self.place, sweep).record()
         found = why(record.row.id, record.state)[: None if record.state.trials else 1]
@@ -145,7 +145,7 @@ class SweepTools:
         top: Top = 20,
         routine: bool = False,
     ) -> Answer:
-        """What happened after event number `since`, at most top lines; with wait_s, wait up to
+        """List events after number `since`, at most top lines; with wait_s, wait up to
         that long for the next. Ask again with since=next until over. routine: with every report,
         checkpoint and order."""
         sweep = self.place.find(sweep).id  # `last` may be another one by the next look

@@ -1,4 +1,4 @@
-"""What a spec leaves to its scheduler: the first rung, and options that depend on the trainable.
+"""Values left to the scheduler: the first rung, and options that depend on the trainable.
 
 What was chosen stands in the spec that a sweep records, so it stays when trials become longer. It
 also stands under `chosen`, so that a spec that is made from a recorded one is chosen for anew: what

@@ -87,7 +87,7 @@ class PlateauRule:
 
 @dataclass(frozen=True)
 class Worth:
-    """What more trials must be expected to gain: no new trials once they promise less.
+    """The least gain expected of more trials: no new ones once they promise less.
 
     `gain` must be expected for `gpu_hours`, `cpu_hours` or `trials`, of which one is given.
     """

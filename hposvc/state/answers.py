@@ -1,4 +1,4 @@
-"""What is said of a sweep, its trials and its best: as JSON, by the commands and by a server.
+"""Answers about a sweep, its trials and its best: as JSON, by the commands and by a server.
 
 NaN and infinite numbers are null. Descriptions are those of OpenAPI and of the page `json`.
 """

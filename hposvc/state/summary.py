@@ -1,4 +1,4 @@
-"""What is said of a sweep to people and programs; the page `json` describes it."""
+"""The summary of a sweep for people and programs; the page `json` describes it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -49,7 +49,7 @@ class TellBody(_Body):
 
 
 class Answer(BaseModel):
-    """What the client is to do with its order.
+    """An instruction to the client about its order.
 
     `stop`: let go of it and tell its outcome; `checkpoint`: save one, and send the report again
     with it.
