@@ -145,7 +145,7 @@ def predicate_of(prefix: JournalPrefix, last: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Check:
+class FigureCheck:
     """A figure of a statement, beside what the journal or the files say."""
 
     name: str
@@ -157,57 +157,57 @@ class Check:
 
 def verify(
     text: bytes, key: Ed25519PublicKey, open_sweep: Callable[[str], OpenSweep]
-) -> Iterator[Check]:
+) -> Iterator[FigureCheck]:
     """Yield the checks of an envelope that the key's owner must have signed.
 
     Raises:
         SpecError: the text is no envelope, or holds another kind of statement.
     """
     payload, why = unseal(text, key)
-    yield Check("signature", None, key_id(key), "differs" if why else "ok", why)
+    yield FigureCheck("signature", None, key_id(key), "differs" if why else "ok", why)
     if why:
         return
     statement = json.loads(payload)
     if statement["predicateType"] != PREDICATE:
         raise fail(f"is a {statement['predicateType']}, not {PREDICATE}", "--verify")
     stated = statement["predicate"]
-    environment, last = stated.pop("environment", None), stated["journal"]["last"]
+    environment, last = stated.pop("environment", ()), stated["journal"]["last"]
     try:
         following = follow(open_sweep(stated["sweep"]))
         prefix = following.read_to(last)
         yield from compare("", stated, predicate_of(prefix, following.seq))
     except NotFound as error:
-        yield Check("journal", stated["sweep"], None, "not checked", f"{error}")
+        yield FigureCheck("journal", stated["sweep"], None, "not checked", f"{error}")
         return
     except CHANGED as error:
-        yield Check("journal", last, None, "differs", f"its events can't be true: {error!r}")
+        yield FigureCheck("journal", last, None, "differs", f"its events can't be true: {error!r}")
         return
-    why = "the signer's machine, which the journal does not record"
-    yield Check("environment", environment, None, "not checked", why)
+    why = "it is of the signer's machine, which the journal does not know"
+    yield FigureCheck("environment", count(len(environment), "line"), None, "not checked", why)
     found = prefix.digests()
     for name, digest in ((it["name"], it["digest"]["sha256"]) for it in statement["subject"]):
         if name in found:
             yield from compare(name, digest, found[name])
         else:
-            yield Check(name, digest, None, "not checked", "it is not on this machine")
+            yield FigureCheck(name, digest, None, "not checked", "it is not on this machine")
     front = following.look().state.front
     if following.seq > last:
         why = f"the sweep went on to event {following.seq}; its best is now {', '.join(front)}"
-        yield Check("later events", None, following.seq - last, "not checked", why)
+        yield FigureCheck("later events", None, following.seq - last, "not checked", why)
 
 
-def compare(name: str, stated: Any, now: Any) -> Iterator[Check]:
+def compare(name: str, stated: Any, now: Any) -> Iterator[FigureCheck]:
     """Yield the checks of all figures in two pieces of JSON, by their dotted names."""
     if isinstance(stated, Mapping) and isinstance(now, Mapping):
         keys = [(key, f"{name}.{key}".lstrip(".")) for key in {**stated, **now}]
         checks = [it for key, full in keys for it in compare(full, stated.get(key), now.get(key))]
         whole = name.rpartition(".")[2] in LONG and all(it.result == "ok" for it in checks)
         values = count(len(checks), "value")
-        yield from [Check(name, values, values, "ok")] if whole else checks
+        yield from [FigureCheck(name, values, values, "ok")] if whole else checks
     elif isinstance(stated, list) and isinstance(now, list) and len(stated) == len(now):
         for number, pair in enumerate(zip(stated, now, strict=True)):
             yield from compare(f"{name}[{number}]", *pair)
     else:
         floats = isinstance(stated, float) and isinstance(now, float)
         same = stated == now or (floats and math.isclose(stated, now, rel_tol=ROUNDING))
-        yield Check(name, stated, now, "ok" if same else "differs")
+        yield FigureCheck(name, stated, now, "ok" if same else "differs")

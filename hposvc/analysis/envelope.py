@@ -44,8 +44,8 @@ def unseal(text: bytes, key: Ed25519PublicKey) -> tuple[bytes, str]:
     try:
         envelope = json.loads(text)
         payload = b64decode(envelope["payload"])
-        signed = {f"{it['keyid']}": b64decode(it["sig"]) for it in envelope["signatures"]}
-    except (KeyError, TypeError, ValueError) as error:
+        signed = {f"{it.get('keyid')}": b64decode(it["sig"]) for it in envelope["signatures"]}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise fail("is no envelope of a signed statement", "--verify") from error
     for signature in signed.values():
         try:

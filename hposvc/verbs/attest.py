@@ -13,10 +13,10 @@ from hposvc.errors import NOT_FOUND, shorten
 from hposvc.journal.home import Home
 from hposvc.open_sweep import OpenSweep
 from hposvc.reporting import writing
-from hposvc.text import NONE
+from hposvc.text import NONE, listed
 from hposvc.verbs.completion import complete_sweep
 from hposvc.verbs.options import Shared, verb
-from hposvc.views.console import emit, make_table, show
+from hposvc.views.console import emit, make_table, note, show
 
 DIFFERS = 20  # exit code: a signature, a figure or a file is another
 FILE, READ = (click.Path(exists=it, path_type=Path, dir_okay=False) for it in (False, True))
@@ -58,7 +58,8 @@ def attest_command(
             result = ": ".join(filter(None, (it.result, it.why)))
             table.add_row(it.name, _cell(it.stated), _cell(it.recomputed), result)
         show(table)
-    if any(check.result == "differs" for check in checks):
+    if wrong := [check.name for check in checks if check.result == "differs"]:
+        note(f"not as stated: {listed(wrong, 5)}")
         return DIFFERS
     return NOT_FOUND if checks[-1].name == "journal" else 0
 

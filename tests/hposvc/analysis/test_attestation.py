@@ -180,6 +180,10 @@ def test_a_statement_about_another_record_holds_in_nothing(home, statement, path
         assert "no such sweep" in not_checked(home, false)["journal"]
     else:
         assert differing(home, false) == ["journal.last"]
+    for last in range(6):  # as if the sweep had hardly begun
+        false["predicate"] |= {"sweep": statement["predicate"]["sweep"]}
+        false["predicate"]["journal"]["last"] = last
+        assert {"journal.sha256", "results"} <= {*differing(home, false)}
     false["predicate"]["journal"]["last"] = "three"
     assert "results" not in [check.name for check in checks(home, signed(false))]
 
@@ -224,6 +228,11 @@ def test_no_event_can_be_changed_in_the_journal(own_home, statement):
     assert not differing(own_home, statement)
     rewrite(own_home, "update events set time = time + 1 where seq = ?", rows[5][0])
     assert "journal.sha256" in differing(own_home, statement)
+    rewrite(own_home, "delete from events where seq = ?", rows[-1][0])
+    assert "journal.last" in differing(own_home, statement)
+    rewrite(own_home, "delete from events where seq = ?", rows[9][0])
+    with pytest.raises(StoreError, match="event 10"):
+        checks(own_home, signed(statement))
 
 
 def test_a_report_that_was_changed_is_found_with_all_that_comes_of_it(own_home, statement):

@@ -59,7 +59,14 @@ def test_one_of_several_signatures_is_enough():
     assert unseal(json.dumps(both).encode(), MINE.public_key()) == (b"it", "")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"payload": "a", "signatures": []}'])
+def test_a_signature_needs_no_id_of_its_key():
+    sealed = seal(b"it", MINE)
+    del sealed["signatures"][0]["keyid"]
+    assert unseal(json.dumps(sealed).encode(), MINE.public_key()) == (b"it", "")
+    assert unseal(json.dumps(sealed).encode(), OTHER.public_key())[1]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"payload": "", "signatures": [1]}'])
 def test_other_files_are_no_envelopes(text):
     with pytest.raises(SpecError, match="--verify: is no envelope of a signed statement"):
         unseal(text.encode(), MINE.public_key())
