@@ -15,12 +15,17 @@ def token_variables(file: Path) -> dict[str, str]:
 
 def make_token(file: Path) -> None:
     """Write a new token to the file, unless it exists."""
+    make_private(file, secrets.token_hex(32))
+
+
+def make_private(file: Path, text: str) -> None:
+    """Write a text to a file that only this user can read, unless the file exists."""
     if file.exists():
         return
     with suppress(FileExistsError):
         draft = file.with_name(f"{file.name}.{os.getpid()}")
         draft.touch(mode=0o600)
-        draft.write_text(secrets.token_hex(32))
+        draft.write_text(text)
         try:
             file.hardlink_to(draft)  # atomic: complete or not at all
         finally:

@@ -89,8 +89,14 @@ def sureness(state: SweepState) -> list[str]:
     """Return how sure the best trial is, what it gained, and whether devices differed."""
     if state.best is None:
         return []
-    judged, unlike = judge(state), devices.describe([state])
-    return [_sure(judged).sentence, _gain(judged).sentence, *([unlike] if unlike else [])]
+    said, unlike = [found.sentence for found in sure_and_gained(state)], devices.describe([state])
+    return [*said, *([unlike] if unlike else [])]
+
+
+def sure_and_gained(state: SweepState) -> list[Finding]:
+    """Return the findings of how sure the best trial is, and of what it gained."""
+    judged = judge(state)
+    return [_sure(judged), _gain(judged)]
 
 
 def worth(state: SweepState) -> list[str]:

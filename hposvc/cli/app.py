@@ -44,6 +44,7 @@ GROUPS = {
             "audit": "Explain every decision about a trial.",
             "report": "Write a report: what came out, why, what it cost.",
             "compare": "Compare sweeps, or groups of them, at equal cost.",
+            "attest": "Write the best, and what stands behind it, into a signed file.",
             "verdict": "Keep, retest or discard a candidate: SWEEP/TRIAL against another.",
             "events": "Print the events of a sweep: all that happened, as recorded.",
             "export": "Write trials, reports, the best schedule or model for other tools.",
@@ -98,6 +99,7 @@ GROUPS = {
 }
 # Verbs by the page that says more, which the end of their help names.
 MORE = {
+    "attest": ("attest",),
     "audit": ("audit", "repro"),
     "coming-from": ("import",),
     "compare": ("compare",),

@@ -22,6 +22,7 @@ from hposvc.state.answers import Best
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.summary import failures
 from hposvc.verbs import resume
+from hposvc.verbs.attest import attest
 from hposvc.verbs.place import HomeSweeps, Place
 from hposvc.verbs.propose import propose
 from hposvc.views import result
@@ -132,6 +133,17 @@ class Handle:
         opened = [handle._open() for handle in (self, *others)]
         file = None if out is None else Path(out)
         return writing.report(opened, file, form, self.sweeps.home)
+
+    @without_our_frames
+    def attest(self, out: Path | str | None = None, key: Path | str | None = None) -> Path:
+        """Write the best, and what stands behind it, into a signed file, as `hposvc attest` does.
+
+        Args:
+            out: the file; None: `ID-result.json` in the current folder.
+            key: the signer's file of PEM; None: the home's own.
+        """
+        file, signer = (None if it is None else Path(it) for it in (out, key))
+        return attest(self._open(), self.sweeps.home, file, signer)
 
     @without_our_frames
     def why(self) -> list[dict[str, Any]]:

@@ -157,6 +157,14 @@ def test_a_report_of_a_servers_sweep_is_written_here(recorded, tmp_path):
     assert there.read_text() == here.read_text()
 
 
+def test_a_servers_sweep_is_attested_and_confirmed_here(place, recorded, tmp_path):
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    assert recorded("attest", "mine", "--out", here).code == 0
+    assert recorded("attest", "mine", "--out", there, server=True).code == 0
+    assert there.read_text() == here.read_text()  # the client's key is that of the same home
+    assert recorded("attest", "--verify", here, server=True).code == 0
+
+
 def test_what_mlflow_lacks_is_found_and_repaired_with_a_server(place, recorded):
     tracker = tracker_of(Home.of(place.home, {}), "torn", make_spec(project="tests"))
     tracker.find()
