@@ -6,7 +6,7 @@ other end of the link (Ray actors, a debugger, a test) does not matter here.
 
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +137,8 @@ class Worker:
     datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
     sharing: Sharing | None = None  # with other trials of this process; None: there are none
+    # What this order has used on this rank so far; None: it is not measured.
+    energy_kwh: Callable[[], float | None] = lambda: None
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
@@ -375,7 +377,8 @@ class Worker:
         if len(self.values) > COMPARED:
             del self.values[next(iter(self.values))]
         judged = self.rank != 0 or values.keys() >= {*self.metrics}
-        if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged)):
+        told = values, saved, left_out, judged, self.energy_kwh()
+        if not self.link.exchange(Report(self.order, step, *told)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 

@@ -140,6 +140,9 @@ def check_worth(state: SweepState, time: float) -> list[Event]:
         amount, cost, unit = worth.gpu_hours, hours * spec.resources.gpus_per_worker, "GPU-hours"
     elif worth.cpu_hours is not None:
         amount, cost, unit = worth.cpu_hours, hours * spec.resources.cpus_per_worker, "CPU-hours"
+    elif worth.energy_kwh is not None:
+        used = sum(trial.energy_kwh or 0.0 for trial in ended)
+        amount, cost, unit = worth.energy_kwh, plan.trials * used / len(ended), "kWh"
     if plan.gain.value and plan.gain.value * amount >= worth.gain * cost:
         return []
     price = f" for {number(cost, 2)} {unit}" if unit else ""
@@ -182,7 +185,7 @@ def spending(state: SweepState, now: float) -> Collection[tuple[float, float]]:
     """Return what was spent and the limit, for each limit of the budget, in the limit's unit."""
     now = max(now, state.now)
     wall_s = state.elapsed_s + now - state.now
-    return state.spec.spending(wall_s, state.rank_s_at(now)).values()
+    return state.spec.spending(wall_s, state.rank_s_at(now), state.energy_kwh).values()
 
 
 def suspend(state: SweepState, now: float) -> Suspended:

@@ -27,6 +27,7 @@ from trainables.environment import MMAP_BYTES, map_from
 from trainables.errors import encodable, text_of
 from trainables.link import Link, Report
 from trainables.lora.base import keep_bases, kept_weights
+from trainables.monitoring import energy
 from trainables.order import Order
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -450,6 +451,7 @@ class Lanes:
                 lane.coordinator.send(PreemptionNotice(order.id))
 
     def _beat(self, _: int) -> None:
+        meter = energy.meter(self._config.gpu, self._config.gpu_share)
         for lane in self.lanes:
             if (order := lane.order) is not None:
-                lane.coordinator.send(Beat(order.id))
+                lane.coordinator.send(Beat(order.id, meter.kwh(order.id)))

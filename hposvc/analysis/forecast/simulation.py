@@ -144,7 +144,8 @@ def _further(
 ) -> float:
     """Return how many more halves like the later one the sweep has, by its trials and budget."""
     spent, more = (
-        [*sweep.spec.spending(part.wall_s, part.rank_s).values()] for part in (outcome, later_half)
+        [*sweep.spec.spending(part.wall_s, part.rank_s, None).values()]
+        for part in (outcome, later_half)
     )
     if most is not None:
         spent.append((sweep.spec.trials.max or 0, most))
