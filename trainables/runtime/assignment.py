@@ -299,8 +299,8 @@ def train(config: SlotConfig, order: Order, rank: int, link: Link, context: Rank
     """
     meter = energy.meter(config.gpu, config.gpu_share)
     if config.needs_energy and not meter.measures:
-        message = f"the sweep goes by energy_kwh, which is not measured here: {meter.unmeasured}"
-        raise energy.Unmeasured(message)
+        what = "the sweep goes by energy_kwh, which is not measured here"
+        raise energy.Unmeasured(f"{what}: {meter.unmeasured}; see hposvc docs cost")
     if config.variants is not None:
         name, order = config.variants.enter(config.trainable, order)
         config = replace(config, trainable=name)

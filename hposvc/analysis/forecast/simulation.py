@@ -248,8 +248,8 @@ class _Sweep:
     def limits(self) -> list[float]:
         """Return when the budget, or the timeout of a trial, would be over as things are."""
         kept, timeout = self.spec.budget.reserve or 0.0, self.spec.failure.timeout
-        here = stopping.spending(self.state, self.now)
-        later = stopping.spending(self.state, self.now + 1.0)
+        here = stopping.spending(self.state, self.now).values()
+        later = stopping.spending(self.state, self.now + 1.0).values()
         times = []
         for (spent, limit), (then, _) in zip(here, later, strict=True):
             # A little later: rounding must not bring the same moment again.
