@@ -137,12 +137,12 @@ class Worker:
     datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
     sharing: Sharing | None = None  # with other trials of this process; None: there are none
-    # What this order has used on this rank so far; None: it is not measured.
-    energy_kwh: Callable[[], float | None] = lambda: None
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
     asked: bool = field(default=False, init=False)  # for the checkpoint to resume from
+    # Returns the energy of this order on this rank so far, if it is measured; None: nobody asks.
+    kwh: Callable[[], float | None] | None = field(default=None, init=False)
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
     left_out: set[str] = field(default_factory=set, init=False)  # metrics that were no numbers
@@ -377,8 +377,8 @@ class Worker:
         if len(self.values) > COMPARED:
             del self.values[next(iter(self.values))]
         judged = self.rank != 0 or values.keys() >= {*self.metrics}
-        told = values, saved, left_out, judged, self.energy_kwh()
-        if not self.link.exchange(Report(self.order, step, *told)):
+        used = None if self.kwh is None else self.kwh()
+        if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged, used)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 

@@ -369,8 +369,8 @@ def _cost(state: SweepState) -> Finding:
     return _found(
         "cost",
         f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
-        f"for {count(len(state.trials), 'trial')}{again}.{_markets(state)}"
-        f"{energy}",
+        f"for {count(len(state.trials), 'trial')}{again}."
+        f"{_markets(state)}{energy}",
         rank_s=state.rank_s,
         gpu_hours=state.gpu_hours,
         energy_kwh=state.energy_kwh,

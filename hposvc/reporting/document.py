@@ -211,8 +211,8 @@ class Section:
             ReportFigure("Trials", f"{self.total}", done),
             used
             or ReportFigure("Worker-hours", amount(cost), ", ".join(filter(None, (price, worked)))),
-            *([ReportFigure("Energy", energy[0], ", ".join(energy[1:]))] if energy else []),
             ReportFigure("Time", duration(self.elapsed_s), self._planned("wall_s", duration)),
+            *([ReportFigure("Energy", energy[0], ", ".join(energy[1:]))] if energy else []),
             ReportFigure(f"{self.unit or 'step'}s trained".capitalize(), f"{steps:,}", saved),
         ]
 

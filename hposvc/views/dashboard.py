@@ -226,12 +226,12 @@ def _head(state: SweepState, elapsed_s: float, waits: Sequence[str]) -> Renderab
     if replicates.total:
         text = f"{replicates.done} of {replicates.total} trainings"
         grid.add_row("finals", _bar(replicates.done, replicates.total, state), text)
-    used = [] if state.energy_kwh is None else summary.energy_used(state)
+    energy = [] if state.energy_kwh is None else summary.energy_used(state)
     lines = [
         ("slots", slots(state)),
         ("rungs", rungs(state)),
         ("seeds", further_seeds(state)),
-        ("energy", Text(" · ".join(used), "bright_black")),
+        ("energy", Text(" · ".join(energy), "bright_black")),
         ("waits", Text(" · ".join(waits), "yellow")),
     ]
     details = Table.grid(padding=(0, 2))

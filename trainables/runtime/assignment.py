@@ -306,7 +306,7 @@ def train(config: SlotConfig, order: Order, rank: int, link: Link, context: Rank
         config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
     worker.notice, worker.sharing = context.notice, context.sharing
-    worker.energy_kwh = partial(meter.kwh, order.id)
+    worker.kwh = partial(meter.kwh, order.id)
     worker.hosts = tuple(address.host for address in context.rank_env.addresses)
     try:
         if config.command is not None:

@@ -157,7 +157,7 @@ def test_the_ranks_of_a_trial_count_together(tmp_path, tree):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 2])
-def test_so_they_do_on_ray(tree, home_with_ray, workers):
+@pytest.mark.parametrize(("engine", "workers"), [("ray", 1), ("ray", 2), ("tune", 1)])
+def test_so_they_do_on_ray(tree, home_with_ray, engine, workers):
     resources = {"workers": workers, "cpus_per_worker": 0.5}
-    check(*burn(Home.of(home_with_ray), engine="ray", resources=resources))
+    check(*burn(Home.of(home_with_ray), engine=engine, resources=resources))

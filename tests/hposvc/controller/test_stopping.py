@@ -55,7 +55,12 @@ def test_a_sweep_that_promises_less_than_it_costs_starts_no_trials(unit, wanted)
     """The running ones go on; why it ended is said with what was promised."""
     worth = {"worth": {"gain": 1, unit: 20}}
     desk = at_desk(
-        stop=worth, scheduler="fifo", fidelity={"max": 1}, trials={"max": 40, "parallel": 2}
+        trainable="toys:obedient",
+        engine="ray",  # a simulation measures no energy
+        stop=worth,
+        scheduler="fifo",
+        fidelity={"max": 1},
+        trials={"max": 40, "parallel": 2},
     )
     other = desk.start()
     for loss in (1.0, 0.9, 0.95, 0.97, 0.93, 0.96, 0.94, 0.92):
