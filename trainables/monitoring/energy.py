@@ -74,12 +74,16 @@ class Meter:
         self.measures = bool(self.gpus or self.packages)
         self._last = self._read()
 
-    @contextmanager
-    def during(self, order: int) -> Iterator[None]:
-        """Measure an order within the context."""
+    def begin(self, order: int) -> None:
+        """Measure an order from now on, unless it has begun."""
         with self._lock:
             self.look(0.0)
-            self._joules[order] = 0.0
+            self._joules.setdefault(order, 0.0)
+
+    @contextmanager
+    def during(self, order: int) -> Iterator[None]:
+        """Measure an order within the context, or since it began."""
+        self.begin(order)
         try:
             yield
         finally:

@@ -238,6 +238,7 @@ class Lanes:
             self._maker = VmappedSteps(len(lanes))
         elif config.training.joint_passes:
             self._maker = JointPasses()
+        self._meter = energy.meter(config.gpu, config.gpu_share)
         self._heartbeat = Heartbeat(config.stall_s, self._beat, True, watchers)
 
     def serve(self) -> None:
@@ -349,6 +350,7 @@ class Lanes:
             else:
                 assert isinstance(message, Assignment)
                 lane.order, lane.signals = message.order, LivenessSignals()
+                self._meter.begin(lane.order.id)  # as its GPU-hours, before its first turn
             self._queue(lane)
 
     def _give_turn(self, lane: Lane, notice: Notice) -> Outcome | None:
@@ -451,7 +453,6 @@ class Lanes:
                 lane.coordinator.send(PreemptionNotice(order.id))
 
     def _beat(self, _: int) -> None:
-        meter = energy.meter(self._config.gpu, self._config.gpu_share)
         for lane in self.lanes:
             if (order := lane.order) is not None:
-                lane.coordinator.send(Beat(order.id, meter.kwh(order.id)))
+                lane.coordinator.send(Beat(order.id, self._meter.kwh(order.id)))

@@ -68,6 +68,17 @@ def test_orders_get_together_what_was_used_while_any_was_at_work_also_when_a_cou
     assert told * 3.6e6 == pytest.approx(total)
 
 
+def test_an_order_of_several_in_a_process_counts_before_its_turn():
+    joules = [0]
+    meter = Meter([Counter(lambda: joules[0])], [])
+    meter.begin(1)
+    meter.begin(2)
+    joules[0] += 7_200_000
+    with meter.during(1), meter.during(2):
+        joules[0] += 7_200_000
+        assert (meter.kwh(1, exact=True), meter.kwh(2)) == (2.0, 2.0)
+
+
 def test_only_packages_count_and_a_counter_begins_anew_at_its_range(tmp_path):
     tree = make_tree(tmp_path, packages=2, energy_uj=900, range_uj=1_000_000)
     first, second = packages_in(tree)
