@@ -46,9 +46,8 @@ def cpu_model(info: Path) -> str:
 def visible_model(nvml: ModuleType, environment: Mapping[str, str]) -> str:
     """Return the model of the first GPU in CUDA_VISIBLE_DEVICES; empty: unknown."""
     try:
-        return next(
-            (str(nvml.nvmlDeviceGetName(gpu)) for gpu in visible_gpus(nvml, environment)), ""
-        )
+        gpus = visible_gpus(nvml, environment)
+        return str(nvml.nvmlDeviceGetName(gpus[0])) if gpus else ""
     except nvml.NVMLError:
         return ""
 

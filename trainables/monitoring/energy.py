@@ -108,10 +108,11 @@ class Meter:
                 return  # too soon: processor time is counted in ticks
             self._last, self._looked_at = now, time.monotonic()
             self._took_s = self._looked_at - began
-            joules = self.gpu_share * _between(self.gpus, last.gpus, now.gpus)
+            joules = self.gpu_share * sum(map(Counter.between, self.gpus, last.gpus, now.gpus))
             if self.packages:
                 share = max(0.0, now.own_s - last.own_s) / (now.busy_s - last.busy_s)
-                joules += min(1.0, share) * _between(self.packages, last.packages, now.packages)
+                used = map(Counter.between, self.packages, last.packages, now.packages)
+                joules += min(1.0, share) * sum(used)
             for order in self._joules:
                 self._joules[order] += joules / len(self._joules)
 
@@ -119,10 +120,6 @@ class Meter:
         gpus, packages = ([one.read() for one in each] for each in (self.gpus, self.packages))
         times_s = (_own_s(), _busy_s()) if packages else (0.0, 0.0)
         return _Reading(gpus, packages, *times_s)
-
-
-def _between(counters: Sequence[Counter], before: Sequence[float], now: Sequence[float]) -> float:
-    return sum(map(Counter.between, counters, before, now))
 
 
 @cache
