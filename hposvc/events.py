@@ -144,6 +144,7 @@ class Placed:
     device: str  # model of the GPU, or of the CPU in a sweep without GPUs; empty: unknown
     node: str = ""
     market: str = ""  # spot, or on-demand, if the sweep asks for one; empty: any
+    unmeasured: str = ""  # what of the order's energy is not measured, and why
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ class Reported:
     metrics: Mapping[str, float]
     # What values were that are no numbers, by the metric's name; each name once in an order.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    energy_kwh: float | None = None  # of the order so far, on all ranks; None: not measured
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,7 @@ class Ended:
     # Parameters that its trainable had not asked for; None: unknown, or no objective of Optuna.
     unused: tuple[str, ...] | None = None
     warning: str = ""  # of its reports: a step told again, a checkpoint not asked for
+    energy_kwh: float | None = None  # of the order, as far as its ranks could say
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,7 @@ class Failed:
     # Every trial would fail like this: reports lack the sweep's metric, or none came.
     whole: bool = False
     crashed: bool = False  # a process of the order ended itself, by an exit status or a fault
+    energy_kwh: float | None = None  # of the order, as far as its ranks could say
 
 
 @dataclass(frozen=True)
@@ -386,6 +390,8 @@ def to_json(event: Event) -> str:
     body = {name: value for name, value in vars(event).items() if name != "time"}
     if isinstance(event, Reported) and not event.left_out:
         del body["left_out"]  # of most reports, which are most of a journal
+    if body.get("energy_kwh", 0.0) is None:
+        del body["energy_kwh"]
     return _ENCODER.encode(body)
 
 

@@ -104,6 +104,11 @@ def format_size(count: float) -> str:
     return f"{count:.0f} B" if count else "0"
 
 
+def energy(kwh: float) -> str:
+    """Return energy for people: `1.2 kWh`, `34 Wh`."""
+    return f"{number(kwh, 3)} kWh" if kwh >= 0.1 else f"{number(1e3 * kwh, 3)} Wh"
+
+
 def cost_of(rank_s: float, gpus: float) -> str:
     """Return rank-seconds as GPU-hours, or without GPUs as worker-hours."""
     return cost_text(*_cost(rank_s, gpus))

@@ -32,6 +32,7 @@ Count = Annotated[int, Limits(strict=True, ge=0)]
 OrderId = Annotated[int, Limits(strict=True, ge=0, le=2**31 - 1)]  # as a database's integers
 Step = Annotated[int, Limits(strict=True, ge=1, le=2**53)]
 Flag = Annotated[bool, Limits(strict=True)]
+Energy = Annotated[float, Limits(strict=True, allow_inf_nan=False, ge=0)]
 FiniteNumber = Annotated[float, Limits(strict=True, allow_inf_nan=False)]
 # A number, or one of the words NOT_FINITE.
 Number = Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from trainables.dataset import DataSet
 from trainables.limits import (
+    Energy,
     FiniteNumber,
     Flag,
     Limits,
@@ -44,6 +45,7 @@ class Report(AboutOrder):
         default_factory=dict
     )
     judged: Flag = True  # it has all metrics of the sweep: at a milestone a decision follows
+    energy_kwh: Energy | None = None  # of the order so far, on all ranks; None: not measured
     type: Literal["report"] = "report"
 
 

@@ -6,7 +6,7 @@ other end of the link (Ray actors, a debugger, a test) does not matter here.
 
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +141,8 @@ class Worker:
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
     asked: bool = field(default=False, init=False)  # for the checkpoint to resume from
+    # Returns the energy of this order on this rank so far, if it is measured; None: nobody asks.
+    kwh: Callable[[], float | None] | None = field(default=None, init=False)
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
     left_out: set[str] = field(default_factory=set, init=False)  # metrics that were no numbers
@@ -375,7 +377,8 @@ class Worker:
         if len(self.values) > COMPARED:
             del self.values[next(iter(self.values))]
         judged = self.rank != 0 or values.keys() >= {*self.metrics}
-        if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged)):
+        used = None if self.kwh is None else self.kwh()
+        if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged, used)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 

@@ -18,6 +18,7 @@ from hposvc.analysis.judgement import Judgement, Noise, judge, spans_decades
 from hposvc.analysis.parameter_effects import Explained, explained
 from hposvc.analysis.warnings import ends_of_range, warnings
 from hposvc.estimate import CONFIDENCE, Estimate
+from hposvc.state import summary
 from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.finalists import SEEDLESS, of_best
 from hposvc.state.prospects import FEWEST
@@ -369,12 +370,17 @@ def _cost(state: SweepState) -> Finding:
     again = f" and {count(runs, 'second run')} of them" if runs else ""
     if runs and state.replicates.changed:
         again = f" and {count(runs, 'training')} of finalists with other values"
+    used = [] if state.energy_kwh is None else summary.energy_used(state)
+    energy = f" It used {', '.join(used)}." if used else ""
     return _found(
         "cost",
         f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
-        f"for {count(len(state.trials), 'trial')}{again}.{_markets(state)}",
+        f"for {count(len(state.trials), 'trial')}{again}."
+        f"{_markets(state)}{energy}",
         rank_s=state.rank_s,
         gpu_hours=state.gpu_hours,
+        energy_kwh=state.energy_kwh,
+        co2_kg=state.spec.price.co2_kg(state.energy_kwh),
         money=state.money,
         currency=state.spec.price.currency,
         elapsed_s=state.worked_s,

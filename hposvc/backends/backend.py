@@ -24,6 +24,7 @@ from hposvc.queue.claim import Amounts, Held, Placement
 from hposvc.queue.gangs import Nodes
 from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
+from hposvc.spec.metrics import ENERGY
 from hposvc.spec.paths import checkpoints_url
 from hposvc.spec.variants import for_ranks
 from trainables.contract import (
@@ -83,7 +84,7 @@ class Setting:
         return SlotConfig(
             trainable=spec.trainable or "",
             training=spec.training,
-            metrics=tuple(metric.name for metric in spec.objectives),
+            metrics=tuple(one.name for one in spec.objectives if one.name != ENERGY),
             total=spec.last_step,
             unit="epoch" if spec.fidelity is None else spec.fidelity.unit,
             interval=1 if spec.fidelity is None else spec.fidelity.interval,
@@ -103,6 +104,7 @@ class Setting:
             datasets=spec.datasets,
             variables=spec.environment.env,
             secrets=self.secrets,
+            needs_energy=spec.needs_energy,
             works_in=spec.works_in,
             code=self.code,
         )
@@ -112,8 +114,8 @@ def _command(spec: SweepSpec) -> Command | None:
     if spec.command is None:
         return None
     pattern = None if spec.collect is None else spec.collect.stdout
-    limited = tuple(dict.fromkeys(limit.metric for limit in spec.bounds))
-    return Command(spec.command, spec.launch, pattern, spec.failure.grace, limited)
+    limits = dict.fromkeys(limit.metric for limit in spec.bounds if limit.metric != ENERGY)
+    return Command(spec.command, spec.launch, pattern, spec.failure.grace, tuple(limits))
 
 
 def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEvent]:
@@ -123,20 +125,23 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
         case CheckpointSaved():
             return [Checkpointed(now, order, trial, message.saved)]
         case OrderPlaced():
-            return [Placed(now, order, trial, message.device, message.node)]
+            return [Placed(now, order, trial, message.device, message.node, "", message.unmeasured)]
         case DataDeclared():
             return [Described(now, order, trial, message.data)]
         case Suggestion():
             return [Suggested(now, order, trial, message.name, message.value, message.domain)]
         case Outcome(kind="ended"):
-            return [Ended(now, order, trial, message.how, message.unused, message.warning)]
+            end = message.how, message.unused, message.warning, message.energy_kwh
+            return [Ended(now, order, trial, *end)]
         case Outcome():
             causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
             # Any other kind counts as `infra`.
             cause: Cause = next((own for own in causes if own == message.kind), "infra")
-            facts = message.kind == "damaged", message.sweep_wide, message.crashed
+            damaged, whole = message.kind == "damaged", message.sweep_wide
+            facts = damaged, whole, message.crashed, message.energy_kwh
             return [Failed(now, order, trial, cause, message.message, *facts)]
-    report = Reported(now, order, trial, message.step, message.metrics, message.left_out)
+    told = message.step, message.metrics, message.left_out, message.energy_kwh
+    report = Reported(now, order, trial, *told)
     saved = message.checkpoint
     return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from hposvc.backends.backend import Answer, Backend, Setting
+from hposvc.errors import fail
 from hposvc.events import BackendEvent, Ended, Failed, Placed, Reported
 from trainables.contract import Order, shortened, text_of
 from trainables.monitoring import device
@@ -29,6 +30,8 @@ class Embedded(Backend):
 
     def __init__(self, setting: Setting, evaluate: Evaluate, slots: int) -> None:
         self.setting = setting
+        if setting.spec.needs_energy:
+            raise fail("energy_kwh is not measured where trials are calls of the caller's function")
         self._evaluate = evaluate
         self._slots = self._limit = slots
         self._waiting: dict[int, Order] = {}  # orders by number, to be evaluated

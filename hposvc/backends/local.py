@@ -35,7 +35,7 @@ from trainables.contract import (
     log_file,
 )
 from trainables.load import Sources
-from trainables.monitoring import device
+from trainables.monitoring import device, energy
 from trainables.runtime.output import log_target, redirect_trainable
 
 AGAIN = "and `hposvc resume` goes on"
@@ -88,6 +88,7 @@ class LocalBackend(Backend):
         config.enter()
         self._folder = Path.cwd()
         os.environ.update({**config.variables, **config.secrets})
+        self._meter = energy.meter(config.gpu, config.gpu_share)
         self._messages: queue.Queue[OrderMessage] = queue.Queue()
         self._running: dict[int, _Running] = {}  # by the order's number
         self._slots = 1
@@ -114,8 +115,8 @@ class LocalBackend(Backend):
         elif not self._debugged:
             output.enter_context(redirect_trainable(log, "hposvc", secrets))
         link = _Link(order.id, self._messages)
-        here = OrderPlaced(order.id, device.model(self._config.gpu), platform.node())
-        self._messages.put(here)
+        here = device.model(config.gpu), platform.node(), self._meter.unmeasured
+        self._messages.put(OrderPlaced(order.id, *here))
         work = (config, assignment, link)
         thread = threading.Thread(target=self._carry_out, args=work, daemon=True)
         self._running[order.id] = _Running(order, thread, link.answers, output)
@@ -142,6 +143,7 @@ class LocalBackend(Backend):
         if not self._running:
             time.sleep(timeout_s)
             return []
+        self._meter.look()
         for running in self._running.values():
             if not running.at_milestone or running.stopped:
                 running.answer()
@@ -184,7 +186,10 @@ class LocalBackend(Backend):
                 raise fail(f"{error}") from error
 
     def _carry_out(self, config: SlotConfig, assignment: Assignment, link: "_Link") -> None:
-        self._messages.put(carry_out(config, assignment, 0, link))
+        with self._meter.during(link.order):
+            outcome = carry_out(config, assignment, 0, link)
+            used = self._meter.kwh(link.order, exact=True)
+        self._messages.put(replace(outcome, energy_kwh=used))
 
 
 @dataclass

@@ -76,7 +76,8 @@ def _measure(state: SweepState, what: MomentKind, now: float) -> tuple[float, st
         trials = state.trials.plateau.since
         return trials, f"no better value in the last {trials} trials"
     if what == "budget":
-        share = max((spent / limit for spent, limit in spending(state, now)), default=0.0)
+        spent = spending(state, now).values()
+        share = max((used / limit for used, limit in spent), default=0.0)
         return share, f"{share:.0%} of the budget is used"
     stalled_s = max(0.0, now - state.alerts.progressed)
     since = duration(round(stalled_s))

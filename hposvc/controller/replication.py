@@ -32,7 +32,7 @@ def due(state: SweepState) -> bool:
         return False
     if replicates.closed is not None or state.closed in BROKEN:
         return False
-    return all(spent < limit for spent, limit in spending(state, state.now))
+    return all(spent < limit for spent, limit in spending(state, state.now).values())
 
 
 def beside(state: SweepState) -> Order | None:
@@ -102,7 +102,7 @@ def needed_slots(state: SweepState) -> int:
 def check_budget(state: SweepState, now: float) -> list[Event]:
     """Return the end of replicates that have used up the whole budget."""
     replicates = state.replicates
-    if all(spent < limit for spent, limit in spending(state, now)):
+    if all(spent < limit for spent, limit in spending(state, now).values()):
         return []
     if not replicates.begun:  # the baseline's
         return [*stop_running(replicates.trials.running(), now, "budget")]

@@ -4,7 +4,7 @@ All are functions of the state alone, at constant cost but for `check_worth`.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hposvc.events import (
@@ -140,6 +140,9 @@ def check_worth(state: SweepState, time: float) -> list[Event]:
         amount, cost, unit = worth.gpu_hours, hours * spec.resources.gpus_per_worker, "GPU-hours"
     elif worth.cpu_hours is not None:
         amount, cost, unit = worth.cpu_hours, hours * spec.resources.cpus_per_worker, "CPU-hours"
+    elif worth.energy_kwh is not None:
+        used = sum(trial.energy_kwh or 0.0 for trial in ended)
+        amount, cost, unit = worth.energy_kwh, plan.trials * used / len(ended), "kWh"
     if plan.gain.value and plan.gain.value * amount >= worth.gain * cost:
         return []
     price = f" for {number(cost, 2)} {unit}" if unit else ""
@@ -174,15 +177,17 @@ def check_budget(state: SweepState, now: float) -> list[Event]:
     if state.halted or state.started is None or state.replicates.begun:
         return []
     kept = state.spec.budget.reserve or 0.0
-    over = any(spent >= limit * (1 - kept) for spent, limit in spending(state, now))
-    return halt(state, now, "budget") if over else []
+    for key, (spent, limit) in spending(state, now).items():
+        if spent >= limit * (1 - kept):
+            return halt(state, now, "budget", detail=f"budget.{key} is used up")
+    return []
 
 
-def spending(state: SweepState, now: float) -> Collection[tuple[float, float]]:
-    """Return what was spent and the limit, for each limit of the budget, in the limit's unit."""
+def spending(state: SweepState, now: float) -> dict[str, tuple[float, float]]:
+    """Return what was spent and the limit, for each limit of the budget; see `spec.spending`."""
     now = max(now, state.now)
     wall_s = state.elapsed_s + now - state.now
-    return state.spec.spending(wall_s, state.rank_s_at(now)).values()
+    return state.spec.spending(wall_s, state.rank_s_at(now), state.energy_kwh)
 
 
 def suspend(state: SweepState, now: float) -> Suspended:

@@ -199,7 +199,7 @@ class Runner:
             if isinstance(event, Failed) and event.cause == "storage" and self.disk_space:
                 free = self.disk_space.describe()
                 event = replace(event, message=f"{event.message.rstrip()}; {free}")
-            self._apply(event)
+            self._apply(self.controller.state.with_energy(event))
         self._check_periodically()
         self._ask_rules()
         if self._known_results != self.controller.state.results:

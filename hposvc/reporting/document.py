@@ -205,12 +205,14 @@ class Section:
         steps = sum(trial.step for trial in self.state.trials.values())
         last = self.state.spec.last_step
         share = steps / (last * self.total) if last and self.total else None
+        energy = summary.energy_used(self.state)
         saved = "" if share is None else f"{share:.0%} of training every trial to its end"
         return [
             ReportFigure("Trials", f"{self.total}", done),
             used
             or ReportFigure("Worker-hours", amount(cost), ", ".join(filter(None, (price, worked)))),
             ReportFigure("Time", duration(self.elapsed_s), self._planned("wall_s", duration)),
+            *([ReportFigure("Energy", energy[0], ", ".join(energy[1:]))] if energy else []),
             ReportFigure(f"{self.unit or 'step'}s trained".capitalize(), f"{steps:,}", saved),
         ]
 
@@ -259,7 +261,7 @@ class Section:
             [_cell(row.params[name]) if name in row.params else None for row in rows]
             for name in self.names
         ]
-        seeds = of("seeds")
+        seeds, used = of("seeds"), of("energy_kwh")
         causes = [row.detail or row.reason for row in rows]
         return [
             Column("trial", of("trial"), number=False),
@@ -271,6 +273,7 @@ class Section:
                 for name, column in zip(self.names, params, strict=True)
             ),
             *([Column("GPU-hours", of("gpu_hours"))] if self.gpu_hours else []),
+            *([Column("kWh", used)] if any(one is not None for one in used) else []),
             *([Column("seeds", seeds)] if any(count > 1 for count in seeds) else []),
             Column("seconds", of("duration_s")),
             Column("attempts", of("attempts")),

@@ -14,6 +14,7 @@ from hposvc.events import Ended, Failed
 from hposvc.journal import agents
 from hposvc.journal.agents import AgentOrder, AgentReply, OrderRow
 from hposvc.server.problems import ApiError
+from hposvc.spec.metrics import ENERGY
 from trainables.contract import (
     FOREIGN,
     Beat,
@@ -101,7 +102,9 @@ def _report(
         agents.keep_alive(connection, sweep, row)
         return reply_to(row, row.step) or "continue"
     _check_step(row, step)
-    judged = [report.metrics[name] for name in row.body.metrics if name in report.metrics]
+    measured = {} if report.energy_kwh is None else {ENERGY: report.energy_kwh}
+    told = {**report.metrics, **measured}
+    judged = [told[name] for name in row.body.metrics if name in told]
     diverged = not all(map(math.isfinite, judged))
     if saved is None and _needs_checkpoint(row, step) and not diverged:
         agents.keep_alive(connection, sweep, row, low=step - 1)

@@ -48,6 +48,7 @@ OF_A_SWEEP: Mapping[
     "progress_timestamp_seconds": (GaugeMetricFamily, "When the sweep last made progress.", ()),
     "rank_seconds": (CounterMetricFamily, "Seconds that ranks were at work.", ()),
     "gpu_seconds": (CounterMetricFamily, "GPU-seconds: GPUs that ranks held, times seconds.", ()),
+    "energy_joules": (CounterMetricFamily, "Energy that trials used, as far as measured.", ()),
     "cost": (CounterMetricFamily, "Money spent, by the prices of the spec.", ("currency",)),
     "slots_wanted": (GaugeMetricFamily, "Slots that the sweep could use now.", IN_QUEUE),
     "slots_held": (GaugeMetricFamily, "Slots that the sweep holds.", IN_QUEUE),
@@ -237,6 +238,8 @@ def _samples(
         yield "progress_timestamp_seconds", (), state.alerts.progressed
     yield "rank_seconds", (), state.rank_s
     yield "gpu_seconds", (), state.gpu_hours * 3600
+    if state.energy_kwh is not None:
+        yield "energy_joules", (), state.energy_kwh * 3.6e6
     if state.money is not None:
         yield "cost", (state.spec.price.currency,), state.money
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 SAMPLES = 200  # samples of a space, to see which training options occur together
 # Problems reported for initial points, or searched options: a point can take 1/3 s to check.
 MAX_PROBLEMS = 5
+NO_ENERGY = "counts energy, and a simulation measures none"
 MOST_REPLICATES = 10_000  # of finalists: all are looked at whenever a slot is free
 
 
@@ -135,6 +136,10 @@ def ending_problems(spec: "SweepSpec") -> Iterator[Problem]:
     if worth is not None and worth.gpu_hours and not spec.resources.gpus_per_worker:
         message, fix = "counts GPUs, and the trials have none", "give cpu_hours or trials instead"
         yield Problem(("stop", "worth", "gpu_hours"), message, fix, at_key=True)
+    if worth is not None and worth.energy_kwh and spec.engine.traits.simulated:
+        yield Problem(("stop", "worth", "energy_kwh"), NO_ENERGY, "remove it", at_key=True)
+    if spec.budget.energy_kwh and spec.engine.traits.simulated:
+        yield Problem(("budget", "energy_kwh"), NO_ENERGY, "remove it", at_key=True)
     if spec.budget.reserve is not None and finalists is None:
         message = "is kept for finalists, and there are none"
         yield Problem(("budget", "reserve"), message, "give finalists: {top, seeds}", at_key=True)

@@ -18,6 +18,7 @@ from searchers import nearest
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
 
+ENERGY = "energy_kwh"  # the metric that each report has where the energy is measured
 MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
 NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 LIMIT_PATTERN = re.compile(rf"\s*(\S(?:.*\S)?)\s*(<=|>=)\s*({NUMBER_PATTERN})\s*", re.ASCII)

@@ -489,11 +489,12 @@ class Register:
 
 @dataclass(frozen=True)
 class Price:
-    """Price of an hour, in a currency of the user's own."""
+    """Price of an hour, in a currency of the user's own, and the CO2 of a kilowatt-hour."""
 
     gpu_hour: Amount | None = None  # None: unknown
     worker_hour: Amount | None = None  # of a worker without GPUs; None: unknown
     currency: Annotated[str, Field(max_length=20)] = ""  # as shown behind amounts
+    co2_kg_per_kwh: Amount | None = None  # of the electricity; None: unknown
     __pydantic_config__ = CLOSED
 
     def of_rank_hour(self, gpus: float) -> float | None:
@@ -501,6 +502,12 @@ class Price:
         if not gpus:
             return self.worker_hour
         return None if self.gpu_hour is None else self.gpu_hour * gpus
+
+    def co2_kg(self, energy_kwh: float | None) -> float | None:
+        """Return what energy emits, in kg of CO2; None: the energy or its intensity is unknown."""
+        if energy_kwh is None or self.co2_kg_per_kwh is None:
+            return None
+        return energy_kwh * self.co2_kg_per_kwh
 
     def text(self, amount: float) -> str:
         """Return an amount for people, with its currency: `12.30 EUR`."""

@@ -57,6 +57,7 @@ class Budget:
     wall: Extendable[Annotated[Seconds, Field(gt=0)] | None] = None
     gpu_hours: Extendable[Hours | None] = None  # GPUs times hours that orders hold them
     cpu_hours: Extendable[Hours | None] = None  # CPU cores times hours
+    energy_kwh: Extendable[Hours | None] = None  # as far as it is measured
     # By `price`, in its currency.
     cost: Extendable[Annotated[float, Field(gt=0), AtMost(1e12)] | None] = None
     reserve: Fraction | None = None  # share of each limit kept for the finalists; None: nothing
@@ -64,7 +65,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.reserve is not None and not self.limited:
-            fix = "give wall, gpu_hours, cpu_hours or cost too"
+            fix = "give wall, gpu_hours, cpu_hours, energy_kwh or cost too"
             raise fail("is kept of a budget", "reserve", fix=fix, at_key=True)
         if self.reserve == 1:
             raise fail("is all of the budget", "reserve", fix="leave some for the search")
@@ -72,7 +73,7 @@ class Budget:
     @property
     def limited(self) -> bool:
         """Whether there is any limit."""
-        limits = (self.wall, self.gpu_hours, self.cpu_hours, self.cost)
+        limits = (self.wall, self.gpu_hours, self.cpu_hours, self.energy_kwh, self.cost)
         return any(limit is not None for limit in limits)
 
 
@@ -89,20 +90,22 @@ class PlateauRule:
 class Worth:
     """The least gain expected of more trials: no new ones once they promise less.
 
-    `gain` must be expected for `gpu_hours`, `cpu_hours` or `trials`, of which one is given.
+    `gain` must be expected for `gpu_hours`, `cpu_hours`, `energy_kwh` or `trials`, of which one is
+    given.
     """
 
     gain: Annotated[float, Field(gt=0)]  # in the metric's unit
     gpu_hours: Hours | None = None  # GPUs times hours; None: another unit
     cpu_hours: Hours | None = None  # CPU cores times hours; None: another unit
+    energy_kwh: Hours | None = None  # as far as it is measured; None: another unit
     trials: Positive | None = None  # None: another unit
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        units = ("gpu_hours", "cpu_hours", "trials")
+        units = ("gpu_hours", "cpu_hours", "energy_kwh", "trials")
         given = [unit for unit in units if getattr(self, unit) is not None]
         if not given:
-            fix = "say for how much: gpu_hours, cpu_hours or trials"
+            fix = "say for how much: gpu_hours, cpu_hours, energy_kwh or trials"
             raise fail("is a gain for nothing", "gain", fix=fix, at_key=True)
         if len(given) > 1:
             raise fail(f"is a second amount beside {given[0]}", given[1], fix="give one")

@@ -16,7 +16,7 @@ from hposvc.spec import cross_checks, registry
 from hposvc.spec.command import Collect, CommandItems, Launch
 from hposvc.spec.engines import Engine
 from hposvc.spec.environment import Environment
-from hposvc.spec.metrics import Limit, Limits, Metric, read_limit
+from hposvc.spec.metrics import ENERGY, Limit, Limits, Metric, read_limit
 from hposvc.spec.notify import Moment, Notify
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn
 from hposvc.spec.scale import ScaleSection, with_sizes
@@ -138,19 +138,31 @@ class SweepSpec:
         price = self.price.of_rank_hour(self.resources.gpus_per_worker)
         return None if price is None else price * rank_s / 3600
 
-    def spending(self, wall_s: float, rank_s: float) -> dict[str, tuple[float, float]]:
+    def spending(
+        self, wall_s: float, rank_s: float, energy_kwh: float | None
+    ) -> dict[str, tuple[float, float]]:
         """Return what was used and the limit, for each limit of the budget by its key.
 
-        `wall` is in seconds, hours are in hours, and `cost` is in the currency of `price`.
+        `wall` is in seconds, hours are in hours, and `cost` is in the currency of `price`. Energy
+        that is not measured, None, counts as none.
         """
         budget, hours = self.budget, rank_s / 3600
         limits = {
             "wall": (wall_s, budget.wall),
             "gpu_hours": (hours * self.resources.gpus_per_worker, budget.gpu_hours),
             "cpu_hours": (hours * self.resources.cpus_per_worker, budget.cpu_hours),
+            "energy_kwh": (energy_kwh or 0.0, budget.energy_kwh),
             "cost": (self.money(rank_s) or 0.0, budget.cost),
         }
         return {key: (used, limit) for key, (used, limit) in limits.items() if limit is not None}
+
+    @property
+    def needs_energy(self) -> bool:
+        """Whether the sweep goes by the energy of its trials, so that it must be measured."""
+        metrics = {*(one.name for one in self.objectives), *(one.metric for one in self.bounds)}
+        worth = self.stop.worth
+        limited = worth is not None and worth.energy_kwh is not None
+        return ENERGY in metrics or limited or self.budget.energy_kwh is not None
 
     @property
     def several(self) -> bool:

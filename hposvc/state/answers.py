@@ -148,6 +148,9 @@ class Progress:
     elapsed_s: Annotated[float, doc("Without the wait for the first slot.")]
     queued_s: Annotated[float, doc("Seconds of that wait.")]
     gpu_hours: GpuHours
+    energy_kwh: Annotated[float | None, doc("Used up to the last reports; null: not measured.")]
+    co2_kg: Annotated[float | None, doc("Of that energy, by `price`; null: not known.")]
+    unmeasured: Annotated[str, doc("What of the energy is not measured, and why; empty: nothing.")]
     money: Money
     currency: Annotated[str, doc("Of `money`; empty: the spec names none.")]
     proposals: Proposals
@@ -174,6 +177,7 @@ class Trial:
     shrink: Annotated[int, doc("How often its micro-batches were halved.")]
     duration_s: Annotated[float, doc("For how long its ranks were at work.")]
     gpu_hours: float
+    energy_kwh: Annotated[float | None, doc("Used so far; null: not measured.")]
     money: Annotated[float | None, doc("What it cost, by `price`; null: no price is known.")]
     mlflow_run_id: str | None
     parent: Annotated[str | None, doc("The trial that it copied.")]

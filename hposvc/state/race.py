@@ -93,8 +93,8 @@ def _is_late(state: SweepState, best: TrialState) -> bool:
     """Return whether little more is left of a budget than the best trial's further seeds cost."""
     seeds, kept = state.spec.trials.seeds, state.spec.budget.reserve or 0.0
     missing = 0 if seeds is None else END + seeds.max - best.place
-    one = state.spec.spending(best.seconds, best.rank_s)
-    so_far = state.spec.spending(state.elapsed_s, state.rank_s)
+    one = state.spec.spending(best.seconds, best.rank_s, best.energy_kwh)
+    so_far = state.spec.spending(state.elapsed_s, state.rank_s, state.energy_kwh)
     return any(
         limit * (1 - kept) - so_far[key][0] < cost * (missing + 1)
         for key, (cost, limit) in one.items()

@@ -263,9 +263,6 @@ def _seeds_left(state: SweepState, new: int) -> int:
 
 def _budget_left_s(state: SweepState) -> float | None:
     """Return after how many seconds a limit of the budget is reached; None: not known, or none."""
-    lefts = [
-        max(0.0, limit - used) * state.elapsed_s / used
-        for used, limit in state.spec.spending(state.elapsed_s, state.rank_s).values()
-        if used > 0
-    ]
+    spent = state.spec.spending(state.elapsed_s, state.rank_s, state.energy_kwh).values()
+    lefts = [max(0.0, limit - used) * state.elapsed_s / used for used, limit in spent if used > 0]
     return min(lefts, default=None)

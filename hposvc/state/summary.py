@@ -22,7 +22,7 @@ from hposvc.state.answers import (
 from hposvc.state.finalists import of_best, seeds_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
-from hposvc.text import count, finite, listed, number
+from hposvc.text import count, energy, finite, listed, number
 from searchers import closest, hypervolume
 from trainables.contract import FOREIGN, is_url
 
@@ -44,6 +44,9 @@ def status(sweep: str, state: SweepState, runs: Mapping[str, str], driver: Drive
         elapsed_s=round(state.worked_s, 3),
         queued_s=round(state.queued_s, 3),
         gpu_hours=state.gpu_hours,
+        energy_kwh=state.energy_kwh,
+        co2_kg=state.spec.price.co2_kg(state.energy_kwh),
+        unmeasured=state.unmeasured,
         money=state.money,
         currency=state.spec.price.currency,
         proposals=Proposals(
@@ -57,6 +60,16 @@ def status(sweep: str, state: SweepState, runs: Mapping[str, str], driver: Drive
         driver=driver,
         learned_from=earlier_trials(state),
     )
+
+
+def energy_used(state: SweepState) -> list[str]:
+    """Return the energy, its CO2 if that is known, and what is not measured; empty: nobody said."""
+    used, missing = state.energy_kwh, state.unmeasured
+    if used is None:
+        return ["not measured", missing] if missing else []
+    co2_kg = state.spec.price.co2_kg(used)
+    co2 = [] if co2_kg is None else [f"{number(co2_kg, 3)} kg CO2"]
+    return [energy(used), *co2, *([f"without {missing}"] if missing else [])]
 
 
 def earlier_trials(state: SweepState) -> dict[str, int]:
@@ -294,6 +307,8 @@ def trial_row(
     """Return the facts about one trial."""
     gpus, rank_s = state.spec.resources.gpus_per_worker, trial.cost_at(state.now)
     reason, message = trial.end_reason
+    runs_kwh = (run.energy_kwh for run in (trial, *trial.seeds))
+    used = [kwh for kwh in runs_kwh if kwh is not None]
     return Trial(
         trial=trial.id,
         state=_seen(trial.state, driver),
@@ -308,6 +323,7 @@ def trial_row(
         shrink=trial.shrink,
         duration_s=round(trial.seconds_at(state.now), 3),
         gpu_hours=rank_s * gpus / 3600,
+        energy_kwh=sum(used) if used else None,
         money=state.spec.money(rank_s),
         mlflow_run_id=runs.get(trial.id),
         parent=trial.parent,

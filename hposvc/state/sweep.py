@@ -9,6 +9,7 @@ from hposvc.events import (
     HALTS,
     MARKS,
     Attached,
+    BackendEvent,
     Checkpointed,
     Closed,
     Decided,
@@ -33,6 +34,7 @@ from hposvc.events import (
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
 from hposvc.spec.extension import changed
+from hposvc.spec.metrics import ENERGY
 from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.proposals import ProposalQueue
@@ -68,6 +70,8 @@ class SweepState:
     now: float = 0.0  # the last event's time
     elapsed_s: float = 0.0  # with a driver at work
     scheduler: str = ""  # name and revision of the last driver's; empty: it did not say
+    energy_kwh: float | None = None  # of all orders, as far as they have said; None: not measured
+    unmeasured: str = ""  # what of the energy is not measured, and why, as an order first said
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
     alerts: Alerts = field(default_factory=Alerts)
@@ -94,6 +98,7 @@ class SweepState:
             self.elapsed_s += passed_s
             self.queued_s += passed_s * self.queued
         self.now = max(self.now, event.time)
+        self._add_energy(event)
         match event:
             case Requested():
                 self._steer(event)
@@ -212,6 +217,14 @@ class SweepState:
         """GPU-hours of all orders, of running ones up to the last event."""
         return self.rank_s * self.spec.resources.gpus_per_worker / 3600
 
+    def with_energy(self, event: BackendEvent) -> BackendEvent:
+        """Return an event; a report has its trial's energy among the metrics, if it is measured."""
+        trial = self.by_order(event.order)
+        if trial is None or not isinstance(event, Reported) or event.energy_kwh is None:
+            return event
+        earlier = (trial.energy_kwh or 0.0) - trial.order_kwh
+        return replace(event, metrics={**event.metrics, ENERGY: earlier + event.energy_kwh})
+
     @property
     def market_s(self) -> dict[str, float]:
         """Rank-seconds by the market of the nodes, of running orders up to the last event.
@@ -309,6 +322,16 @@ class SweepState:
             case RetryDue():
                 self._stop_backoff(event)
 
+    def _add_energy(self, event: Event) -> None:
+        """Add what an order has used since it last said so."""
+        if not isinstance(event, Reported | Ended | Failed) or event.energy_kwh is None:
+            return
+        if (trial := self.by_order(event.order)) is not None:
+            more = max(0.0, event.energy_kwh - trial.order_kwh)
+            trial.order_kwh += more
+            trial.energy_kwh = (trial.energy_kwh or 0.0) + more
+            self.energy_kwh = (self.energy_kwh or 0.0) + more
+
     def _describe(self, event: Described | Suggested | Placed) -> None:
         """Record what the ranks of an order say of it."""
         if isinstance(event, Described):
@@ -318,6 +341,7 @@ class SweepState:
         elif (trial := self.by_order(event.order)) is not None:
             trial.record_device(event.device, event.node)
             trial.market = event.market
+            self.unmeasured = self.unmeasured or event.unmeasured
 
     def _stop_backoff(self, event: RetryDue) -> None:
         for table in self._tables:

@@ -126,6 +126,8 @@ class TrialState:
     seconds: float = 0.0  # of orders
     excused_s: float = 0.0  # of these seconds, before somebody had it tried again
     rank_s: float = 0.0  # rank-seconds of orders; of several in one process, each has its part
+    energy_kwh: float | None = None  # of orders, as far as they have said; None: not measured
+    order_kwh: float = 0.0  # of this, its order's, or its last order's
     at_once: int = 1  # orders that a process of its sweep carries out at a time
     reported: tuple[int, float] | None = None  # step and time of its order's last report
     costs: list[tuple[int, float]] = field(default_factory=list)  # (step, rank_s by its report)
@@ -464,7 +466,7 @@ class TrialState:
             start = order.start if copies else None
             self.segments.append(Segment(order.params, after, order.parent, start))
         self.order, self.ordered_at, self.memo = order, time, order.memo
-        self.device, self.node, self.reported = "", "", None
+        self.device, self.node, self.reported, self.order_kwh = "", "", None, 0.0
         self.intent = None
         self.params, self.until = order.params, order.until
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))

@@ -27,6 +27,7 @@ from hposvc.events import (
 )
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
+from hposvc.spec.metrics import ENERGY
 from hposvc.state import summary
 from hposvc.state.finalists import of_best
 from hposvc.state.sweep import SweepState
@@ -380,10 +381,13 @@ class Projection:
     def _costs(self) -> dict[str, float]:
         """Return what was spent so far, as metrics of the parent."""
         gpus = {"gpu_hours": self.state.gpu_hours} if self.spec.resources.gpus_per_worker else {}
+        used = self.state.energy_kwh
+        energy = {ENERGY: used, "co2_kg": self.spec.price.co2_kg(used)}
         return {
             "trials": len(self.state.trials),
             "worker_hours": self.state.rank_s / 3600,
             **gpus,
+            **{name: value for name, value in energy.items() if value is not None},
         }
 
     def _sweep_status(self) -> RunEnd | None:

@@ -230,10 +230,11 @@ def _earlier_sweeps(spec: SweepSpec) -> str:
 def _budget(spec: SweepSpec) -> str:
     budget = spec.budget
     wall = [] if budget.wall is None else [f"{duration(budget.wall)} of wall-clock time"]
-    limits = (("GPU-hours", budget.gpu_hours), ("CPU-hours", budget.cpu_hours))
-    hours = [f"{number(limit)} {unit}" for unit, limit in limits if limit is not None]
+    hours = (("GPU-hours", budget.gpu_hours), ("CPU-hours", budget.cpu_hours))
+    limits = (*hours, ("kWh", budget.energy_kwh))
+    amounts = [f"{number(limit)} {unit}" for unit, limit in limits if limit is not None]
     cost = [] if budget.cost is None else [spec.price.text(budget.cost)]
-    return ", ".join([*wall, *hours, *cost]) or "no limit"
+    return ", ".join([*wall, *amounts, *cost]) or "no limit"
 
 
 def _metric(metric: Metric) -> str:

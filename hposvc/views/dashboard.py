@@ -19,6 +19,7 @@ from rich.text import Text
 from hposvc.estimate import Estimate
 from hposvc.events import DriverState, error_line
 from hposvc.journal.waiting import DRIVER, SweepWait
+from hposvc.state import summary
 from hposvc.state.doubts import doubts
 from hposvc.state.finalists import seeds_text
 from hposvc.state.remaining import remaining
@@ -219,16 +220,18 @@ def _head(state: SweepState, elapsed_s: float, waits: Sequence[str]) -> Renderab
     if spec.trials.max is not None:
         text = f"{done} of {spec.trials.max} trials"
         grid.add_row("trials", _bar(done, spec.trials.max, state), text)
-    for key, (used, limit) in spec.spending(elapsed_s, state.rank_s).items():
+    for key, (used, limit) in spec.spending(elapsed_s, state.rank_s, state.energy_kwh).items():
         grid.add_row("budget", _bar(used, limit, state), used_of(spec, key, used, limit))
     replicates = state.replicates
     if replicates.total:
         text = f"{replicates.done} of {replicates.total} trainings"
         grid.add_row("finals", _bar(replicates.done, replicates.total, state), text)
+    energy = [] if state.energy_kwh is None else summary.energy_used(state)
     lines = [
         ("slots", slots(state)),
         ("rungs", rungs(state)),
         ("seeds", further_seeds(state)),
+        ("energy", Text(" · ".join(energy), "bright_black")),
         ("waits", Text(" · ".join(waits), "yellow")),
     ]
     details = Table.grid(padding=(0, 2))

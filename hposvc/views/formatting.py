@@ -7,7 +7,7 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.sections import amount_text
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.text import duration, value_text
+from hposvc.text import duration, number, value_text
 from searchers import Value
 
 BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
@@ -60,6 +60,8 @@ def used_of(spec: SweepSpec, key: str, used: float, limit: float) -> str:
         return f"{duration(used)} of {duration(limit)}"
     if key == "cost":
         return f"{amount_text(used)} of {spec.price.text(limit)}"
+    if key == "energy_kwh":
+        return f"{number(used, 3)} of {limit:g} kWh"
     return f"{used:.3g} of {limit:g} {'GPU' if key == 'gpu_hours' else 'CPU'}-hours"
 
 

@@ -9,6 +9,7 @@ from hposvc.text import (
     cost_of,
     cost_range_of,
     duration,
+    energy,
     finite,
     format_bytes,
     format_size,
@@ -109,3 +110,12 @@ def test_a_range_of_costs_is_in_the_unit_of_the_cost_beside_it():
     assert cost_range_of(0, 450, 198, gpus=0) == "0 to 7.5 worker-minutes"
     assert cost_range_of(30, 110, 50, gpus=0) == "30 to 110 worker-seconds"
     assert cost_range_of(198, 198, 198, gpus=0) == ""
+
+
+def test_small_energy_is_in_watt_hours():
+    assert [energy(kwh) for kwh in (12.345, 0.1, 0.0314, 0.0)] == [
+        "12.3 kWh",
+        "0.1 kWh",
+        "31.4 Wh",
+        "0 Wh",
+    ]

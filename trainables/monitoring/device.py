@@ -44,19 +44,30 @@ def cpu_model(info: Path) -> str:
 
 
 def visible_model(nvml: ModuleType, environment: Mapping[str, str]) -> str:
-    """Return the model of the first GPU in CUDA_VISIBLE_DEVICES; empty: unknown.
-
-    CUDA numbers the fastest GPU first, NVML follows the bus: a number tells the model only where
-    all GPUs are alike, or CUDA_DEVICE_ORDER is PCI_BUS_ID.
-    """
-    first = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    """Return the model of the first GPU in CUDA_VISIBLE_DEVICES; empty: unknown."""
     try:
-        nvml.nvmlInit()
-        if not first.isdigit():
-            return str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(first)))
-        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        names = [str(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+        gpus = visible_gpus(nvml, environment)
+        return str(nvml.nvmlDeviceGetName(gpus[0])) if gpus else ""
     except nvml.NVMLError:
         return ""
-    ordered = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(set(names)) == 1
-    return names[int(first)] if ordered and int(first) < len(names) else ""
+
+
+def visible_gpus(nvml: ModuleType, environment: Mapping[str, str]) -> list[object]:
+    """Return NVML's handles of the GPUs in CUDA_VISIBLE_DEVICES; empty: unknown.
+
+    CUDA numbers the fastest GPU first, NVML follows the bus: numbers tell the GPUs only where all
+    are alike, or CUDA_DEVICE_ORDER is PCI_BUS_ID.
+
+    Raises:
+        NVMLError: there is no driver, or no such GPU.
+    """
+    listed = map(str.strip, environment.get("CUDA_VISIBLE_DEVICES", "0").split(","))
+    visible = [name for name in listed if name]
+    nvml.nvmlInit()
+    if not all(map(str.isdigit, visible)):
+        return [nvml.nvmlDeviceGetHandleByUUID(name) for name in visible]
+    gpus = [*map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))]
+    alike = len({str(nvml.nvmlDeviceGetName(gpu)) for gpu in gpus}) == 1
+    ordered = alike or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    known = ordered and all(int(number) < len(gpus) for number in visible)
+    return [gpus[int(number)] for number in visible] if known else []

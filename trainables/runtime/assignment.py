@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -25,8 +26,9 @@ from trainables.errors import (
     text_of,
     traceback_of,
 )
-from trainables.limits import Flag, Limits, LongText, Text
+from trainables.limits import Energy, Flag, Limits, LongText, Text
 from trainables.link import AboutOrder
+from trainables.monitoring import energy
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
@@ -143,6 +145,7 @@ class SlotConfig:
     datasets: Mapping[str, str] = field(default_factory=dict)  # functions that make them, by name
     variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # likewise, but secret
+    needs_energy: bool = False  # the sweep goes by it: without a counter of it no trial can run
 
     @property
     def distributed(self) -> bool:
@@ -179,6 +182,7 @@ class Outcome(AboutOrder):
     sweep_wide: Flag = False  # see `CommandFailed`
     clean: Flag = True  # all ranks let go of the order
     crashed: Flag = False  # a process of the order ended itself, by an exit status or a fault
+    energy_kwh: Energy | None = None  # of the order, on all ranks; None: not measured
     type: Literal["outcome"] = "outcome"
 
 
@@ -242,6 +246,8 @@ def failed(config: SlotConfig, order: Order, error: BaseException) -> Outcome:
         return make_outcome(config, order, damaged, f"{error}")
     if isinstance(error, CommandLost):  # its output is in the log
         return make_outcome(config, order, "collateral", f"{error}")
+    if isinstance(error, energy.Unmeasured):
+        return replace(make_outcome(config, order, "user", f"{error}"), sweep_wide=True)
     if isinstance(error, CommandFailed):
         outcome = make_outcome(config, order, error.kind, f"{error}")
         return replace(outcome, sweep_wide=error.sweep_wide)
@@ -288,13 +294,19 @@ def train(config: SlotConfig, order: Order, rank: int, link: Link, context: Rank
     """Run the trainable for an order, and return the outcome, which is no failure.
 
     Raises:
+        Unmeasured: the sweep needs the energy.
         BaseException: whatever the trainable's code raises; see `failed`.
     """
+    meter = energy.meter(config.gpu, config.gpu_share)
+    if config.needs_energy and not meter.measures:
+        what = "the sweep goes by energy_kwh, which is not measured here"
+        raise energy.Unmeasured(f"{what}: {meter.unmeasured}; see hposvc docs cost")
     if config.variants is not None:
         name, order = config.variants.enter(config.trainable, order)
         config = replace(config, trainable=name)
     worker = make_worker(config, order, rank, link)
     worker.notice, worker.sharing = context.notice, context.sharing
+    worker.kwh = partial(meter.kwh, order.id)
     worker.hosts = tuple(address.host for address in context.rank_env.addresses)
     try:
         if config.command is not None:

@@ -116,6 +116,12 @@ class _Current:
     outcomes: dict[int, Outcome] = field(default_factory=dict)  # by rank
     deadline: float | None = None  # for the ranks that have not finished
     heard_at: float = field(default_factory=time.monotonic)  # the last message of any rank
+    energy: dict[int, float] = field(default_factory=dict)  # kWh, by rank that has said
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """The energy of all ranks, as far as they have said; None: it is not measured."""
+        return sum(self.energy.values()) if self.energy else None
 
     @property
     def leaves(self) -> bool:
@@ -228,6 +234,8 @@ class Coordinator:
         if current is None or message.order != current.order.id:
             return  # sent by a thread that outlived its order
         current.heard_at = time.monotonic()
+        if isinstance(message, Beat | Report | Outcome) and message.energy_kwh is not None:
+            current.energy[rank] = message.energy_kwh
         match message:
             case Beat():
                 pass
@@ -241,7 +249,7 @@ class Coordinator:
                 )
                 current.judged = step if message.judged else current.judged
                 current.step, current.waits = step, current.order.needs_answer(step)
-                self._say(message)
+                self._say(replace(message, energy_kwh=current.energy_kwh))
                 if not decision_due or current.stop or current.leaves:
                     self._answer(current)
             case _:
@@ -300,7 +308,8 @@ class Coordinator:
             outcome = replace(outcome, kind="preempt", message=current.leaving)
         leaks = tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.leaks))
         self._current = None
-        self._say(replace(outcome, leaks=leaks, clean=clean))
+        energy_kwh = current.energy_kwh
+        self._say(replace(outcome, leaks=leaks, clean=clean, energy_kwh=energy_kwh))
 
 
 def _listed(items: Sequence[object]) -> str:

@@ -1,16 +1,17 @@
 """The links of a slot's ranks during an order: what each reports, and learns of the others."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainables import load
 from trainables.link import CheckpointSaved, Link, Report, Unanswered
+from trainables.monitoring import energy
 from trainables.order import Order
 from trainables.programs.rendezvous import RankEnv, reserved_port, single_rank
 from trainables.runtime.assignment import Assignment, Outcome, RankContext, SlotConfig, carry_out
 from trainables.runtime.heartbeat import LivenessSignals
-from trainables.runtime.wire import CoordinatorConnection, Leave, own_host
+from trainables.runtime.wire import Beat, CoordinatorConnection, Leave, own_host
 from trainables.stop_signals import Notice, Preempted
 from trainables.worker import ReportError
 
@@ -34,7 +35,16 @@ class CurrentOrder:
 def carry_out_linked(
     config: SlotConfig, rank: int, current: CurrentOrder, rank_store: "RankStore | None"
 ) -> Outcome:
-    """Carry out an order, with the other ranks if there are any."""
+    """Carry out an order, with the other ranks if there are any, and measure its energy."""
+    order, meter = current.assignment.order.id, energy.meter(config.gpu, config.gpu_share)
+    with meter.during(order):
+        outcome = _carry_out(config, rank, current, rank_store)
+        return replace(outcome, energy_kwh=meter.kwh(order, exact=True))
+
+
+def _carry_out(
+    config: SlotConfig, rank: int, current: CurrentOrder, rank_store: "RankStore | None"
+) -> Outcome:
     order = current.assignment.order
     if rank_store is None:
         with single_rank(own_host(current.coordinator.connection)) as rank_env:
@@ -44,7 +54,7 @@ def carry_out_linked(
     if rank > 0:
         port = rank_store.wait_for_port(order.id)
         context = _make_context(config, rank, current, rank_store, port)
-        follower = FollowerLink(rank_store, order.id, current.signals)
+        follower = FollowerLink(rank_store, order.id, current.signals, current.coordinator)
         return current.work(config, current.assignment, rank, follower, context)
     link, last_word = Rank0Link(current.coordinator, order, current.signals, rank_store), LOST
     with reserved_port() as port:
@@ -120,10 +130,13 @@ class FollowerLink:
     rank_store: "RankStore"
     order: int
     signals: LivenessSignals
+    coordinator: CoordinatorConnection
     number: int = 0
 
     def exchange(self, report: Report) -> bool:
         step = report.step
+        if report.energy_kwh is not None:
+            self.coordinator.send(Beat(self.order, report.energy_kwh))
         self.signals.given = True
         answer = self.rank_store.wait_for_report(self.order, self.number)
         self.number += 1

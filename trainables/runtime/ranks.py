@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from trainables import environment, load
-from trainables.monitoring import device
+from trainables.monitoring import device, energy
 from trainables.programs.rendezvous import RankAddress
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -108,9 +108,12 @@ class Rank:
         """Carry out one order after the other; EOFError or OSError: the coordinator is gone."""
         config, rank = self._config, self._rank
         works = config.command is None
-        heartbeat = Heartbeat(
-            config.stall_s, lambda order: coordinator.send(Beat(order)), works, watchers
-        )
+        meter = energy.meter(config.gpu, config.gpu_share)
+
+        def beat(order: int) -> None:
+            coordinator.send(Beat(order, meter.kwh(order)))
+
+        heartbeat = Heartbeat(config.stall_s, beat, works, watchers)
         sigterm = SigtermHandler(lambda order: coordinator.send(PreemptionNotice(order)))
         while True:
             assignment: Assignment = coordinator.receive()
@@ -135,9 +138,10 @@ class Rank:
         """Send the hello, and open or join the ranks' store if there are several."""
         world_size, gpu = self._config.world_size, self._config.gpu
         host = own_host(coordinator.connection)
-        here = (device.model(gpu), platform.node())
+        unmeasured = energy.meter(gpu, self._config.gpu_share).unmeasured
+        here = (device.model(gpu), platform.node(), lane, unmeasured)
         if world_size == 1:
-            coordinator.send(Hello(slot, 0, (host, 0), *here, lane))
+            coordinator.send(Hello(slot, 0, (host, 0), *here))
             coordinator.receive()
             return None
         from trainables.parallel.group import RankStore, set_gloo_interface
@@ -145,10 +149,10 @@ class Rank:
         set_gloo_interface(host)
         if self._rank == 0:
             rank_store = RankStore.open(host, world_size, gpu, self._config.stall_s)
-            coordinator.send(Hello(slot, 0, (host, rank_store.port), *here, lane))
+            coordinator.send(Hello(slot, 0, (host, rank_store.port), *here))
             coordinator.receive()
         else:
-            coordinator.send(Hello(slot, self._rank, None, *here, lane))
+            coordinator.send(Hello(slot, self._rank, None, *here))
             master, port = coordinator.receive()
             rank_store = RankStore.join(
                 master, port, self._rank, world_size, gpu, self._config.stall_s

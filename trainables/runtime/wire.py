@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Literal, NamedTuple
 
-from trainables.limits import Text
+from trainables.limits import Energy, Text
 from trainables.link import AboutOrder, Report, Unanswered
 from trainables.runtime.assignment import Outcome
 
@@ -38,6 +38,7 @@ class Hello(NamedTuple):
     device: str = ""  # the model of the rank's GPU, or of its CPU
     node: str = ""
     lane: int = 0  # the order's place on the slot, where it has several
+    unmeasured: str = ""  # what of its energy is not measured, and why; empty: all is
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class OrderPlaced(AboutOrder):
 
     device: Text  # empty: unknown
     node: Text = ""
+    unmeasured: Text = ""  # what of the energy is not measured, and why; empty: all is
     type: Literal["placed"] = "placed"
 
 
@@ -53,6 +55,7 @@ class OrderPlaced(AboutOrder):
 class Beat(AboutOrder):
     """A sign of life of the rank, or of the agent that has the order."""
 
+    energy_kwh: Energy | None = None  # of the order so far, on this rank; None: not said
     type: Literal["beat"] = "beat"
 
 
@@ -111,7 +114,8 @@ def placed(order: int, hellos: Iterable[Hello]) -> OrderPlaced | None:
     nodes = dict.fromkeys(rank.node for rank in ranks if rank.node)
     if not devices and not nodes:
         return None
-    return OrderPlaced(order, " + ".join(devices), " + ".join(nodes))
+    unmeasured = dict.fromkeys(rank.unmeasured for rank in ranks if rank.unmeasured)
+    return OrderPlaced(order, " + ".join(devices), " + ".join(nodes), ", ".join(unmeasured))
 
 
 def connect(call: Call) -> "Connection":

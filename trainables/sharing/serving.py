@@ -27,6 +27,7 @@ from trainables.environment import MMAP_BYTES, map_from
 from trainables.errors import encodable, text_of
 from trainables.link import Link, Report
 from trainables.lora.base import keep_bases, kept_weights
+from trainables.monitoring import energy
 from trainables.order import Order
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -237,6 +238,7 @@ class Lanes:
             self._maker = VmappedSteps(len(lanes))
         elif config.training.joint_passes:
             self._maker = JointPasses()
+        self._meter = energy.meter(config.gpu, config.gpu_share)
         self._heartbeat = Heartbeat(config.stall_s, self._beat, True, watchers)
 
     def serve(self) -> None:
@@ -348,6 +350,7 @@ class Lanes:
             else:
                 assert isinstance(message, Assignment)
                 lane.order, lane.signals = message.order, LivenessSignals()
+                self._meter.begin(lane.order.id)  # as its GPU-hours, before its first turn
             self._queue(lane)
 
     def _give_turn(self, lane: Lane, notice: Notice) -> Outcome | None:
@@ -452,4 +455,4 @@ class Lanes:
     def _beat(self, _: int) -> None:
         for lane in self.lanes:
             if (order := lane.order) is not None:
-                lane.coordinator.send(Beat(order.id))
+                lane.coordinator.send(Beat(order.id, self._meter.kwh(order.id)))

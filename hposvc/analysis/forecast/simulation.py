@@ -144,7 +144,8 @@ def _further(
 ) -> float:
     """Return how many more halves like the later one the sweep has, by its trials and budget."""
     spent, more = (
-        [*sweep.spec.spending(part.wall_s, part.rank_s).values()] for part in (outcome, later_half)
+        [*sweep.spec.spending(part.wall_s, part.rank_s, None).values()]
+        for part in (outcome, later_half)
     )
     if most is not None:
         spent.append((sweep.spec.trials.max or 0, most))
@@ -247,8 +248,8 @@ class _Sweep:
     def limits(self) -> list[float]:
         """Return when the budget, or the timeout of a trial, would be over as things are."""
         kept, timeout = self.spec.budget.reserve or 0.0, self.spec.failure.timeout
-        here = stopping.spending(self.state, self.now)
-        later = stopping.spending(self.state, self.now + 1.0)
+        here = stopping.spending(self.state, self.now).values()
+        later = stopping.spending(self.state, self.now + 1.0).values()
         times = []
         for (spent, limit), (then, _) in zip(here, later, strict=True):
             # A little later: rounding must not bring the same moment again.

@@ -15,7 +15,7 @@ from hposvc.reporting.prose import prose
 from hposvc.server import browser
 from hposvc.server.pages import assets
 from hposvc.server.principal import NOBODY, Principal
-from hposvc.text import NONE, duration, number, value_text
+from hposvc.text import NONE, duration, energy, number, value_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 NO_HEADERS: Mapping[str, str] = {}
@@ -78,6 +78,7 @@ def _environment() -> Environment:
         number=number,
         value=value,
         duration=duration,
+        energy=energy,
         ago=ago,
         left=left,
         iso=iso,

@@ -7,6 +7,7 @@ from itertools import accumulate
 from rich.text import Text
 
 from hposvc.events import DriverState
+from hposvc.state import summary
 from hposvc.state.finalists import seeds_text
 from hposvc.state.summary import phase
 from hposvc.state.sweep import SweepState
@@ -113,10 +114,12 @@ def _progress(state: SweepState, elapsed_s: float) -> Text:
         parts.append(f"{failed} failed")
     if slots := dashboard.slots(state):
         parts.append(f"slots {slots.plain.replace(' · ', ', ')}")
-    budget = spec.spending(elapsed_s, state.rank_s)
+    budget = spec.spending(elapsed_s, state.rank_s, state.energy_kwh)
     parts += (used_of(spec, key, used, limit) for key, (used, limit) in budget.items())
     if state.gpu_hours and "gpu_hours" not in budget:
         parts.append(f"{state.gpu_hours:.3g} GPU-hours")
+    if state.energy_kwh is not None and "energy_kwh" not in budget:
+        parts += summary.energy_used(state)
     if state.money is not None and "cost" not in budget:
         parts.append(spec.price.text(state.money))
     return Text.assemble(("trials ", "bright_black"), " · ".join(parts))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import at_desk, fold
 
-from hposvc.events import WIDER, Attached, Decided, Reported, Requested, from_json, to_json
+from hposvc.events import WIDER, Attached, Decided, Ended, Reported, Requested, from_json, to_json
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.views.formatting import why_ended
 
@@ -45,25 +45,34 @@ def test_a_trial_that_runs_too_long_is_killed_and_fails():
 
 @pytest.mark.parametrize(
     ("unit", "wanted"),
-    [("trials", "1 for 20 trials"), ("cpu_hours", "1 for 20 CPU-hours")],
+    [
+        ("trials", "1 for 20 trials"),
+        ("cpu_hours", "1 for 20 CPU-hours"),
+        ("energy_kwh", "1 for 20 kWh"),
+    ],
 )
 def test_a_sweep_that_promises_less_than_it_costs_starts_no_trials(unit, wanted):
     """The running ones go on; why it ended is said with what was promised."""
     worth = {"worth": {"gain": 1, unit: 20}}
     desk = at_desk(
-        stop=worth, scheduler="fifo", fidelity={"max": 1}, trials={"max": 40, "parallel": 2}
+        trainable="toys:obedient",
+        engine="ray",  # a simulation measures no energy
+        stop=worth,
+        scheduler="fifo",
+        fidelity={"max": 1},
+        trials={"max": 40, "parallel": 2},
     )
     other = desk.start()
     for loss in (1.0, 0.9, 0.95, 0.97, 0.93, 0.96, 0.94, 0.92):
         order = desk.start()
         desk.report(order, 1, loss)
         desk.time += 7200.0
-        desk.end(order)
+        desk.happen(Ended(desk.time, order.id, order.trial, energy_kwh=2.0))
     assert desk.state.closed == "worth"
     assert desk.state.trials[other.trial].state == "RUNNING"
     promised, asked = desk.state.closed_detail.split("; ")
     assert promised.startswith("20 more trials are expected to gain 0.0")
-    assert promised.endswith(" in loss" if unit == "trials" else " in loss for 40 CPU-hours")
+    assert promised.endswith(" in loss" if unit == "trials" else f" in loss for 40 {wanted[9:]}")
     assert asked == f"stop.worth asks for {wanted}"
     desk.report(other, 1, 0.1)
     desk.end(other)

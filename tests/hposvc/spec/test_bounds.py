@@ -43,6 +43,7 @@ BESIDE = {  # what must stand beside a key
     "stop.worth.gain": {"worth": {"trials": 1}},
     "stop.worth.gpu_hours": {"worth": {"gain": 1.0}},
     "stop.worth.cpu_hours": {"worth": {"gain": 1.0}},
+    "stop.worth.energy_kwh": {"worth": {"gain": 1.0}},
     "stop.worth.trials": {"worth": {"gain": 1.0}},
     "metrics.0.target": {"name": "loss", "goal": "minimize"},
 }

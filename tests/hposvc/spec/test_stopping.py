@@ -21,7 +21,7 @@ def test_what_is_no_share_is_refused(value):
 
 
 def test_a_reserve_needs_a_budget_and_leaves_some_of_it():
-    with pytest.raises(SpecError, match="give wall, gpu_hours, cpu_hours or cost too"):
+    with pytest.raises(SpecError, match="give wall, gpu_hours, cpu_hours, energy_kwh or cost too"):
         Budget(reserve=0.1)
     with pytest.raises(SpecError, match="is all of the budget"):
         Budget(wall=60.0, reserve=1.0)
@@ -42,7 +42,7 @@ def test_money_is_spent_as_the_hours_that_it_buys(gpus, price, hours, limit):
         price={"gpu_hour" if gpus else "worker_hour": price},
         resources={"gpus_per_worker": gpus},
     )
-    spent = spec.spending(3.0, hours * 3600)
+    spent = spec.spending(3.0, hours * 3600, None)
     assert [*spent] == ["wall", "gpu_hours" if gpus else "cpu_hours", "cost"]
     wall, by_hours, by_cost = (used / most for used, most in spent.values())
     assert wall == pytest.approx(1 / 3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import Flaky, at_desk, fold, make_controller, make_spec
 
 from hposvc.controller.controller import Controller
-from hposvc.events import Attached, Finished
+from hposvc.events import Attached, Failed, Finished, Reported, from_json, to_json
 from hposvc.state.ranking import Ranking
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
@@ -189,6 +189,51 @@ def test_time_counts_while_a_driver_is_at_work():
     assert desk.state.elapsed_s == 30.0
     assert desk.state.trials[order.trial].seconds == 20.0
     assert fold(spec, desk.log).gpu_hours == desk.state.gpu_hours
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(st.one_of(st.none(), st.floats(0, 1e3)), max_size=3),
+            st.one_of(st.none(), st.floats(0, 1e3)),
+            st.sampled_from(["infra", "preempt", ""]),
+        ),
+        max_size=6,
+    )
+)
+def test_energy_adds_up_over_the_attempts_of_a_trial_and_so_do_its_reports(rows):
+    """Of an attempt it is as the attempt last said; a driver that dies takes no energy away."""
+    desk, step, total = at_desk(fidelity={"max": 99}, failure={"infra_retries": 99}), 0, 0.0
+    spec = desk.state.spec
+    desk.happen(Attached(0.0, "here:1"))
+    for said, last, cause in rows:
+        order = desk.start()
+        most = 0.0
+        for kwh in said:
+            step += 1
+            event = Reported(desk.time, order.id, order.trial, step, {"loss": 1.0}, {}, kwh)
+            event = desk.state.with_energy(event)
+            most = max(most, kwh or 0.0)
+            assert ("energy_kwh" in event.metrics) == (kwh is not None)
+            if kwh is not None:
+                assert event.metrics["energy_kwh"] == pytest.approx(total + kwh)
+            desk.happen(event)
+        if cause:
+            most = max(most, last or 0.0)
+            failed = Failed(desk.time, order.id, order.trial, cause, "lost", energy_kwh=last)
+            desk.happen(failed)
+        else:
+            desk.happen(Attached(desk.time, "here:2"))
+        total += most
+    told = [row for said, last, cause in rows for row in (*said, last if cause else None)]
+    trials = [*desk.state.trials.values()]
+    if all(kwh is None for kwh in told):
+        assert desk.state.energy_kwh is None
+    else:
+        assert desk.state.energy_kwh == pytest.approx(total)
+        assert sum(trial.energy_kwh or 0.0 for trial in trials) == pytest.approx(total)
+    events = [from_json(event.kind, event.time, to_json(event)) for event in desk.log]
+    assert fold(spec, events).energy_kwh == desk.state.energy_kwh
 
 
 def test_the_end_leaves_no_trial_behind():

@@ -254,3 +254,16 @@ def test_runs_say_with_which_values_finalists_were_trained():
     parameters = {"lr": {"min": 1e-5, "max": 0.1, "log": True}, "width": 64}
     ours = projection(parameters=parameters, finalists={"top": 1, "set": {"width": 512}})
     assert ours.current_entry(PARENT).tags["hposvc.finalists.width"] == "512"
+
+
+def test_the_energy_so_far_and_its_co2_are_metrics_of_the_sweep():
+    names = {point.name for point in entries_of(STORY)[PARENT].points}
+    assert not names & {"energy_kwh", "co2_kg"}, "nothing was measured"
+    fold = projection(price={"co2_kg_per_kwh": 0.5})
+    for event in STORY:
+        fold.apply(replace(event, energy_kwh=2.0) if isinstance(event, Failed | Ended) else event)
+    points = fold.take_entries()[PARENT].points
+    values = {
+        name: [p.value for p in points if p.name == name] for name in ("energy_kwh", "co2_kg")
+    }
+    assert values == {"energy_kwh": [2.0, 4.0, 6.0, 8.0], "co2_kg": [1.0, 2.0, 3.0, 4.0]}

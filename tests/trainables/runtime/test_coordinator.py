@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from trainables.link import CheckpointSaved, Report
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.wire import (
+    Beat,
     Call,
     Hello,
     Leave,
@@ -58,6 +60,18 @@ def test_an_order_is_said_to_run_on_the_models_and_nodes_of_its_ranks(switchboar
     assert slot.next() == OrderPlaced(1, "NVIDIA H200 + NVIDIA A100", "a + b")
     for connection in connections:
         connection.close()
+
+
+def test_the_energy_told_is_that_of_all_ranks_as_far_as_they_have_said(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.send(replace(report(1), energy_kwh=0.25))
+        assert slot.next().energy_kwh == 0.25
+        second.send(Beat(1, 0.5))
+        second.send(Outcome(1, "ended", energy_kwh=0.75))
+        first.send(Outcome(1, "user", "ValueError: bad batch", energy_kwh=0.5))
+        assert slot.next().energy_kwh == 1.25
 
 
 def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):

@@ -258,6 +258,22 @@ def test_an_agent_says_what_its_trial_trains_on_where_and_how_it_failed(client, 
     assert (failed.cause, failed.message, failed.crashed) == ("infra", "killed", True)
 
 
+def test_an_agent_says_what_energy_its_trial_used(client, tmp_path):
+    """A report without it lacks the sweep's metric, and nobody waits for a decision on it."""
+    asha = {"type": "asha", "mode": "stop", "eta": 3}
+    metric = {"name": "energy_kwh", "goal": "minimize"}
+    with driven(tmp_path, metric=metric, scheduler=asha, trials={"max": 1, "parallel": 1}):
+        [work] = ask(client).json()
+        assert report(client, work, 1).json() == {"verdict": "continue"}
+        for step in (2, 3):
+            report(client, work, step, energy_kwh=0.5 * step)
+        end(client, work, energy_kwh=1.75)
+        assert ask(client).status_code == 410
+    record = api.load(api.Sweeps.open(tmp_path), "s")
+    [trial] = record.trials()
+    assert (trial.value, trial.energy_kwh, record.status().energy_kwh) == (1.5, 1.75, 1.75)
+
+
 def test_sweeps_of_other_engines_have_no_trials_for_agents(client):
     client.post("/api/v1/sweeps", json={"spec": served.SPEC, "id": "s"})
     response = client.post(f"{URL}/ask", json={"client_id": "a"})
