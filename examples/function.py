@@ -1,6 +1,6 @@
 """First steps. A function of a configuration that reports as it goes.
 
-  python examples/function.py          (half a minute on two cores)
+python examples/function.py          (half a minute on two cores)
 """
 
 from sklearn.datasets import load_digits

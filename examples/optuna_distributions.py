@@ -1,6 +1,6 @@
 """Ray and Optuna. A search space in Optuna's distributions.
 
-  python examples/optuna_distributions.py          (half a minute on two cores)
+python examples/optuna_distributions.py          (half a minute on two cores)
 """
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution

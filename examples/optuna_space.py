@@ -1,6 +1,6 @@
 """Ray and Optuna. A space that a function suggests, as for Optuna.
 
-  python examples/optuna_space.py          (half a minute on two cores)
+python examples/optuna_space.py          (half a minute on two cores)
 """
 
 from sklearn.datasets import load_wine

@@ -1,6 +1,6 @@
 """First steps. A support vector machine on scikit-learn's breast cancer data.
 
-  python examples/quickstart.py          (half a minute on two cores)
+python examples/quickstart.py          (half a minute on two cores)
 """
 
 from sklearn.datasets import load_breast_cancer

@@ -1,6 +1,6 @@
 """Ray and Optuna. Your own Ray Tune experiment, with our Gaussian process.
 
-  python examples/tune_search.py          (half a minute on two cores)
+python examples/tune_search.py          (half a minute on two cores)
 """
 
 from ray import tune

@@ -94,7 +94,8 @@ def draw(model: nn.Module, kept_K: Tensor) -> Tensor:
         guess_NP = ((x_NP - (1 - kept).sqrt() * noise_NP) / kept.sqrt()).clamp(-1, 1)
         added = 1 - kept / before
         mean_NP = before.sqrt() * added * guess_NP + (kept / before).sqrt() * (1 - before) * x_NP
-        x_NP = mean_NP / (1 - kept) + (added * (1 - before) / (1 - kept)).sqrt() * torch.randn(x_NP.shape)
+        variance = added * (1 - before) / (1 - kept)
+        x_NP = mean_NP / (1 - kept) + variance.sqrt() * torch.randn(x_NP.shape)
     return x_NP
 
 

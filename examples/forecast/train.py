@@ -8,6 +8,7 @@ Axes: N windows, B of a batch, T values before, H values ahead, Q quantiles.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class Forecast(Task):
         widths = [self.history] + [self.width] * self.layers
         hidden = [
             part
-            for before, after in zip(widths, widths[1:], strict=False)
+            for before, after in pairwise(widths)
             for part in (nn.Linear(before, after), nn.ReLU(), nn.Dropout(self.dropout))
         ]
         outputs = nn.Linear(widths[-1], AHEAD * len(QUANTILES_Q))
@@ -45,8 +46,8 @@ class Forecast(Task):
     def load_data(self) -> Data:
         value_N = series()
         parts = value_N[: 3 * LENGTH // 4], value_N[3 * LENGTH // 4 - self.history :]
-        windows = [part.unfold(0, self.history + AHEAD, 1) for part in parts]
-        return Data(*(Tensors(each[:, : self.history], each[:, self.history :]) for each in windows))
+        windows = (part.unfold(0, self.history + AHEAD, 1) for part in parts)
+        return Data(*(Tensors(*each.tensor_split([self.history], dim=1)) for each in windows))
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the quantile losses (B, H, Q): Koenker & Bassett, Regression Quantiles (1978)."""
@@ -65,7 +66,7 @@ class Forecast(Task):
 
 
 def series() -> Tensor:
-    """Return the series (N,), standardized: Euler's steps of a tenth, of which each 10th is kept."""
+    """Return the series (N,), standardized, by Euler's steps of a tenth; each 10th is kept."""
     random = np.random.default_rng(0)
     delay, steps = 170, 10 * LENGTH
     x = np.full(delay + steps, 1.2)

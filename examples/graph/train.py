@@ -56,8 +56,8 @@ def train(params: Params, worker: Worker) -> None:
             optimizer.step()
         with torch.no_grad():
             right_N = (model.eval()(x_NF, mixing_NN).argmax(1) == label_N).float()
-        accuracies = {"val/accuracy": right_N[val_N].mean(), "test/accuracy": right_N[test_N].mean()}
-        worker.report(epoch, {name: float(value) for name, value in accuracies.items()})
+        right = {"val/accuracy": right_N[val_N], "test/accuracy": right_N[test_N]}
+        worker.report(epoch, {name: float(each_N.mean()) for name, each_N in right.items()})
 
 
 def neighbours(x_NF: Tensor, count: int) -> Tensor:

@@ -1,7 +1,7 @@
 """GRPO by TRL: a tiny language model learns to sort digits from nothing but right or wrong.
 
-The base is a Llama of 100 thousand weights that has read some sorted digits, and sorts one in five
-rightly. What it writes is verified, and no answer is shown to it. Source: Shao et al.,
+The base is a Llama of 100 thousand weights that has read some sorted digits, and sorts every
+second one rightly. What it writes is verified, and it sees no answer. Source: Shao et al.,
 DeepSeekMath (2024), section 4.
 """
 

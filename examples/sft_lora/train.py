@@ -25,7 +25,7 @@ from trainables.lora import LoraOptions, adapt, load_base
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 READ = ("asyncio", "email", "http", "importlib", "json", "logging", "multiprocessing", "unittest")
-LENGTH, HELD_OUT = 96, 300  # characters of a pair; pairs for validation
+LENGTH, TRAINING, HELD_OUT = 80, 1024, 256  # characters of a pair; pairs
 PADDING, END = 0, 1
 BASES = Path(tempfile.gettempdir(), "hposvc-examples")
 
@@ -40,7 +40,7 @@ class Docstrings(Task):
     alpha: float = 16.0
     dropout: float = 0.0
     targets: str = "*.q_proj *.v_proj"  # patterns of names of layers
-    reading: int = 300  # updates of the base
+    reading: int = 200  # updates of the base
 
     def build_model(self) -> nn.Module:
         folder = prepared(BASES / f"reader-{self.reading}", lambda into: read(into, self.reading))
@@ -49,9 +49,8 @@ class Docstrings(Task):
         return adapt(base, LoraOptions(self.rank, self.alpha, self.dropout, targets))
 
     def load_data(self) -> Data:
-        parts = (part_NT.split([HELD_OUT, len(part_NT) - HELD_OUT]) for part_NT in pairs())
-        held_out, training = (Tensors(*part) for part in zip(*parts, strict=True))
-        return Data(training, held_out)
+        parts = (part_NT[: TRAINING + HELD_OUT].split([TRAINING, HELD_OUT]) for part_NT in pairs())
+        return Data(*(Tensors(*part) for part in zip(*parts, strict=True)))
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         text_BT, counts_BT = batch
