@@ -41,7 +41,7 @@ FEW = {"trials.max": 2, "fidelity.min": 1, "fidelity.max": 1, "engine": "local"}
 GALLERY: dict[str, dict[str, object]] = {
     "boosting": FEW,
     "diffusion": FEW,
-    "forecast": FEW,
+    "forecast": {**FEW, "limits": "[]"},  # no trial keeps them so soon
     "graph": FEW,
     "grpo": FEW,
     "mixture": FEW,
