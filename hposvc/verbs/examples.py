@@ -1,8 +1,11 @@
 """`examples`: list the examples that come with hposvc, or copy one."""
 
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from hposvc.drafts import examples
 from hposvc.verbs.completion import complete_example
@@ -27,10 +30,16 @@ def examples_command(shared: Shared, name: str | None, out: Path) -> None:
             emit("".join(f"{path}\n" for path in written))
             note(f"The first lines of {written[0]} say how to run it.")
         return
-    rows = [{"example": example.name, "shows": example.shows} for example in examples.listed()]
+    rows = [
+        {"task": each.task, "example": each.name, "shows": each.shows, "takes": each.takes}
+        for each in examples.listed()
+    ]
     if not shared.json(rows):
-        table = make_table("example", "what it shows")
-        for row in rows:
-            table.add_row(row["example"], row["shows"])
+        table = make_table("example", "what it shows", "on two cores")
+        for task, group in groupby(rows, key=itemgetter("task")):
+            table.add_row(Text(task, "bold"))
+            for row in group:
+                table.add_row(row["example"], row["shows"], row["takes"])
+            table.add_section()
         show(table)
-        note("`hposvc examples NAME` copies one.")
+        note("`hposvc examples NAME` copies one, with the files that it needs.")

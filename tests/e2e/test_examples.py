@@ -3,6 +3,7 @@
 The others are in test_examples_of_programs.py and test_examples_in_python.py.
 """
 
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ SMALL = {
         "parameters.data": "digits",  # the others come with Debian, not with Python
         **ALONE,
     },
+}
+# Folders, with a spec and its program.
+FEW = {"trials.max": 2, "fidelity.min": 1, "fidelity.max": 1, "engine": "local"}
+GALLERY: dict[str, dict[str, object]] = {
+    "boosting": FEW,
+    "diffusion": FEW,
+    "forecast": {**FEW, "limits": "[]"},  # no trial keeps them so soon
+    "graph": FEW,
+    "grpo": FEW,
+    "mixture": FEW,
+    "ppo": {**FEW, "trials.seeds": 2},
+    "sft_lora": {**FEW, "engine": "ray", "parameters.reading": 1, **ALONE, "trials.parallel": 2},
 }
 
 
@@ -69,6 +82,7 @@ def test_no_example_is_without_a_test():
         "ray_tune.py",
         "optuna_distributions.py",
     }
+    assert {file.parent.name for file in (ROOT / "examples").glob("*/*.yaml")} == {*GALLERY}
 
 
 # One of them stands for all: the others take as long, and differ in what they train.
@@ -82,6 +96,12 @@ def test_no_example_is_without_a_test():
 def test_a_network_is_tuned(complete, name):
     checkpoint = complete(name, SMALL[name])["best"]["checkpoint"]
     assert Path(checkpoint).is_dir()
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_an_example_of_a_task_is_run(complete, name):
+    value = complete(f"{name}/sweep.yaml", GALLERY[name])["best"]["value"]
+    assert isfinite(value)
 
 
 def test_a_spec_for_large_machines_is_valid_without_them(python):
