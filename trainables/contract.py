@@ -43,12 +43,16 @@ if TYPE_CHECKING:
     from trainables.metrics import number_of as number_of
     from trainables.order import Order as Order
     from trainables.order import Params as Params
+    from trainables.programs.arguments import PORT as PORT
     from trainables.programs.arguments import quote_for_hydra as quote_for_hydra
     from trainables.programs.command import PYTHONS as PYTHONS
     from trainables.programs.command import Command as Command
     from trainables.programs.command import remark_on_python as remark_on_python
     from trainables.programs.command import search_paths as search_paths
     from trainables.programs.rendezvous import LOOPBACK as LOOPBACK
+    from trainables.programs.server import COST as COST
+    from trainables.programs.server import TOKENS as TOKENS
+    from trainables.programs.server import Server as Server
     from trainables.runtime.assignment import Assignment as Assignment
     from trainables.runtime.assignment import Inherited as Inherited
     from trainables.runtime.assignment import Outcome as Outcome

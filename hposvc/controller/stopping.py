@@ -16,12 +16,13 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
+    Reported,
     StorageExhausted,
     Suspended,
     TrialAction,
     error_line,
 )
-from hposvc.spec.metrics import Metric
+from hposvc.spec.metrics import Limit, Metric
 from hposvc.state.prospects import next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import END, TrialState
@@ -238,6 +239,16 @@ def _what(trial: TrialState) -> str:
     """Return the trial and why it is over."""
     reason, message = trial.end_reason
     return f"{trial.id}: {error_line(message) or reason}"
+
+
+def limits_broken(limits: Sequence[Limit], event: Reported, unit: str) -> str:
+    """Return which limits a report breaks: `p99_ms <= 200 is broken at load 3: it is 310`."""
+    values = {limit: event.metrics.get(limit.metric) for limit in limits}
+    return "; ".join(
+        f"{limit} is broken at {unit} {event.step}: it is "
+        f"{'not reported' if value is None else number(value)}"
+        for limit, value in values.items()
+    )
 
 
 def not_finite(metrics: Mapping[str, float], objectives: Sequence[Metric], step: int) -> str:

@@ -303,6 +303,8 @@ class Runner:
         """Record the order, with as many ranks as a new slot has if trials are elastic."""
         elastic = len(self.controller.spec.resources.allowed_workers) > 1
         order = replace(order, workers=self._ranks) if elastic else order
+        if self.controller.spec.serve is not None and self.controller.spec.bounds:
+            order = replace(order, awaits=True)
         recorded = None if self.memo is None else self.memo.find(self.controller.state, order)
         if recorded is not None:
             self._recall(replace(order, memo=recorded.name), recorded.reports)
@@ -440,6 +442,8 @@ class Runner:
             if isinstance(event, Ordered):
                 environment = self._query(partial(self.environment, event.order.trial))
                 self.backend.start(event.order, environment)
+            elif isinstance(event, Reported):
+                self._let_go_on(event.order)
             elif isinstance(event, Decided) and event.order is not None:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)
@@ -448,6 +452,14 @@ class Runner:
                 else:
                     self.backend.decide(event.order, ANSWERS[event.verdict])
         self._delete_dropped()
+
+    def _let_go_on(self, order: int) -> None:
+        """Answer a report of an order that awaits this at each, unless there is a decision."""
+        trial = self.controller.state.by_order(order)
+        if trial is None or trial.intent is not None or trial.awaiting is not None:
+            return
+        if trial.order is not None and trial.order.awaits:
+            self.backend.decide(order, "continue")
 
     def _delete_dropped(self) -> None:
         """Queue unneeded checkpoints for deletion; warn once if the rest exceeds the quota."""

@@ -1,0 +1,103 @@
+"""The section `serve`: a server that stays between trials, and a program that loads it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
+
+from hposvc.errors import KeyPath, Problem, shown
+from hposvc.spec.command import CommandItems
+from hposvc.spec.engines import names_of
+from hposvc.spec.types import CLOSED, Seconds, Word
+from searchers import nearest, parameters_of
+from trainables.contract import COST, PORT
+from trainables.programs.arguments import PARAMETER_LISTS, VARIABLES, groups, names
+
+if TYPE_CHECKING:
+    from hposvc.spec.sweep_spec import SweepSpec
+
+URL = re.compile(r"https?://[^\s/]+(/\S*)?")
+EXAMPLE = f"http://127.0.0.1:${{{PORT}}}/health"
+
+
+def check_ready(url: str) -> str:
+    """Return the URL of a server's health check, if it names the server's own port."""
+    if not URL.fullmatch(url):
+        raise ValueError(f"is {shown(url)}, which is no URL; write one like {EXAMPLE}")
+    if names(url) != [PORT]:
+        message = f"is {shown(url)}, and each slot's server has a port of its own"
+        raise ValueError(f"{message}: write ${{{PORT}}} for it, like {EXAMPLE}")
+    return url
+
+
+@dataclass(frozen=True)
+class Serve:
+    """A server for each slot, and the program that loads it: one run of the load is a trial."""
+
+    command: CommandItems  # starts the server, on the port HPOSVC_PORT
+    ready: Annotated[Word, AfterValidator(check_ready)]  # answers 2xx once the server can be loaded
+    load: CommandItems  # reports the trial's metrics, as any command
+    # Parameters with which the server starts anew; None: those that its command names.
+    restart_on: tuple[Word, ...] | None = None
+    # Seconds until `ready` must answer.
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 600.0
+    __pydantic_config__ = CLOSED
+
+
+def restarts(spec: "SweepSpec", serve: Serve) -> tuple[str, ...]:
+    """Return the parameters whose change starts a server anew."""
+    if serve.restart_on is not None:
+        return serve.restart_on
+    declared = [name for name, *_ in parameters_of(spec.parameters)]
+    members, used = groups(declared), [name for item in serve.command for name in names(item)]
+    if any(name in PARAMETER_LISTS for name in used):
+        return tuple(declared)
+    named = {name for each in used for name in (each, *members.get(each, ()))}
+    return tuple(name for name in declared if name in named)
+
+
+def serve_problems(spec: "SweepSpec") -> Iterator[Problem]:
+    """Check that a server's parameters reach it, and that the engine can keep a server."""
+    serve = spec.serve
+    if serve is None:
+        return
+    able = names_of(lambda engine: engine.keeps_servers)
+    others = {
+        ("serve",): (not spec.engine.traits.keeps_servers, f"needs engine {able}", "set one"),
+        ("command",): (spec.command != serve.load, "is given, and serve too", "remove one of them"),
+        ("resources", "workers"): (
+            spec.resources.max_workers > 1,
+            "is more than 1, and one server serves one load with all GPUs of its worker",
+            "write workers: 1, and gpus_per_worker: 4 for a server on 4 GPUs",
+        ),
+    }
+    for path, (refused, message, fix) in others.items():
+        if refused:
+            yield Problem(path, message, fix, at_key=True)
+    yield from _restart_problems(spec, serve)
+    asked = [*(metric.name for metric in spec.objectives), *(limit.metric for limit in spec.bounds)]
+    if COST in asked and not spec.money(3600):
+        key = "gpu_hour" if spec.resources.gpus_per_worker else "worker_hour"
+        fix = f"give the price of an hour, such as price: {{{key}: 2.5}}"
+        yield Problem(("price",), f"has no {key}, by which {COST} is computed", fix, at_key=True)
+
+
+def _restart_problems(spec: "SweepSpec", serve: Serve) -> Iterator[Problem]:
+    """Check that no parameter of the server keeps an old value, and that names exist."""
+    path: KeyPath = ("serve", "restart_on")
+    declared = [name for name, *_ in parameters_of(spec.parameters)]
+    for at, name in enumerate(serve.restart_on or ()):
+        if name not in declared:
+            yield Problem((*path, at), f"has {name!r}: no such parameter", nearest(name, declared))
+    for at, item in enumerate(serve.command):
+        for name in names(item):
+            if name in VARIABLES:
+                message = f"has ${{{name}}}, which each trial has anew, and the server stays"
+                yield Problem(("serve", "command", at), message, "put it into serve.load")
+    if serve.restart_on is not None:
+        for name in restarts(spec, replace(serve, restart_on=None)):
+            if name not in serve.restart_on:
+                message = f"lacks {name}, so a running server would keep its old value"
+                yield Problem(path, message, f"add {name}, or leave restart_on out", at_key=True)
