@@ -65,6 +65,7 @@ class RunningServer:
     ) -> None:
         self.port, self.values, self.ended = port, values, threading.Event()
         self.output: int | None = None  # the descriptor of a trial's log; None: no trial runs
+        self._begins_line = True
         self._program, self._ready, self._end, self._was_ready = program, ready, Ended(None), False
         try:
             self._process = Process(program, environment, self._write)
@@ -122,8 +123,9 @@ class RunningServer:
 
     def _write(self, chunk: bytes) -> None:
         if self.output is not None:
-            lines = [MARK + line for line in chunk.splitlines(keepends=True)]
-            write_out(self.output, b"".join(lines) + b"\n" * (not chunk.endswith(b"\n")))
+            lines = MARK.join(chunk.splitlines(keepends=True))
+            write_out(self.output, MARK + lines if self._begins_line else lines)
+        self._begins_line = chunk.endswith((b"\n", b"\r"))
 
     def _note_end(self, end: Ended) -> None:
         self._end = end
