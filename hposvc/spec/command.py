@@ -105,7 +105,8 @@ def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
         return
     if spec.trainable is not None:
         fix = "remove one of them"
-        yield Problem(("command",), "is given, and trainable too", fix, at_key=True)
+        key = "command" if spec.serve is None else "serve"
+        yield Problem((key,), "is given, and trainable too", fix, at_key=True)
     if spec.training != Training(strategy=default_strategy(workers)):
         fix = "a command trains as it likes"
         yield Problem(("training",), "is for trainables", fix, at_key=True)
@@ -179,7 +180,8 @@ def _item_problems(
                     continue  # said of the first one, for all
                 missing, path = domain.shares.declared, path[:2]
             fix = f"put '${{args}}' or '${{{missing}}}' into it"
-            yield Problem(path, "never reaches the command", fix, at_key=True)
+            what = "the command" if ("command",) in programs else "the server or its load"
+            yield Problem(path, f"never reaches {what}", fix, at_key=True)
 
 
 def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:

@@ -63,9 +63,13 @@ def serve_problems(spec: "SweepSpec") -> Iterator[Problem]:
     serve = spec.serve
     if serve is None:
         return
-    able = names_of(lambda engine: engine.keeps_servers)
+    engine, able = spec.engine, names_of(lambda engine: engine.keeps_servers)
     others = {
-        ("serve",): (not spec.engine.traits.keeps_servers, f"needs engine {able}", "set one"),
+        ("serve",): (
+            not (engine.traits.keeps_servers or engine.traits.simulated),
+            f"needs engine {able}, and engine is {engine.type}",
+            "",
+        ),
         ("command",): (spec.command != serve.load, "is given, and serve too", "remove one of them"),
         ("resources", "workers"): (
             spec.resources.max_workers > 1,

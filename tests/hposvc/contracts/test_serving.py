@@ -11,24 +11,29 @@ import textwrap
 import numpy as np
 import psutil
 import pytest
+import served
+from agent_sweeps import driven
 from simulated_sweeps import Desk, fold, make_controller, make_spec
 
 import hposvc
+from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Decided, Reported, Requested, from_json, to_json
+from hposvc.journal.home import sign
+from hposvc.remote.agent.start import take_trials
+from hposvc.remote.http import Http
 from hposvc.schedulers import scheduler as facts
 from hposvc.state import summary
 from searchers.fidelity import comparable
 
 URL = "http://127.0.0.1:${HPOSVC_PORT}"
 SERVE = {
-    "command": ["python", "server.py", "${size}", "${start}"],
+    "command": ["python", "server.py", "${size}"],
     "ready": f"{URL}/health",
     "load": ["python", "load.py", URL, "${kind}"],
 }
 PARAMETERS = {
     "size": {"values": [2, 4]},
-    "start": 0.0,
     "kind": {"values": ["a", "b"]},
 }
 SECTIONS = {
@@ -218,8 +223,7 @@ def test_without_a_server_a_limit_ends_no_trial():
 
 
 SERVER = """
-    import http.server, os, sys, time
-    time.sleep(float(sys.argv[2]))  # without a sign of life
+    import http.server, os, sys
     print("serving", sys.argv[1], flush=True)
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -232,14 +236,11 @@ SERVER = """
     http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 LOAD = """
-    import os, sys, time, urllib.request, hposvc
+    import os, sys, urllib.request, hposvc
     for load in range(1, int(os.environ["HPOSVC_UNTIL"]) + 1):
         pid, size = map(int, urllib.request.urlopen(sys.argv[1] + "/pid").read().split())
         with open("loads", "a") as file:
             print(os.environ["HPOSVC_TRIAL"], load, pid, file=file)
-        for _ in range(int(os.environ.get("TENTHS", 0))):
-            print("at work", flush=True)
-            time.sleep(0.1)
         metrics = {"goodput": 10 * load, "p99_ms": 300 * load / (size + 1), "tokens_per_s": 100}
         hposvc.report({**metrics, "pid": pid})
 """
@@ -295,13 +296,24 @@ def test_each_slot_of_this_machine_has_a_server_of_its_own(sections, tmp_path):
     assert all(len(servers) == 1 for servers in pids.values())
 
 
-def test_a_sweep_on_ray_keeps_a_server_that_starts_and_works_for_longer_than_a_stall(
-    sections, tmp_path, home_with_ray, monkeypatch
-):
-    monkeypatch.setenv("TENTHS", "12")
-    slow = {"parameters": {**PARAMETERS, "size": 2, "start": 2.5}, "failure": {"stall": 1}}
-    one = {"engine": "ray", "trials": {"max": 2, "parallel": 1}}
-    result = hposvc.Sweep(**{**sections, **slow, **one}).run(home_with_ray, progress=False)
+def test_a_sweep_on_ray_keeps_its_servers_in_its_slots(sections, tmp_path, home_with_ray):
+    one = {"engine": "ray", "trials": {"max": 4, "parallel": 1}}
+    result = hposvc.Sweep(**{**sections, **one}).run(home_with_ray, progress=False)
     check_run(result, tmp_path)
     log = next(home_with_ray.glob(f"sweeps/{result.sweep}/logs/t0001/*.log")).read_text()
     assert "server: serving 2\n" in log
+
+
+def test_an_agent_keeps_a_server_and_hears_at_the_next_load_that_its_trial_is_over(
+    sections, tmp_path
+):
+    sign(tmp_path, "the journal")
+    agents = {**sections, "engine": "agents", "parameters": {**PARAMETERS, "size": 2}}
+    with served.client(tmp_path) as client, driven(tmp_path, **{**agents, "trials": {"max": 2}}):
+        http = Http("http://127.0.0.1:8900", client=client)
+        assert take_trials(http, "s", None, "here", 30.0, lambda text: None) == 2
+    state = api.load(api.Sweeps.open(tmp_path), "s").state
+    assert [(trial.reason, trial.value) for trial in state.trials.values()] == [("limit", 20.0)] * 2
+    steps, pids = loads(tmp_path)
+    assert len({*map(tuple, pids.values())}) == 1
+    assert all(rows[:3] == [1, 2, 3] for rows in steps.values())

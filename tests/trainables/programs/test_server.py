@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -138,9 +138,20 @@ def test_a_server_that_does_not_start_says_why_and_the_next_trial_gets_another(
     assert slot.run("small")[0].kind == "ended"
 
 
-def test_a_server_that_is_never_ready_is_ended_in_time(tmp_path):
-    slot = Slot(tmp_path, timeout_s=1.0)
-    outcome, _ = slot.run("slow")
+@dataclass
+class Heard(LocalLink):
+    """A link that counts signs of life."""
+
+    beats: int = 0
+
+    def beat(self):
+        self.beats += 1
+
+
+def test_a_server_that_is_never_ready_is_ended_in_time_after_signs_of_life(tmp_path):
+    slot, link = Slot(tmp_path, timeout_s=1.0), Heard()
+    outcome, _ = slot.run("slow", link=link)
+    assert link.beats > 1
     assert outcome.kind == "user"
     assert "not ready within 1 s (serve.start_timeout)" in outcome.message
     assert outcome.message.endswith("/health answers 503")
