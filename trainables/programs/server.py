@@ -43,7 +43,7 @@ DYING_S = 5.0  # for a server to end that answers no more, after its load failed
 LEAVE_S = 10.0  # for a server to end by itself
 # How vLLM (0.11) and SGLang (0.5) say that too little memory is left for the cache.
 NO_CACHE = re.compile(
-    r"No available memory for the cache blocks|larger than the available KV cache memory"
+    r"(?i)No available memory for the cache blocks|larger than the available KV cache memory"
     r"|increase --mem-fraction-static"
 )
 PORT_TAKEN = re.compile(r"(?i)address already in use")
