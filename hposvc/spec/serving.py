@@ -51,57 +51,48 @@ def restarts(spec: "SweepSpec", serve: Serve) -> tuple[str, ...]:
     if serve.restart_on is not None:
         return serve.restart_on
     declared = [name for name, *_ in parameters_of(spec.parameters)]
-    members, used = groups(declared), [name for item in serve.command for name in names(item)]
-    if any(name in PARAMETER_LISTS for name in used):
-        return tuple(declared)
-    named = {name for each in used for name in (each, *members.get(each, ()))}
-    return tuple(name for name in declared if name in named)
+    used = {name for item in serve.command for name in names(item)}
+    named = {name for each, members in groups(declared).items() if each in used for name in members}
+    every = not used.isdisjoint(PARAMETER_LISTS)
+    return tuple(name for name in declared if every or name in used | named)
 
 
 def serve_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that a server's parameters reach it, and that the engine can keep a server."""
-    serve = spec.serve
-    if serve is None:
+    if (serve := spec.serve) is None:
         return
-    engine, able = spec.engine, names_of(lambda engine: engine.keeps_servers)
-    others = {
-        ("serve",): (
-            not (engine.traits.keeps_servers or engine.traits.simulated),
-            f"needs engine {able}, and engine is {engine.type}",
-            "",
-        ),
-        ("command",): (spec.command != serve.load, "is given, and serve too", "remove one of them"),
-        ("resources", "workers"): (
-            spec.resources.max_workers > 1,
-            "is more than 1, and one server serves one load with all GPUs of its worker",
-            "write workers: 1, and gpus_per_worker: 4 for a server on 4 GPUs",
-        ),
-    }
-    for path, (refused, message, fix) in others.items():
-        if refused:
-            yield Problem(path, message, fix, at_key=True)
-    yield from _restart_problems(spec, serve)
+    engine = spec.engine
+    if not (engine.traits.keeps_servers or engine.traits.simulated):
+        able = names_of(lambda engine: engine.keeps_servers)
+        message = f"needs engine {able}, and engine is {engine.type}"
+        yield Problem(("serve",), message, at_key=True)
+    if spec.command != serve.load:
+        yield Problem(("command",), "is given, and serve too", "remove one of them", at_key=True)
+    if spec.resources.max_workers > 1:
+        message = "is more than 1, and one server serves one load with all GPUs of its worker"
+        fix = "write workers: 1, and gpus_per_worker: 4 for a server on 4 GPUs"
+        yield Problem(("resources", "workers"), message, fix, at_key=True)
     asked = [*(metric.name for metric in spec.objectives), *(limit.metric for limit in spec.bounds)]
     if COST in asked and not spec.money(3600):
         key = "gpu_hour" if spec.resources.gpus_per_worker else "worker_hour"
         fix = f"give the price of an hour, such as price: {{{key}: 2.5}}"
         yield Problem(("price",), f"has no {key}, by which {COST} is computed", fix, at_key=True)
+    for at, item in enumerate(serve.command):
+        for name in filter(VARIABLES.__contains__, names(item)):
+            message = f"has ${{{name}}}, which each trial has anew, and the server stays"
+            yield Problem(("serve", "command", at), message, "put it into serve.load")
+    yield from _restart_problems(spec, serve, ("serve", "restart_on"))
 
 
-def _restart_problems(spec: "SweepSpec", serve: Serve) -> Iterator[Problem]:
+def _restart_problems(spec: "SweepSpec", serve: Serve, path: KeyPath) -> Iterator[Problem]:
     """Check that no parameter of the server keeps an old value, and that names exist."""
-    path: KeyPath = ("serve", "restart_on")
+    if serve.restart_on is None:
+        return
     declared = [name for name, *_ in parameters_of(spec.parameters)]
-    for at, name in enumerate(serve.restart_on or ()):
+    for at, name in enumerate(serve.restart_on):
         if name not in declared:
             yield Problem((*path, at), f"has {name!r}: no such parameter", nearest(name, declared))
-    for at, item in enumerate(serve.command):
-        for name in names(item):
-            if name in VARIABLES:
-                message = f"has ${{{name}}}, which each trial has anew, and the server stays"
-                yield Problem(("serve", "command", at), message, "put it into serve.load")
-    if serve.restart_on is not None:
-        for name in restarts(spec, replace(serve, restart_on=None)):
-            if name not in serve.restart_on:
-                message = f"lacks {name}, so a running server would keep its old value"
-                yield Problem(path, message, f"add {name}, or leave restart_on out", at_key=True)
+    for name in restarts(spec, replace(serve, restart_on=None)):
+        if name not in serve.restart_on:
+            message = f"lacks {name}, so a running server would keep its old value"
+            yield Problem(path, message, f"add {name}, or leave restart_on out", at_key=True)

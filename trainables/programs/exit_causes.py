@@ -38,6 +38,7 @@ AS_TORCHRUN = (
 NO_MODULE = re.compile(r"^(?:ModuleNotFoundError|\S*python\S*): (No module named .+)", re.MULTILINE)
 OTHER_PYTHON = "install it there, or give another Python's path in the command"
 NAMES = [name.name for name in signal.Signals]
+COMMAND = "the command"
 LAST_LINES = 5  # of a program that ends without a traceback
 
 
@@ -65,12 +66,7 @@ class CommandLost(Exception):
 
 
 def failure(
-    code: int | None,
-    tail: str,
-    among_peers: bool,
-    program: str,
-    folder: Path,
-    what: str = "the command",
+    code: int | None, tail: str, among_peers: bool, program: str, folder: Path, what: str = COMMAND
 ) -> CommandFailed | CommandLost:
     """Return the error for a program's exit code.
 
@@ -82,7 +78,7 @@ def failure(
         folder: of the checkpoints, whose file system may have been the cause.
         what: the program, for people.
     """
-    text = describe_end(code, tail, what)
+    text = _describe_end(code, tail, what)
     if code is None:
         return CommandLost(text)
     if -code in FROM_OUTSIDE:
@@ -105,7 +101,7 @@ def failure(
     return CommandLost(text) if peers_fault else CommandFailed(text)
 
 
-def describe_end(code: int | None, tail: str, what: str) -> str:
+def _describe_end(code: int | None, tail: str, what: str) -> str:
     """Return the last output of a program, and then how it ended.
 
     A traceback says more than an exit status of 1, so it comes last then.

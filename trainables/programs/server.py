@@ -22,13 +22,7 @@ from urllib.error import HTTPError
 from trainables.errors import OUT_OF_MEMORY, SUMMARY
 from trainables.metrics import NoNumber
 from trainables.programs.arguments import PORT, render
-from trainables.programs.exit_causes import (
-    CommandFailed,
-    CommandLost,
-    CommandOutOfMemory,
-    describe_end,
-    failure,
-)
+from trainables.programs.exit_causes import CommandFailed, CommandLost, CommandOutOfMemory, failure
 from trainables.programs.process import CannotStart, Ended, Process, write_out
 from trainables.programs.rendezvous import LOOPBACK
 from trainables.stop_signals import Preempted
@@ -70,8 +64,7 @@ class RunningServer:
         try:
             self._process = Process(program, environment, self._write)
         except CannotStart as error:
-            what = f"serve.command: {program[0]} can't be started"
-            raise CommandFailed(f"{what}: {error}") from error
+            raise CommandFailed(f"serve.command: {program[0]} can't be started: {error}") from error
         self._process.listen(lambda chunk: None, self._note_end)
 
     def wait_until_ready(self, timeout_s: float, worker: Worker) -> None:
@@ -104,13 +97,13 @@ class RunningServer:
 
     def fault(self, folder: Path) -> CommandFailed | CommandLost:
         """Return the error for the end of the server; see `failure`."""
-        code, tail, said = self._end.code, self._tail(), self._process.recent()
         what = f"the server, {'under load' if self._was_ready else 'before it was ready'},"
+        error = failure(self._end.code, self._tail(), False, self._program[0], folder, what)
+        said = self._process.recent()
         if NO_CACHE.search(said) or OUT_OF_MEMORY.search(said):  # of one of its processes
-            return CommandOutOfMemory(describe_end(code, tail, what))
-        if PORT_TAKEN.search(tail):  # by a process that was given it in the same moment
-            return CommandLost(describe_end(code, tail, what))
-        return failure(code, tail, False, self._program[0], folder, what)
+            return CommandOutOfMemory(f"{error}")
+        # Another process was given the port in the same moment.
+        return CommandLost(f"{error}") if PORT_TAKEN.search(said) else error
 
     def close(self) -> None:
         """End the server and all that it started: SIGTERM first, then SIGKILL."""
@@ -151,7 +144,7 @@ class Server:
             output: the descriptor that takes what the server prints meanwhile.
 
         Raises:
-            CommandFailed: the server can't be started, or was not ready in time.
+            CommandFailed: the server can't be started, ended, or was not ready in time.
             CommandLost: it was ended by somebody else.
             Preempted: this process is to end soon.
         """
@@ -183,11 +176,7 @@ class Server:
 def with_cost(
     metrics: Mapping[str, float | NoNumber], price: float | None
 ) -> Mapping[str, float | NoNumber]:
-    """Return metrics with the cost of a million tokens, if they have tokens but no cost.
-
-    Args:
-        price: of an hour of the server; None: unknown, so that no cost is added.
-    """
+    """Return metrics with the cost of a million tokens, if they have tokens and an hour a price."""
     tokens = metrics.get(TOKENS)
     if price is None or tokens is None or COST in metrics:
         return metrics
