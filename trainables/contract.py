@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from trainables.metrics import number_of as number_of
     from trainables.order import Order as Order
     from trainables.order import Params as Params
-    from trainables.programs.arguments import PORT as PORT
     from trainables.programs.arguments import quote_for_hydra as quote_for_hydra
     from trainables.programs.command import PYTHONS as PYTHONS
     from trainables.programs.command import Command as Command

@@ -243,12 +243,10 @@ def _what(trial: TrialState) -> str:
 
 def limits_broken(limits: Sequence[Limit], event: Reported, unit: str) -> str:
     """Return which limits a report breaks: `p99_ms <= 200 is broken at load 3: it is 310`."""
-    values = {limit: event.metrics.get(limit.metric) for limit in limits}
-    return "; ".join(
-        f"{limit} is broken at {unit} {event.step}: it is "
-        f"{'not reported' if value is None else number(value)}"
-        for limit, value in values.items()
-    )
+    values = {name: number(value) for name, value in event.metrics.items()}
+    said = [f"it is {values.get(limit.metric, 'not reported')}" for limit in limits]
+    where = f"is broken at {unit} {event.step}"
+    return "; ".join(f"{limit} {where}: {what}" for limit, what in zip(limits, said, strict=True))
 
 
 def not_finite(metrics: Mapping[str, float], objectives: Sequence[Metric], step: int) -> str:

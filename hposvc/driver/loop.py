@@ -45,7 +45,7 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import trial_name
+from hposvc.state.trial import TrialState, trial_name
 from hposvc.text import format_bytes
 from searchers import REPEAT_OF, Observation, Proposal
 from trainables.contract import Order
@@ -443,7 +443,9 @@ class Runner:
                 environment = self._query(partial(self.environment, event.order.trial))
                 self.backend.start(event.order, environment)
             elif isinstance(event, Reported):
-                self._let_go_on(event.order)
+                match self.controller.state.by_order(event.order):
+                    case TrialState(intent=None, awaiting=None, order=Order(awaits=True)):
+                        self.backend.decide(event.order, "continue")
             elif isinstance(event, Decided) and event.order is not None:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)
@@ -452,14 +454,6 @@ class Runner:
                 else:
                     self.backend.decide(event.order, ANSWERS[event.verdict])
         self._delete_dropped()
-
-    def _let_go_on(self, order: int) -> None:
-        """Answer a report of an order that awaits this at each, unless there is a decision."""
-        trial = self.controller.state.by_order(order)
-        if trial is None or trial.intent is not None or trial.awaiting is not None:
-            return
-        if trial.order is not None and trial.order.awaits:
-            self.backend.decide(order, "continue")
 
     def _delete_dropped(self) -> None:
         """Queue unneeded checkpoints for deletion; warn once if the rest exceeds the quota."""

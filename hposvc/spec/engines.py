@@ -32,7 +32,6 @@ class EngineType:
     foreign: bool = False  # agents take its trials, which may bring code of their own
     in_process: bool = False  # it trains in the driver's process, unless a trial is a program
     code_versions: bool = False  # trials may have the code of different commits
-    keeps_servers: bool = False  # a server of `serve` stays between the trials of a slot
     extra: str = ""  # of hposvc, that it needs; empty: none
 
     def backend_for(self, ranks: int) -> str:
@@ -47,7 +46,6 @@ ENGINES: Mapping[str, EngineType] = {
         shared=True,
         on_nodes=True,
         code_versions=True,
-        keeps_servers=True,
     ),
     "tune": EngineType(
         "hposvc.backends.tune.backend:RayTune", ON_RAY, shared=True, on_nodes=True, extra="tune"
@@ -60,7 +58,6 @@ ENGINES: Mapping[str, EngineType] = {
         finds_slow_nodes=False,
         in_process=True,
         code_versions=True,
-        keeps_servers=True,
     ),
     "agents": EngineType(
         "hposvc.backends.agents:Agents",
@@ -69,7 +66,6 @@ ENGINES: Mapping[str, EngineType] = {
         batched=False,
         finds_slow_nodes=False,
         foreign=True,
-        keeps_servers=True,
     ),
     "simulate": EngineType("hposvc.backends.simulate:Simulation", simulated=True),
 }

@@ -9,11 +9,10 @@ from pydantic import AfterValidator, Field
 
 from hposvc.errors import KeyPath, Problem, shown
 from hposvc.spec.command import CommandItems
-from hposvc.spec.engines import names_of
 from hposvc.spec.types import CLOSED, Seconds, Word
 from searchers import nearest, parameters_of
-from trainables.contract import COST, PORT
-from trainables.programs.arguments import PARAMETER_LISTS, VARIABLES, groups, names
+from trainables.contract import COST
+from trainables.programs.arguments import PARAMETER_LISTS, PORT, VARIABLES, groups, names
 
 if TYPE_CHECKING:
     from hposvc.spec.sweep_spec import SweepSpec
@@ -24,11 +23,9 @@ EXAMPLE = f"http://127.0.0.1:${{{PORT}}}/health"
 
 def check_ready(url: str) -> str:
     """Return the URL of a server's health check, if it names the server's own port."""
-    if not URL.fullmatch(url):
-        raise ValueError(f"is {shown(url)}, which is no URL; write one like {EXAMPLE}")
-    if names(url) != [PORT]:
-        message = f"is {shown(url)}, and each slot's server has a port of its own"
-        raise ValueError(f"{message}: write ${{{PORT}}} for it, like {EXAMPLE}")
+    if not URL.fullmatch(url) or names(url) != [PORT]:
+        message = "write a URL with the port of each slot's own server"
+        raise ValueError(f"is {shown(url)}; {message}, like {EXAMPLE}")
     return url
 
 
@@ -41,8 +38,7 @@ class Serve:
     load: CommandItems  # reports the trial's metrics, as any command
     # Parameters with which the server starts anew; None: those that its command names.
     restart_on: tuple[Word, ...] | None = None
-    # Seconds until `ready` must answer.
-    start_timeout: Annotated[Seconds, Field(gt=0)] = 600.0
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 600.0  # until `ready` must answer
     __pydantic_config__ = CLOSED
 
 
@@ -58,14 +54,9 @@ def restarts(spec: "SweepSpec", serve: Serve) -> tuple[str, ...]:
 
 
 def serve_problems(spec: "SweepSpec") -> Iterator[Problem]:
-    """Check that a server's parameters reach it, and that the engine can keep a server."""
+    """Check that a server is alone in its slot, and stays for the next trial."""
     if (serve := spec.serve) is None:
         return
-    engine = spec.engine
-    if not (engine.traits.keeps_servers or engine.traits.simulated):
-        able = names_of(lambda engine: engine.keeps_servers)
-        message = f"needs engine {able}, and engine is {engine.type}"
-        yield Problem(("serve",), message, at_key=True)
     if spec.command != serve.load:
         yield Problem(("command",), "is given, and serve too", "remove one of them", at_key=True)
     if spec.resources.max_workers > 1:

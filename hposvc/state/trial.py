@@ -363,10 +363,7 @@ class TrialState:
         return self.reported_losses(self.step)
 
     def reported_losses(self, step: int) -> tuple[float, ...]:
-        """Return the losses of a report, the means of its first seeds; all infinite if it fails.
-
-        So they are from the report on at which a limit ended the trial.
-        """
+        """Return the losses of a report, the means of its first seeds; all infinite if it fails."""
         if self.fails or (self.broke_at is not None and step >= self.broke_at):
             return (math.inf,) * len(self.objectives)
         rows = ([loss_at(one, step) for one in run.curves.values()] for run in self._first_runs)

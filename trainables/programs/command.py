@@ -59,10 +59,8 @@ class Command:
         if self.launch == "node" and not rank_env.first_of_node:
             return
         several = len(rank_env.addresses if self.launch == "rank" else rank_env.nodes) > 1
-        run = ProgramRun(
-            self.collect, self.grace_s, worker, peers if several else None, self.limited
-        )
-        run.price = self.price
+        peers = peers if several else None
+        run = ProgramRun(self.collect, self.grace_s, worker, peers, self.limited, self.price)
         scratch = worker.checkpoints / SCRATCH
         checkpoint_dir = scratch / f"{worker.trial}-{worker.order}-given"
         config_dir = scratch / f"{worker.trial}-{worker.order}-config"

@@ -43,8 +43,7 @@ class Process:
     """A running program and its guard.
 
     Args:
-        output: a descriptor; what the program writes is copied to it. Or a function, which is
-            called with each piece from two threads.
+        output: a descriptor that takes what the program writes; or a function, for two threads.
 
     Raises:
         CannotStart: with the system's reason.

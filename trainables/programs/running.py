@@ -75,8 +75,8 @@ class ProgramRun:
     worker: Worker
     peers: Peers | None
     limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
-    server: RunningServer | None = None  # that the program loads
     price: float | None = None  # of an hour of the server; None: there is none, or no price
+    server: RunningServer | None = None  # that the program loads
     events: "queue.SimpleQueue[_Event]" = field(default_factory=queue.SimpleQueue)
     stopped: bool = False
     deadlines: list[tuple[float, Literal["terminate", "kill"]]] = field(default_factory=list)

@@ -1,10 +1,9 @@
 """A server that a command loads: it stays between the trials of a slot, and starts anew if it must.
 
-The server listens on a free port of this machine, HPOSVC_PORT, which it and the command both get.
-It starts with a slot's first trial, and again for a trial with another value of a parameter of
-`restart_on`, or after a trial that failed. A guard runs it, so that neither the server nor what it
-started outlives the process that has the slot. What it prints while a trial runs goes to the
-trial's log, each line after `server: `.
+It starts with a slot's first trial, on a free port of this machine, and again for a trial with
+another value of a parameter of `restart_on`, or after a trial that failed. A guard runs it, so that
+neither the server nor what it started outlives the process that has the slot. What it prints while
+a trial runs goes to the trial's log.
 """
 
 import re
@@ -32,8 +31,7 @@ TOKENS = "tokens_per_s"  # the metric by which a cost is computed
 COST = "cost_per_million_tokens"
 MARK = b"server: "
 LOOK_S = 0.1  # between two questions whether the server is ready
-ANSWER_S = 5.0  # for an answer
-DYING_S = 5.0  # for a server to end that answers no more, after its load failed
+ANSWER_S = 5.0  # for an answer, and then for the end of a server that gives none
 LEAVE_S = 10.0  # for a server to end by itself
 # How vLLM (0.11) and SGLang (0.5) say that too little memory is left for the cache.
 NO_CACHE = re.compile(
@@ -43,28 +41,24 @@ NO_CACHE = re.compile(
 PORT_TAKEN = re.compile(r"(?i)address already in use")
 # A proxy that the environment names is not for this machine's own ports.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Returns the program for items, parameters and variables, and its environment.
 Start = Callable[[Sequence[str], Params, Mapping[str, str]], tuple[list[str], dict[str, str]]]
 
 
 class RunningServer:
-    """A server that was started, on a port and with these values of `restart_on`."""
+    """A server that was started, on a port of its own and with these values of `restart_on`."""
 
-    def __init__(
-        self,
-        program: Sequence[str],
-        environment: Mapping[str, str],
-        port: str,
-        ready: str,
-        values: Params,
-    ) -> None:
-        self.port, self.values, self.ended = port, values, threading.Event()
+    def __init__(self, server: "Server", start: Start, params: Params) -> None:
+        self.port, self.values, self.ended = _free_port(), server.values(params), threading.Event()
         self.output: int | None = None  # the descriptor of a trial's log; None: no trial runs
         self._begins_line = True
-        self._program, self._ready, self._end, self._was_ready = program, ready, Ended(None), False
+        self._end, self._was_ready = Ended(None), False
+        (self._ready,) = render([server.ready], {}, {PORT: self.port})
+        (self._name, *_), _ = program = start(server.items, params, {PORT: self.port})
         try:
-            self._process = Process(program, environment, self._write)
+            self._process = Process(*program, self._write)
         except CannotStart as error:
-            raise CommandFailed(f"serve.command: {program[0]} can't be started: {error}") from error
+            raise CommandFailed(f"serve.command: {self._name} can't be started: {error}") from error
         self._process.listen(lambda chunk: None, self._note_end)
 
     def wait_until_ready(self, timeout_s: float, worker: Worker) -> None:
@@ -93,12 +87,12 @@ class RunningServer:
 
     def is_dying(self) -> bool:
         """Return whether the server has ended, or ends soon as it answers no more."""
-        return self.ended.is_set() or (bool(self.refusal()) and self.ended.wait(DYING_S))
+        return self.ended.is_set() or (bool(self.refusal()) and self.ended.wait(ANSWER_S))
 
     def fault(self, folder: Path) -> CommandFailed | CommandLost:
         """Return the error for the end of the server; see `failure`."""
         what = f"the server, {'under load' if self._was_ready else 'before it was ready'},"
-        error = failure(self._end.code, self._tail(), False, self._program[0], folder, what)
+        error = failure(self._end.code, self._tail(), False, self._name, folder, what)
         said = self._process.recent()
         if NO_CACHE.search(said) or OUT_OF_MEMORY.search(said):  # of one of its processes
             return CommandOutOfMemory(f"{error}")
@@ -139,23 +133,15 @@ class Server:
     def up(self, start: Start, worker: Worker, output: int) -> Iterator[RunningServer]:
         """Provide the server for a trial, ready; it ends with the block if that raises.
 
-        Args:
-            start: returns the program for items, parameters and variables, and its environment.
-            output: the descriptor that takes what the server prints meanwhile.
-
         Raises:
             CommandFailed: the server can't be started, ended, or was not ready in time.
             CommandLost: it was ended by somebody else.
             Preempted: this process is to end soon.
         """
-        values = {name: worker.params.get(name) for name in self.restart_on}
-        if self.running is None or self.running.values != values or self.running.refusal():
+        running, values = self.running, self.values(worker.params)
+        if running is None or running.values != values or running.refusal():
             self.close()
-            port = {PORT: _free_port()}
-            program, environment = start(self.items, worker.params, port)
-            (ready,) = render([self.ready], {}, port)
-            self.running = RunningServer(program, environment, port[PORT], ready, values)
-        running = self.running
+            running = self.running = RunningServer(self, start, worker.params)
         running.output = output
         try:
             running.wait_until_ready(self.start_timeout_s, worker)
@@ -165,6 +151,10 @@ class Server:
             raise
         finally:
             running.output = None
+
+    def values(self, params: Params) -> Params:
+        """Return the values with which a trial's server must have started."""
+        return {name: params.get(name) for name in self.restart_on}
 
     def close(self) -> None:
         """End the server, if one runs."""
