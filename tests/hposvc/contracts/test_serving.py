@@ -9,6 +9,7 @@ import operator
 import textwrap
 
 import numpy as np
+import pages
 import psutil
 import pytest
 import served
@@ -220,6 +221,12 @@ def test_without_a_server_a_limit_ends_no_trial():
     assert desk.load(order, 1, 10.0, 900.0) == []
     assert desk.load(order, 2, 20.0) == []
     assert desk.state.trials["t0001"].value == 20.0
+
+
+def test_the_spec_of_the_page_is_valid(tmp_path):
+    (text,) = pages.blocks("how-to/serving.md", "yaml")
+    (tmp_path / "serve.yaml").write_text(text)
+    assert specs.load(tmp_path / "serve.yaml").serve is not None
 
 
 SERVER = """
