@@ -1,6 +1,7 @@
 """Names of parameters, methods and options: their syntax, and hints for misspelled ones."""
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
 
@@ -54,13 +55,15 @@ def our_name(word: str) -> str:
 def closest(wrong: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known name that is spelled most alike; empty: none is alike.
 
-    Of three, one of the same length comes first: `rum` is `run`, rather than `rm`.
+    Of three, one with another letter alone comes first: `rum` is `run`, rather than `rm`.
 
     Args:
         likeness: from which two names are alike, up to 1 for equal ones; difflib's ratio.
     """
     matches = difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), 3, likeness)
-    return next((name for name in matches if len(name) == len(wrong)), next(iter(matches), ""))
+    alike = (name for name in matches if len(name) == len(wrong))
+    one_off = (name for name in alike if sum(map(operator.ne, name, wrong)) == 1)
+    return next(one_off, next(iter(matches), ""))
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from trainables.programs.command import remark_on_python as remark_on_python
     from trainables.programs.command import search_paths as search_paths
     from trainables.programs.rendezvous import LOOPBACK as LOOPBACK
+    from trainables.programs.server import COST as COST
+    from trainables.programs.server import TOKENS as TOKENS
+    from trainables.programs.server import Server as Server
     from trainables.runtime.assignment import Assignment as Assignment
     from trainables.runtime.assignment import Inherited as Inherited
     from trainables.runtime.assignment import Outcome as Outcome

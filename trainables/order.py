@@ -29,18 +29,19 @@ class Order:
     shrink: int = 0  # how often the micro-batches of the trial were halved
     replicate: int = 0  # number of the finalist's replicate, from 1; 0: the trial itself
     workers: int = 0  # number of ranks; 0: resources.workers
+    awaits: bool = False  # the ranks wait for a decision at each report: a limit may end the trial
     memo: str = ""  # the earlier training whose reports it takes; empty: it is carried out
 
     def reaches_milestone(self, before: int, step: int) -> bool:
         """Return whether a milestone lies after the step `before`, up to `step`."""
-        return any(before < milestone <= step for milestone in self.milestones)
+        return self.awaits or any(before < milestone <= step for milestone in self.milestones)
 
     def needs_answer(self, step: int) -> bool:
         """Return whether the ranks wait for an answer to the report of a step.
 
         After the last report the order ends anyway, unless a decision is due there.
         """
-        return step != self.until or step in self.milestones
+        return self.awaits or step != self.until or step in self.milestones
 
     def is_start(self, file: str) -> bool:
         """Return whether a file belongs to the checkpoint to start from."""

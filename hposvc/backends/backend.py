@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ from hposvc.queue.shares import SlotShare
 from hposvc.spec import SweepSpec
 from hposvc.spec.metrics import ENERGY
 from hposvc.spec.paths import checkpoints_url
+from hposvc.spec.serving import restarts
 from hposvc.spec.variants import for_ranks
 from trainables.contract import (
     CheckpointSaved,
@@ -35,6 +36,7 @@ from trainables.contract import (
     OrderMessage,
     OrderPlaced,
     Outcome,
+    Server,
     SlotConfig,
     Suggestion,
 )
@@ -115,7 +117,11 @@ def _command(spec: SweepSpec) -> Command | None:
         return None
     pattern = None if spec.collect is None else spec.collect.stdout
     limits = dict.fromkeys(limit.metric for limit in spec.bounds if limit.metric != ENERGY)
-    return Command(spec.command, spec.launch, pattern, spec.failure.grace, tuple(limits))
+    command = Command(spec.command, spec.launch, pattern, spec.failure.grace, tuple(limits))
+    if (serve := spec.serve) is None:
+        return command
+    server = Server(serve.command, serve.ready, restarts(spec, serve), serve.start_timeout)
+    return replace(command, server=server, price=spec.money(3600))
 
 
 def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEvent]:

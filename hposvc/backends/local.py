@@ -29,6 +29,7 @@ from trainables.contract import (
     OrderPlaced,
     Outcome,
     Report,
+    Server,
     SlotConfig,
     Unanswered,
     carry_out,
@@ -93,6 +94,7 @@ class LocalBackend(Backend):
         self._running: dict[int, _Running] = {}  # by the order's number
         self._slots = 1
         self._limit: int | None = None  # slots that the driver still needs; None: all
+        self._idle: list[Server] = []  # of slots without an order
         self.set_parallel(setting.spec.trials.parallel)
 
     def capacity(self) -> int:
@@ -110,6 +112,10 @@ class LocalBackend(Backend):
         if config.command is not None:  # programs that run at once must not share variables
             to = 2 if self._debugged else output.enter_context(log_target(log, secrets))
             command = replace(config.command, environment=environment, output=to)
+            if command.server is not None:
+                server = self._idle.pop() if self._idle else replace(command.server)
+                output.callback(self._idle.append, server)
+                command = replace(command, server=server)
             config = replace(config, command=command)
             assignment = Assignment(order)
         elif not self._debugged:
@@ -170,6 +176,8 @@ class LocalBackend(Backend):
             running.thread.join(max(0.0, deadline - time.monotonic()))
             running.output.close()
         self._running.clear()
+        for server in self._idle:
+            server.close()
         with suppress(FileNotFoundError):  # deleted meanwhile
             os.chdir(self._original_folder)
         os.environ.clear()

@@ -53,7 +53,7 @@ from hposvc.spec.extension import accepted
 from hposvc.state.replicates import common_seed
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.state.trial_table import report_of
+from hposvc.state.trial_table import LIMIT, report_of
 from trainables.contract import Order
 
 CHANGES = 1  # sets the generators of changes apart from those of proposals
@@ -305,6 +305,9 @@ class Controller:
         if trial.diverged:
             what = stopping.not_finite(event.metrics, self.state.spec.objectives, event.step)
             return [decided(event.time, trial, "stop", "diverged", what)]
+        if broken := trial.broken(event.metrics):
+            what = stopping.limits_broken(broken, event, self.state.spec.unit)
+            return [decided(event.time, trial, "stop", LIMIT, what)]
         if trial.replicate_of is not None:
             if not self.state.replicates.is_seed(trial):
                 return []  # no target, no scheduler: it is trained to its end

@@ -16,12 +16,13 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
+    Reported,
     StorageExhausted,
     Suspended,
     TrialAction,
     error_line,
 )
-from hposvc.spec.metrics import Metric
+from hposvc.spec.metrics import Limit, Metric
 from hposvc.state.prospects import next_trials, pace_of, prospect
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import END, TrialState
@@ -243,6 +244,14 @@ def _what(trial: TrialState) -> str:
     """Return the trial and why it is over."""
     reason, message = trial.end_reason
     return f"{trial.id}: {error_line(message) or reason}"
+
+
+def limits_broken(limits: Sequence[Limit], event: Reported, unit: str) -> str:
+    """Return which limits a report breaks: `p99_ms <= 200 is broken at load 3: it is 310`."""
+    values = {name: number(value) for name, value in event.metrics.items()}
+    said = [f"it is {values.get(limit.metric, 'not reported')}" for limit in limits]
+    where = f"is broken at {unit} {event.step}"
+    return "; ".join(f"{limit} {where}: {what}" for limit, what in zip(limits, said, strict=True))
 
 
 def not_finite(metrics: Mapping[str, float], objectives: Sequence[Metric], step: int) -> str:

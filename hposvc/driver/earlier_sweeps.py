@@ -115,8 +115,8 @@ def _code_of(frozen: Mapping[str, Any]) -> tuple[object, ...] | None:
     """
     if frozen.get("trainable"):
         return "trainable", _within(frozen, str(frozen["trainable"]))
-    if frozen.get("command"):
-        items = [str(item) for item in frozen["command"]]
+    if command := frozen.get("command") or (frozen.get("serve") or {}).get("load"):
+        items = [str(item) for item in command]
         scripts = [item for item in items if item.endswith(SCRIPTS)]
         modules = [after for item, after in pairwise(items) if item == "-m"]
         return "command", _within(frozen, next(iter([*scripts, *modules, *items])))

@@ -45,7 +45,7 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import trial_name
+from hposvc.state.trial import TrialState, trial_name
 from hposvc.text import format_bytes
 from searchers import REPEAT_OF, Observation, Proposal
 from trainables.contract import Order
@@ -303,6 +303,8 @@ class Runner:
         """Record the order, with as many ranks as a new slot has if trials are elastic."""
         elastic = len(self.controller.spec.resources.allowed_workers) > 1
         order = replace(order, workers=self._ranks) if elastic else order
+        if self.controller.spec.serve is not None and self.controller.spec.bounds:
+            order = replace(order, awaits=True)
         recorded = None if self.memo is None else self.memo.find(self.controller.state, order)
         if recorded is not None:
             self._recall(replace(order, memo=recorded.name), recorded.reports)
@@ -440,6 +442,10 @@ class Runner:
             if isinstance(event, Ordered):
                 environment = self._query(partial(self.environment, event.order.trial))
                 self.backend.start(event.order, environment)
+            elif isinstance(event, Reported):
+                match self.controller.state.by_order(event.order):
+                    case TrialState(intent=None, awaiting=None, order=Order(awaits=True)):
+                        self.backend.decide(event.order, "continue")
             elif isinstance(event, Decided) and event.order is not None:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)

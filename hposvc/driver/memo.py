@@ -24,7 +24,9 @@ from hposvc.state.trial import TrialState
 from searchers import identity
 from trainables.contract import DataSet, Order, trial_seed
 
-SAME = ("trainable", "command", "collect", "launch", "training", "environment", "datasets")
+SAME = (
+    *("trainable", "command", "serve", "collect", "launch", "training", "environment", "datasets"),
+)
 LENGTH = ("unit", "every")  # of the section fidelity; `max` may change in an extension
 READ = 200_000  # events that are read at most, in some twenty seconds
 
@@ -92,7 +94,8 @@ def _setting(row: SweepRow) -> list[Any]:
     """Return what trainings have in common that differ in values, seeds and length alone."""
     resources, fidelity = (row.spec.get(key) or {} for key in ("resources", "fidelity"))
     length = [fidelity.get(key) for key in LENGTH]
-    return [row.code, *map(row.spec.get, SAME), *length, resources.get("workers")]
+    price = row.spec.get("price") if row.spec.get("serve") else None  # of which costs are computed
+    return [row.code, *map(row.spec.get, SAME), *length, resources.get("workers"), price]
 
 
 def _digests(data: tuple[DataSet, ...]) -> dict[str, str]:

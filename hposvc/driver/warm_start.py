@@ -195,7 +195,7 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
 
 def _trains_alike(theirs: SweepSpec, ours: SweepSpec) -> bool:
     """Return whether both sweeps train a configuration in the same way, for as long."""
-    keys = ("folder", "trainable", "command", "training", "environment", "last_step")
+    keys = ("folder", "trainable", "command", "serve", "training", "environment", "last_step")
     same = all(getattr(theirs, key) == getattr(ours, key) for key in keys)
     return same and theirs.engine.curve == ours.engine.curve
 

@@ -25,7 +25,7 @@ from typing import Any
 from cluster.jobs import MOST_BYTES
 from cluster.runtime_env import files_in, is_uri, read
 from hposvc import spec as specs
-from hposvc.errors import SpecError, fail
+from hposvc.errors import KeyPath, SpecError, fail
 from hposvc.journal.home import Home
 from hposvc.remote.job_payload import databases
 from hposvc.spec import SweepSpec, fingerprint
@@ -204,7 +204,7 @@ def _source_files(spec: SweepSpec, folder: Path) -> list[Path]:
     """Return the source files that a sweep runs, but for pickles and hposvc's own."""
     references = code_references(specs.dump(spec)).values()
     files = [file for reference in references for file in _source_file(reference, folder)]
-    return [*files, *fingerprint.files_in_command(spec.command or (), folder).values()]
+    return [*files, *fingerprint.files_in_command(spec.program_items, folder).values()]
 
 
 def _source_file(reference: str, folder: Path) -> list[Path]:
@@ -221,11 +221,23 @@ def _source_file(reference: str, folder: Path) -> list[Path]:
 def _relocate_command(
     spec: SweepSpec, folder: Path, top: Path | None, names: Collection[str]
 ) -> SweepSpec:
-    """Replace the file names in the spec's command by their names in the archive.
+    """Replace the file names in the spec's programs by their names in the archive.
 
     Files outside the archive must be on the nodes, at the same absolute paths.
     """
-    items = list(spec.command or ())
+    renamed = {
+        key: _relocated(items, key, folder, top, names) for key, items in spec.programs.items()
+    }
+    if spec.serve is None:
+        return replace(spec, command=renamed.get(("command",)))
+    server, load = renamed.values()
+    return replace(spec, command=load, serve=replace(spec.serve, command=server, load=load))
+
+
+def _relocated(
+    command: Sequence[str], key: KeyPath, folder: Path, top: Path | None, names: Collection[str]
+) -> tuple[str, ...]:
+    items = list(command)
     for position, item in enumerate(items):
         file = fingerprint.files_among([item], folder).get(item)
         if file is None or (position == 0 and "/" not in item):  # a program found on PATH
@@ -234,8 +246,8 @@ def _relocate_command(
         if name in names:
             items[position] = f"./{name}" if position == 0 else f"{name}"
         elif not Path(item).is_absolute():
-            raise _not_sent(item, top or folder.resolve(), name, "command")
-    return replace(spec, command=tuple(items)) if items else spec
+            raise _not_sent(item, top or folder.resolve(), name, *key)
+    return tuple(items)
 
 
 def _not_sent(place: str, top: Path, name: str | None, *key: str | int) -> SpecError:

@@ -294,9 +294,9 @@ def _missing_files(spec: SweepSpec, folder: Path) -> Iterator[Problem]:
         for place, reference in paths.code_references(specs.dump(spec)).items()
         if ".py:" in reference or reference.startswith(PICKLE)
     }
-    command = spec.command or ()
-    if len(command) > 1 and command[0] in PYTHONS and command[1].endswith(".py"):
-        named["command",] = f"{Path(spec.works_in or folder) / command[1]}"
+    for key, items in spec.programs.items():
+        if len(items) > 1 and items[0] in PYTHONS and items[1].endswith(".py"):
+            named[key] = f"{Path(spec.works_in or folder) / items[1]}"
     for path, file in named.items():
         if Path(file).is_relative_to(folder) and not Path(file).is_file():
             place = Path(file).relative_to(folder)

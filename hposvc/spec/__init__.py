@@ -114,12 +114,14 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     """Return the spec as JSON data, defaults included; `load` reads it back as an equal spec.
 
     A strategy that equals the default of `resources.workers` is left out, so that it keeps
-    following the number of workers.
+    following the number of workers; and so is a command that follows from `serve`.
     """
     data = asdict(spec)
     for section in ("search", "scheduler"):
         data[section] = {NAME_KEYS[section]: data[section]["name"], **data[section]["options"]}
     data["warm_start"] = None if spec.warm_start is None else warm_start_mapping(spec.warm_start)
+    if spec.serve is not None:
+        del data["command"]
     if spec.training.strategy == default_strategy(spec.resources.max_workers):
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))

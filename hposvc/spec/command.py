@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
-from hposvc.errors import Problem, SpecError, shown
+from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.spec.types import CLOSED
 from searchers import Float, Int, Share, nearest, parameters_of
 from trainables.contract import TRAINING, Training, default_strategy
 from trainables.programs.arguments import (
     PARAMETER_LISTS,
+    PORT,
     TORCHRUNS,
     VARIABLES,
     groups,
@@ -104,25 +105,32 @@ def command_problems(spec: "SweepSpec") -> Iterator[Problem]:
         return
     if spec.trainable is not None:
         fix = "remove one of them"
-        yield Problem(("command",), "is given, and trainable too", fix, at_key=True)
+        key = "command" if spec.serve is None else "serve"
+        yield Problem((key,), "is given, and trainable too", fix, at_key=True)
     if spec.training != Training(strategy=default_strategy(workers)):
         fix = "a command trains as it likes"
         yield Problem(("training",), "is for trainables", fix, at_key=True)
-    collected = None if spec.collect is None else spec.collect.names
+    collected = spec.reported
     for metric in spec.objectives:
         if collected is not None and metric.name not in collected:
             message = f"finds no {metric.name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
     if workers > 1 and spec.launch == "rank":
         yield from _launcher_problems(spec.command, workers)
-    words = [at for at, item in enumerate(spec.command) if at == 0 or not item.startswith("-")]
-    for at in words[: 2 if INTERPRETER.fullmatch(spec.command[0]) else 1]:
-        item = spec.command[at]
+    for place, items in spec.programs.items():
+        yield from _program_problems(items, place)
+    yield from _item_problems(spec.programs, spec.parameters)
+    yield from _merged_values(spec.program_items, spec.parameters)
+
+
+def _program_problems(command: Sequence[str], key: KeyPath) -> Iterator[Problem]:
+    """Check that a program stands where one is started."""
+    words = [at for at, item in enumerate(command) if at == 0 or not item.startswith("-")]
+    for at in words[: 2 if INTERPRETER.fullmatch(command[0]) else 1]:
+        item = command[at]
         if item.startswith("-") or any(item == f"${{{name}}}" for name in NO_PROGRAMS):
             message = f"is {item}, which is no program"
-            yield Problem(("command", at), message, f"write it first: [python, train.py, '{item}']")
-    yield from _item_problems(spec.command, spec.parameters)
-    yield from _merged_values(spec.command, spec.parameters)
+            yield Problem((*key, at), message, f"write it first: [python, train.py, '{item}']")
 
 
 def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem]:
@@ -143,20 +151,24 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
     )
 
 
-def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
-    """Check that items name existing parameters, and that every parameter reaches the program."""
+def _item_problems(
+    programs: Mapping[KeyPath, Sequence[str]], parameters: Mapping[str, object]
+) -> Iterator[Problem]:
+    """Check that items name existing parameters, and that every parameter reaches a program."""
     declared = [*parameters_of(parameters)]
     members = groups(name for name, *_ in declared)
-    names_allowed = [*(name for name, *_ in declared), *members, *PARAMETER_LISTS, *VARIABLES]
+    variables = VARIABLES if ("command",) in programs else (*VARIABLES, PORT)
+    names_allowed = [*(name for name, *_ in declared), *members, *PARAMETER_LISTS, *variables]
     named: set[str] = set()
-    for at, item in enumerate(command):
+    items = {(*key, at): item for key in programs for at, item in enumerate(programs[key])}
+    for place, item in items.items():
         for name in names(item):
             named |= {name, *members.get(name, ())}
             if name not in names_allowed:
                 fix = nearest(name, names_allowed)
-                yield Problem(("command", at), f"has ${{{name}}}: no such parameter", fix)
+                yield Problem(place, f"has ${{{name}}}: no such parameter", fix)
     for name, path, domain in declared:
-        if name in (*PARAMETER_LISTS, *VARIABLES):
+        if name in (*PARAMETER_LISTS, *variables):
             fix = "rename it"
             yield Problem(path, f"is what ${{{name}}} means in a command already", fix, at_key=True)
         elif name.startswith(TRAINING):
@@ -168,7 +180,8 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
                     continue  # said of the first one, for all
                 missing, path = domain.shares.declared, path[:2]
             fix = f"put '${{args}}' or '${{{missing}}}' into it"
-            yield Problem(path, "never reaches the command", fix, at_key=True)
+            what = "the command" if ("command",) in programs else "the server or its load"
+            yield Problem(path, f"never reaches {what}", fix, at_key=True)
 
 
 def _merged_values(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.scale import scale_problems
 from hposvc.spec.sections import MARKET, Queue, Trials
+from hposvc.spec.serving import serve_problems
 from hposvc.spec.sinks import SINKS, describe_sinks, sink_type
 from searchers import (
     METHODS,
@@ -346,7 +347,7 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
     engine, runs = spec.engine, spec.trainable or spec.command
     if engine.traits.simulated and runs is not None:
-        key = "trainable" if spec.trainable else "command"
+        key = "trainable" if spec.trainable else "serve" if spec.serve else "command"
         message = "is given, but engine simulate calls engine.curve instead"
         yield Problem((key,), message, "remove one of them", at_key=True)
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
@@ -615,6 +616,7 @@ CHECKS: tuple[Check, ...] = (
     sink_problems,
     batching_problems,
     command_problems,
+    serve_problems,
     elastic_worker_problems,
     limit_problems,
     interval_problems,

@@ -27,7 +27,7 @@ def describe(spec: SweepSpec) -> dict[str, Any]:
     if spec.command is not None:
         files = _command_files(spec)
         return {
-            "command": list(spec.command),
+            "command": list(spec.program_items),
             "sha256": {item: checksum(file) for item, file in files.items()},
         }
     if spec.trainable is None:
@@ -61,7 +61,7 @@ def fingerprint(spec: SweepSpec) -> dict[str, str]:
 
 def _command_files(spec: SweepSpec) -> dict[str, Path]:
     """Return the files that are items of the command, and the programs named within items."""
-    command, folder = spec.command or (), Path(spec.works_in or "")
+    command, folder = spec.program_items, Path(spec.works_in or "")
     within = files_in_command(command, folder).items()
     return files_among(command, folder) | {name: file for name, file in within if _is_code(file)}
 
@@ -109,4 +109,5 @@ def check_unchanged(sweep: str, frozen: Mapping[str, Any], code: Mapping[str, An
     if describe(spec) != code:
         message = f"{spec.runnable} changed since {sweep} began"
         fix = "go on with the new code by --accept-code, or put the old one back"
-        raise fail(message, "trainable" if spec.trainable else "command", fix=fix)
+        key = "trainable" if spec.trainable else "serve" if spec.serve else "command"
+        raise fail(message, key, fix=fix)

@@ -198,7 +198,7 @@ Limits = Annotated[
 
 def limit_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that each limit has one bound, and is on a reported metric, where these are known."""
-    unknown, reported = 0, (spec.collect and spec.collect.names) or ()
+    unknown, reported = 0, spec.reported or ()
     for index, limit in enumerate(spec.bounds):
         if bounds := _several_bounds(limit):
             yield Problem(("limits", index), bounds)

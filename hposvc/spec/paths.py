@@ -19,6 +19,7 @@ from trainables.contract import PICKLE, is_url
 SQLITE = "sqlite:///"
 IN_RAY_JOB = "/runtime_resources/working_dir_files/_ray_pkg_"  # in the path of its working folder
 Key = tuple[str, ...]  # of a spec, as ("engine", "curve")
+COMMANDS: tuple[Key, ...] = (("command",), ("serve", "command"), ("serve", "load"))
 
 _spec_folders: set[str] = set()  # folders that specs put on sys.path
 
@@ -51,9 +52,9 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
     environment = located.get("environment")
     if isinstance(environment, Mapping):
         located["environment"] = _with_secrets(_with_files(environment, top), top)
-        works_in, items = environment.get("working_dir"), data.get("command")
-        if works_in not in (None, f"{top}") and isinstance(items, list):
-            located["command"] = [_locate_item(item, at, top) for at, item in enumerate(items)]
+        if environment.get("working_dir") not in (None, f"{top}"):
+            for place, text in [each for key in COMMANDS for each in texts_at(located, key)]:
+                located = replace_text(located, place, _locate_item(text, place[-1], top))
     return located
 
 
@@ -171,9 +172,9 @@ def _secrets(places: Mapping[object, object], folder: Path) -> dict[object, obje
     }
 
 
-def _locate_item(item: object, at: int, folder: Path) -> object:
+def _locate_item(item: str, at: str | int, folder: Path) -> str:
     """Return an item of a command that runs outside the spec's folder, a file as absolute path."""
-    if not isinstance(item, str) or (at == 0 and "/" not in item):  # a program on PATH
+    if at == 0 and "/" not in item:  # a program on PATH
         return item
     with suppress(OSError, ValueError):  # a whole script is too long for a name
         if (folder / item).is_file():

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, PlainValidator
 
-from hposvc.errors import Problem, SpecError, shown
+from hposvc.errors import KeyPath, Problem, SpecError, shown
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, registry
@@ -34,6 +34,7 @@ from hposvc.spec.sections import (
     WarmStart,
     WarmStartSection,
 )
+from hposvc.spec.serving import Serve
 from hposvc.spec.sinks import Tracking
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from hposvc.spec.types import (
@@ -51,7 +52,7 @@ from hposvc.spec.types import (
 )
 from hposvc.spec.variants import Variants
 from searchers import AcrossSizes, AtMost, Searcher, Sizes, Space, annotations_of, bounds_in, learns
-from trainables.contract import Training
+from trainables.contract import COST, TOKENS, Training
 
 Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
 Schedule = Annotated[PlugIn, PlainValidator(partial(registry.read, SCHEDULERS))]
@@ -74,6 +75,7 @@ class SweepSpec:
     command: CommandItems | None = None  # a program and its arguments, in place of a trainable
     launch: Launch = "rank"  # a process of the command for each rank, or for each node
     collect: Collect | None = None  # how to read its metrics; None: it calls hposvc.report
+    serve: Serve | None = None  # a server, whose load is the command; None: there is none
     # Functions that make datasets of Ray Data, by the names that ray.train.get_dataset_shard takes.
     datasets: dict[Word, Reference] = field(default_factory=dict)
     fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
@@ -111,6 +113,8 @@ class SweepSpec:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        if self.serve is not None and self.command is None:
+            object.__setattr__(self, "command", self.serve.load)
         training = cross_checks.resolve_trials_per_process(self.training, self.trials)
         if self.scale is not None and self.scale.tokens_per_weight is not None:
             training = replace(training, tokens_per_weight=self.scale.tokens_per_weight)
@@ -188,6 +192,25 @@ class SweepSpec:
     def works_in(self) -> str | None:
         """The folder in which trials run; None: each process's present working directory."""
         return self.environment.working_dir or self.folder
+
+    @property
+    def programs(self) -> dict[KeyPath, tuple[str, ...]]:
+        """The command, or a server and the command that loads it, by their keys."""
+        if (serve := self.serve) is not None:
+            return {("serve", "command"): serve.command, ("serve", "load"): serve.load}
+        return {} if self.command is None else {("command",): self.command}
+
+    @property
+    def program_items(self) -> tuple[str, ...]:
+        """The items of all programs."""
+        return tuple(item for items in self.programs.values() for item in items)
+
+    @property
+    def reported(self) -> frozenset[str] | None:
+        """The metrics that reports have; None: only the program knows."""
+        found = None if self.collect is None else self.collect.names
+        computed = self.serve is not None and self.money(3600) is not None
+        return found | {COST} if computed and found is not None and TOKENS in found else found
 
     @property
     def unit(self) -> str:

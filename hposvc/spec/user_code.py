@@ -59,7 +59,8 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         _check_suits(spec, trainable)
         _check_changed(trainable, spec)
     elif spec.command is not None:
-        _check_program(spec.command, Path(spec.works_in or ""))
+        for key, items in spec.programs.items():
+            _check_program(items, Path(spec.works_in or ""), *key)
     _check_other_code(spec)
     return choices.with_options(spec, resumes=resumes)
 
@@ -233,7 +234,7 @@ def _check_has_versions(reference: str, folder: Path) -> None:
             raise fail(message, "trainable", fix="name its folder by `folder`")
 
 
-def _check_program(command: Sequence[str], folder: Path) -> None:
+def _check_program(command: Sequence[str], folder: Path, *key: str | int) -> None:
     """Check that the program exists, and for a Python interpreter the script too.
 
     Args:
@@ -244,9 +245,9 @@ def _check_program(command: Sequence[str], folder: Path) -> None:
         return  # the program depends on a trial's parameters
     program = f"{(folder / first).absolute()}" if "/" in first else first
     if first not in PYTHONS and shutil.which(program, path=search_paths({})["PATH"]) is None:
-        raise fail(f"there is no program {program} on the PATH", "command", 0, fix="give its path")
+        raise fail(f"there is no program {program} on the PATH", *key, 0, fix="give its path")
     if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
-        raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
+        raise fail(f"there is no file {(folder / script).absolute()}", *key, 1)
 
 
 def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:

@@ -177,6 +177,7 @@ class Replicates:
             id=name,
             objectives=finalist.objectives,
             limits=finalist.limits,
+            ends_at_limit=finalist.ends_at_limit,
             params={**finalist.reported_params, **changed},
             note={},
             until=self.trials.spec.last_step,

@@ -357,6 +357,7 @@ class SweepState:
                 id=event.trial,
                 objectives=self.spec.objectives,
                 limits=self.spec.bounds,
+                ends_at_limit=self.spec.serve is not None,
                 leaves_out=seeds is not None and seeds.on_failure == "leave_out",
                 most_seeds=1 if seeds is None else seeds.max,
                 together=1 if seeds is None or self.noiseless else seeds.min,

@@ -85,6 +85,8 @@ class TrialState:
     milestones: tuple[int, ...]
     number: int  # in the order proposed; of a replicate, from 1 among the finalist's
     limits: tuple[Limit, ...] = ()
+    ends_at_limit: bool = False  # a report that breaks a limit ends it; earlier ones are its value
+    broke_at: int | None = None  # the step of that report
     replicate_of: str | None = None  # the finalist that it trains again; None: it is no replicate
     state: TrialPhase = "PENDING"
     reason: str = ""
@@ -286,6 +288,11 @@ class TrialState:
         metrics = self.metrics if self.selected is None else self.selected[1]
         return tuple(limit.excess(metrics) for limit in self.limits)
 
+    def broken(self, metrics: Mapping[str, float]) -> list[Limit]:
+        """Return the limits at which a report with the sweep's metrics ends the trial."""
+        judged = self.ends_at_limit and metrics.keys() >= self.curves.keys()
+        return [limit for limit in self.limits if judged and limit.excess(metrics) > 0]
+
     @property
     def kept(self) -> bool:
         """Whether it is within all limits, as far as it has reported."""
@@ -359,7 +366,7 @@ class TrialState:
 
     def reported_losses(self, step: int) -> tuple[float, ...]:
         """Return the losses of a report, the means of its first seeds; all infinite if it fails."""
-        if self.fails:
+        if self.fails or (self.broke_at is not None and step >= self.broke_at):
             return (math.inf,) * len(self.objectives)
         rows = ([loss_at(one, step) for one in run.curves.values()] for run in self._first_runs)
         return self._signed(tuple(map(average, zip(*rows, strict=True))))
@@ -375,7 +382,7 @@ class TrialState:
             return None
         if self.metric.select == "best":
             return self.best[0], self.best[2]
-        return self.step, self.metrics
+        return self.chosen[self.metric.name].losses[-1][0], self.metrics
 
     def report(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Apply a report, and return whether it counts.
@@ -391,19 +398,26 @@ class TrialState:
             return True
         for name, curve in self.curves.items():
             curve.append((step, metrics[name]))
-            self.chosen[name].add(step, metrics[name])
-        value = self.curve[-1][1]
-        loss = self.metric.loss(value)
-        self.steps[step] = value
-        self.metrics = metrics
-        if not all(math.isfinite(curve[-1][1]) for curve in self.curves.values()):
-            self.diverged = True
-        elif self.best is None or loss < self.best[1]:
-            self.best = (step, loss, metrics)
+        self.steps[step] = self.curve[-1][1]
+        if self.broke_at is None and self.broken(metrics):
+            self.broke_at = step
+        if self.broke_at is None or self.best is None:  # a first report is its value in any case
+            self._take(step, metrics)
         reached = bisect_right(self.milestones, step)
         if reached and self.milestones[reached - 1] > self.decided:
             self.awaiting = self.milestones[reached - 1]
         return True
+
+    def _take(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Let the metrics of a report count."""
+        for name, selected in self.chosen.items():
+            selected.add(step, metrics[name])
+        loss = self.metric.loss(metrics[self.metric.name])
+        self.metrics = metrics
+        if not all(math.isfinite(metrics[name]) for name in self.curves):
+            self.diverged = True
+        elif self.best is None or loss < self.best[1]:
+            self.best = (step, loss, metrics)
 
     def has_reported(self, step: int) -> bool:
         """Return whether it reported this step, with the sweep's metrics or without."""
@@ -580,13 +594,21 @@ class TrialState:
         replicate = 0 if self.replicate_of is None else self.number
         return replace(order, shrink=self.shrink, replicate=replicate)
 
+    def _losses_to_end(self, selected: SelectedValue) -> tuple[tuple[int, float], ...]:
+        """Return the curve of a value; once a limit ended the trial, it stays to the last step."""
+        losses = tuple(selected.losses)
+        if self.broke_at is None or not losses:
+            return losses
+        end = max(self.until or 0, self.broke_at)
+        return (*losses, (end, losses[-1][1])) if end > losses[-1][0] else losses
+
     def observation(self) -> Observation:
         """Return the trial as a searcher may see it."""
         settled = self.over or self.state == "PAUSED"
         several = len(self.objectives) > 1
         values = () if self.fails else self.values if several else self.own_values
         losses = self._signed(values) if values else ()
-        curve, *curves = (tuple(selected.losses) for selected in self.chosen.values())
+        curve, *curves = map(self._losses_to_end, self.chosen.values())
         if several and losses and len(self.runs) > 1:  # of one metric all are told: see `repeats`
             means = zip((curve, *curves), losses, strict=True)
             curve, *curves = ((*steps[:-1], (steps[-1][0], loss)) for steps, loss in means)

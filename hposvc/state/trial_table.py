@@ -19,6 +19,7 @@ from trainables.contract import Order
 
 RETURNED_EARLY = "returned early"
 PLATEAU = "plateau"  # why its own curve ended a trial
+LIMIT = "limit"  # why a load that broke a limit ended a trial
 RECENT = 5  # trials that ended last
 RECENT_SPEEDS = 64  # of trials that ended last
 
@@ -424,7 +425,7 @@ class TrialTable(Mapping[str, TrialState]):
         trial.order = None
         self.waiting.pop(trial.id, None)
         self.backing_off.pop(trial.id, None)
-        at_end = trial.came_to(self.spec.last_step)
+        at_end = trial.came_to(self.spec.last_step) and trial.broke_at is None
         stop = trial.intent if trial.intends("stop") else None
         if trial.diverged:
             trial.intent = None if stop is None else replace(stop, ended_from=None)
@@ -466,8 +467,8 @@ class TrialTable(Mapping[str, TrialState]):
         self.paused_by_step[trial.step] += (phase == "PAUSED") - (before == "PAUSED")
         self._changed.add(trial.id)
         had_result = trial.at_end
-        own_end = phase == "STOPPED" and trial.reason == PLATEAU and trial.ended_from is None
-        trial.at_end = phase == "COMPLETED" or own_end
+        own = phase == "STOPPED" and trial.reason in (PLATEAU, LIMIT) and trial.ended_from is None
+        trial.at_end = phase == "COMPLETED" or own
         if "FAILED" in (before, phase) or trial.at_end != had_result:
             self._ranking.update(trial)
         if phase in OVER:

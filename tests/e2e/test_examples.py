@@ -60,6 +60,7 @@ def test_no_example_is_without_a_test():
         "train_glosses.py",  # of lora.yaml
         "train_llm.py",  # of llm_lora.yaml
         "transformers_models.py",  # of both
+        "serve_toy.yaml",  # run by test_examples_of_programs.py
         "script.yaml",  # run by test_readme.py
         "train_script.py",  # of script.yaml
         *(f"script_{library}.yaml" for library in ("click", "absl", "tyro", "hydra")),

@@ -64,3 +64,9 @@ with open({str(starts)!r}, "a") as file:
     assert [*curve["step"]] == [1, 2, 3]
     assert curve["loss"].iloc[2] < curve["loss"].iloc[0]
     assert sorted(starts.read_text().splitlines()) == 6 * ["2 False"] + 2 * ["2 True"]
+
+
+def test_a_server_is_tuned_under_rising_load(complete):
+    small = {"trials.max": 2, "fidelity.max": 2, "parameters.max_num_seqs": 4}
+    status = complete("serve_toy.yaml", {**small, "trials.parallel": 1})
+    assert status["trials"]["failed"] == 0

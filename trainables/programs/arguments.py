@@ -34,6 +34,7 @@ VARIABLES = (  # names allowed beside the parameters; rendezvous.py and command.
     *("HPOSVC_CHECKPOINT_DIR", "HPOSVC_RESTORE_DIR"),
     *("HPOSVC_FIRST", "HPOSVC_UNTIL", "HPOSVC_TOTAL", "HPOSVC_SEED", "HPOSVC_TRIAL"),
 )
+PORT = "HPOSVC_PORT"  # of a server of `serve`, for the server and its load
 
 
 def _items(write: Write) -> Callable[[Params], list[str]]:
@@ -135,7 +136,7 @@ def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -
 
     Args:
         params: the active parameters.
-        variables: those of VARIABLES that this process has.
+        variables: those of VARIABLES, and PORT, that this process has.
     """
     members = groups(params).items()
     texts = {
@@ -143,7 +144,7 @@ def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -
         for group, names in members
     }
     texts |= {name: _text(value) for name, value in params.items() if value is not None}
-    texts |= {name: value for name, value in variables.items() if name in VARIABLES}
+    texts |= {name: value for name, value in variables.items() if name in (*VARIABLES, PORT)}
     return [argument for item in items for argument in _fill(item, params, texts)]
 
 

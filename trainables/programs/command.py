@@ -13,16 +13,17 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trainables.programs.arguments import TORCHRUNS, names, render
+from trainables.programs.arguments import PORT, TORCHRUNS, names, render
 from trainables.programs.exit_causes import CommandFailed
 from trainables.programs.rendezvous import RankEnv
 from trainables.programs.report_socket import ReportServer
 from trainables.programs.running import Peers, ProgramRun
+from trainables.programs.server import Server
 from trainables.programs.wandb_config import as_yaml
 from trainables.storage.checkpoint import SCRATCH
 from trainables.worker import Params, Worker
@@ -44,6 +45,8 @@ class Command:
     limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # of one order alone
     output: int = 2  # the descriptor that takes the program's output
+    server: Server | None = None  # that the program loads; None: it loads none
+    price: float | None = None  # of an hour of the server; None: unknown
 
     def train(self, worker: Worker, params: Params, rank_env: RankEnv, peers: Peers | None) -> None:
         """Run the program to its end, unless another rank of the node does.
@@ -56,9 +59,8 @@ class Command:
         if self.launch == "node" and not rank_env.first_of_node:
             return
         several = len(rank_env.addresses if self.launch == "rank" else rank_env.nodes) > 1
-        run = ProgramRun(
-            self.collect, self.grace_s, worker, peers if several else None, self.limited
-        )
+        peers = peers if several else None
+        run = ProgramRun(self.collect, self.grace_s, worker, peers, self.limited, self.price)
         scratch = worker.checkpoints / SCRATCH
         checkpoint_dir = scratch / f"{worker.trial}-{worker.order}-given"
         config_dir = scratch / f"{worker.trial}-{worker.order}-config"
@@ -69,8 +71,14 @@ class Command:
             config = config_dir / f"wandb-{worker.rank}.yaml"
             config.write_text(as_yaml(params), encoding="utf-8")
             variables[WANDB_CONFIG] = f"{config.absolute()}"
-            with closing(ReportServer(run.events.put)) as server:
-                variables |= server.variable
+            with ExitStack() as stack:
+                if self.server is not None:
+                    run.server = stack.enter_context(
+                        self.server.up(self._start, worker, self.output)
+                    )
+                    variables[PORT] = run.server.port
+                reports = stack.enter_context(closing(ReportServer(run.events.put)))
+                variables |= reports.variable
                 run.go(
                     _program(self.items, params, variables),
                     self._environment(variables),
@@ -85,6 +93,12 @@ class Command:
             if worker.rank == 0:
                 shutil.rmtree(checkpoint_dir, ignore_errors=True)
                 shutil.rmtree(config_dir, ignore_errors=True)
+
+    def _start(
+        self, items: Sequence[str], params: Params, variables: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return a server's program, and its environment."""
+        return _program(items, params, variables), self._environment(variables)
 
     def _torchrun_variables(self, rank_env: RankEnv) -> dict[str, str]:
         if self.launch == "node":

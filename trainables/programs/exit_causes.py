@@ -38,6 +38,7 @@ AS_TORCHRUN = (
 NO_MODULE = re.compile(r"^(?:ModuleNotFoundError|\S*python\S*): (No module named .+)", re.MULTILINE)
 OTHER_PYTHON = "install it there, or give another Python's path in the command"
 NAMES = [name.name for name in signal.Signals]
+COMMAND = "the command"
 LAST_LINES = 5  # of a program that ends without a traceback
 
 
@@ -65,7 +66,7 @@ class CommandLost(Exception):
 
 
 def failure(
-    code: int | None, tail: str, among_peers: bool, program: str, folder: Path
+    code: int | None, tail: str, among_peers: bool, program: str, folder: Path, what: str = COMMAND
 ) -> CommandFailed | CommandLost:
     """Return the error for a program's exit code.
 
@@ -75,8 +76,9 @@ def failure(
         among_peers: whether programs of other ranks may have been the cause.
         program: the path or the name of what was started.
         folder: of the checkpoints, whose file system may have been the cause.
+        what: the program, for people.
     """
-    text = _describe_end(code, tail)
+    text = _describe_end(code, tail, what)
     if code is None:
         return CommandLost(text)
     if -code in FROM_OUTSIDE:
@@ -99,17 +101,17 @@ def failure(
     return CommandLost(text) if peers_fault else CommandFailed(text)
 
 
-def _describe_end(code: int | None, tail: str) -> str:
+def _describe_end(code: int | None, tail: str, what: str) -> str:
     """Return the last output of a program, and then how it ended.
 
     A traceback says more than an exit status of 1, so it comes last then.
     """
     if code is None:
-        how = "the command's guard was killed"
+        how = f"{what} lost its guard, which was killed"
     elif code < 0:
-        how = f"the command was killed by {_signal_name(-code)}"
+        how = f"{what} was killed by {_signal_name(-code)}"
     else:
-        how = f"the command ended with exit status {code}"
+        how = f"{what} ended with exit status {code}"
         if code > 128 and (name := _signal_name(code - 128)) in NAMES:
             how += f" (as a shell does after {name})"
     if code == 1 and TRACEBACK in tail:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -42,16 +43,19 @@ class Process:
     """A running program and its guard.
 
     Args:
-        output: a descriptor; what the program writes is copied to it.
+        output: a descriptor that takes what the program writes; or a function, for two threads.
 
     Raises:
         CannotStart: with the system's reason.
     """
 
     def __init__(
-        self, program: Sequence[str], environment: Mapping[str, str], output: int = 2
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        output: int | Callable[[bytes], None] = 2,
     ) -> None:
-        self._output = output
+        self._copy = partial(write_out, output) if isinstance(output, int) else output
         self._line, theirs = socket.socketpair()
         outputs = [os.pipe(), os.pipe()]
         try:
@@ -135,6 +139,10 @@ class Process:
         output, errors = map(_last_lines, self._tails)
         return output, errors
 
+    def recent(self) -> str:
+        """Return the last 16 KiB of both outputs, or more."""
+        return "\n".join(b"".join(tail).decode(errors="replace") for tail in self._tails)
+
     def close(self) -> None:
         """Kill all processes still running, and wait for the guard to exit."""
         with suppress(OSError):
@@ -157,7 +165,7 @@ class Process:
     ) -> None:
         with open(source, "rb", buffering=0):
             for chunk in _pieces(source, over):
-                _write(self._output, chunk)
+                self._copy(chunk)
                 _append(tail, chunk)
                 if heard is not None:
                     heard(chunk)
@@ -231,7 +239,8 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _write(output: int, chunk: bytes) -> None:
+def write_out(output: int, chunk: bytes) -> None:
+    """Write bytes to a descriptor, if anybody reads."""
     while chunk:
         try:
             chunk = chunk[os.write(output, chunk) :]

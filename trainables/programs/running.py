@@ -22,6 +22,7 @@ from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, Comm
 from trainables.programs.output_metrics import LONGEST, Collector, UnreadableMetric
 from trainables.programs.process import TAIL_CHARACTERS, CannotStart, Ended, Process
 from trainables.programs.report_socket import ProcessLeft, ProcessReport
+from trainables.programs.server import COST, TOKENS, RunningServer, with_cost
 from trainables.programs.snapshots import CannotCopy, Snapshots
 from trainables.report_hints import imported_by, report_hint
 from trainables.stop_signals import Preempted, StopTrial
@@ -74,6 +75,8 @@ class ProgramRun:
     worker: Worker
     peers: Peers | None
     limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
+    price: float | None = None  # of an hour of the server; None: there is none, or no price
+    server: RunningServer | None = None  # that the program loads
     events: "queue.SimpleQueue[_Event]" = field(default_factory=queue.SimpleQueue)
     stopped: bool = False
     deadlines: list[tuple[float, Literal["terminate", "kill"]]] = field(default_factory=list)
@@ -113,6 +116,8 @@ class ProgramRun:
         while True:
             self._check_peers()
             self._check_notice()
+            if self.server is not None and self.server.ended.is_set() and not self.stopped:
+                self._fail(self.server.fault(self.worker.checkpoints))
             self._keep_deadlines(process)
             with suppress(queue.Empty):
                 match self.events.get(timeout=self._seconds_to_wait()):
@@ -168,7 +173,7 @@ class ProgramRun:
             return False
         go_on, reported = True, worker.reported
         try:
-            worker.report(step, metrics, checkpoint)
+            worker.report(step, with_cost(metrics, self.price), checkpoint)
         except StopTrial as end:
             go_on = False
             self.preemption = end if isinstance(end, Preempted) else None
@@ -273,10 +278,7 @@ class ProgramRun:
         tail = "\n".join(filter(None, tails))
         self._check_peers()  # a stop of rank 0 may have reached the program before this process
         if self.error is not None:
-            if is_storage_fault(self.error, self.worker.checkpoints):
-                raise CommandLost(_after(tail, str(self.error)))
-            kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
-            raise kind(_after(tail, str(self.error)))
+            raise _with_tail(self.error, tail, self.worker.checkpoints)
         if self.preemption is not None:
             raise self.preemption
         if self.lost:
@@ -284,8 +286,7 @@ class ProgramRun:
         if self.stopped or (code == -signal.SIGABRT and self._reported_last_step()):
             return  # gloo's threads can abort a Python process as it exits, after all work is done
         if code != 0:
-            among_peers = self.peers is not None
-            raise failure(code, tail, among_peers, program[0], self.worker.checkpoints)
+            raise self._failure(program, code, tail)
         worker = self.worker
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1
@@ -303,6 +304,15 @@ class ProgramRun:
             # A program that came to its end without an error will not report with other values.
             failed.sweep_wide = True
             raise failed
+
+    def _failure(
+        self, program: Sequence[str], code: int | None, tail: str
+    ) -> CommandFailed | CommandLost:
+        """Return the error for the program's end, or for that of the server that it loaded."""
+        folder = self.worker.checkpoints
+        if self.server is not None and self.server.is_dying():
+            return self.server.fault(folder)
+        return failure(code, tail, self.peers is not None, program[0], folder)
 
     def _reported_last_step(self) -> bool:
         return bool(self.decisions) and self.decisions[-1][0] == self.worker.until
@@ -338,6 +348,16 @@ def _describe_mismatch(
     return f"collect.stdout matched nothing; {printed}: correct the pattern"
 
 
+def _with_tail(error: Exception, tail: str, folder: Path) -> CommandFailed | CommandLost:
+    """Return an error met while the program ran, with its last output; a server's has its own."""
+    if isinstance(error, CommandFailed | CommandLost):
+        return error
+    text = _after(tail, str(error))
+    if is_storage_fault(error, folder):
+        return CommandLost(text)
+    return CommandDiskFull(text) if is_disk_full(error) else CommandFailed(text)
+
+
 def _after(tail: str, message: str) -> str:
     """Put a message of one line after the output that led to it.
 
@@ -360,14 +380,19 @@ class _Reader:
         self.next_step = worker.first
         self.collector: Collector | None = None
         if pattern is not None and worker.rank == 0:
-            self.collector = Collector(
-                re.compile(pattern), worker.metrics, self._found, self.run.limited
-            )
+            found = re.compile(pattern)
+            metrics, limited = map(self._printed, (worker.metrics, self.run.limited))
+            self.collector = Collector(found, metrics, self._found, limited)
 
     @property
     def names(self) -> Set[str]:
         """The names of the metrics found so far."""
         return self.collector.names if self.collector is not None else frozenset()
+
+    def _printed(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the metrics to find, for those to report: a cost is computed from others."""
+        computed = self.run.price is not None
+        return tuple(TOKENS if name == COST and computed else name for name in names)
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of standard output."""

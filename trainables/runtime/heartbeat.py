@@ -148,7 +148,7 @@ class Heartbeat:
         # Output later than `stall_s` after the last sign is faulthandler's stacks.
         printed = self._size != before and time.monotonic() - self._seen_at < self.stall_s
         moved = self._has_moved_data()
-        if signals.beats:
+        if signals.beats and self.works:  # a program does not beat, whatever waited for its server
             return given or moved
         return given or printed or moved or self._is_busy()
 

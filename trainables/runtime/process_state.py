@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from trainables.environment import float32_precision
+from trainables.programs.process import GUARD
 
 # Set once by libraries when they are imported; removing them would be wrong.
 SET_BY_IMPORTS = frozenset(
@@ -31,8 +32,9 @@ SET_BY_IMPORTS = frozenset(
     }
 )
 PR_SET_CHILD_SUBREAPER = 36
-# Python's own service processes keep nothing of an order.
-SERVICES = ("multiprocessing.resource_tracker", "loky.backend.resource_tracker")
+# Python's own service processes keep nothing of an order, and a server is kept on purpose: the
+# guards of all other programs end with their orders.
+SERVICES = ("multiprocessing.resource_tracker", "loky.backend.resource_tracker", f"{GUARD}")
 MAX_ZOMBIES = 100  # each zombie holds a process id
 # Bytes of a GPU that a process may keep allocated between orders: cuBLAS keeps a workspace of
 # 32 MiB for each thread and stream that multiplies; 65 MiB were seen on an H200 after a small

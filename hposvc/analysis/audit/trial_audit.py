@@ -34,7 +34,7 @@ from hposvc.state.race import why_again
 from hposvc.state.summary import named
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
-from hposvc.state.trial_table import PLATEAU
+from hposvc.state.trial_table import LIMIT, PLATEAU
 from hposvc.text import NONE, number
 from searchers import identity
 from trainables.contract import Saved
@@ -46,7 +46,7 @@ PAST_TENSE = {
 # Reasons of decisions in which no other trial had a part.
 SOLO_REASONS = {
     *("user", "target", "rule", "budget", "failures", "pause", "diverged", "no checkpoint"),
-    *("schedule", "storage", PLATEAU, WIDER, QUEUE, PRIORITY, TIMEOUT),
+    *("schedule", "storage", LIMIT, PLATEAU, WIDER, QUEUE, PRIORITY, TIMEOUT),
 }
 # Why a parked trial got another order, by the reason of the park.
 PARKED = {

@@ -27,7 +27,7 @@ from hposvc.spec import SweepSpec, fingerprint
 MOST = 3  # earlier sweeps that are read
 # Sections that say how trials run; with others, an earlier sweep's times hold only roughly.
 SETUP = ("resources", "engine", "training")
-CODE = ("trainable", "command")
+CODE = ("trainable", "command", "serve")
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def plan(
 def same_code(frozen: Mapping[str, Any], spec: SweepSpec) -> bool:
     """Return whether a recorded spec runs the same trainable, command or curve, by its name."""
     data = specs.dump(spec)
-    if any(data[key] for key in CODE):
-        return all(frozen.get(key) == data[key] for key in CODE)
+    if any(map(data.get, CODE)):
+        return all(frozen.get(key) == data.get(key) for key in CODE)
     engine = frozen.get("engine") or {}
     return spec.engine.curve is not None and engine.get("curve") == spec.engine.curve
 

@@ -103,10 +103,13 @@ def relocated(frozen: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
     def move(value: Any) -> Any:
         if isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
             return new + value[len(old) :]
+        if isinstance(value, Mapping):
+            return {key: move(inner) for key, inner in value.items()}
         return [move(item) for item in value] if isinstance(value, list | tuple) else value
 
     environment = frozen.get("environment")
-    moved = {key: move(frozen[key]) for key in ("folder", "trainable", "command") if key in frozen}
+    keys = ("folder", "trainable", "command", "serve")
+    moved = {key: move(frozen[key]) for key in keys if key in frozen}
     if isinstance(environment, Mapping) and "working_dir" in environment:
         place = {"working_dir": move(environment["working_dir"])}
         moved["environment"] = {**environment, **place}

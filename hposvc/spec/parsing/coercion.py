@@ -139,6 +139,8 @@ def _wanted_by_hint(hint: Any) -> str:
             for kind in kinds
         ]
         return "give " + " or ".join(dict.fromkeys(words))
+    if get_origin(hint) is tuple:
+        return "give a list"
     return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
 
 

@@ -37,6 +37,7 @@ FULL = {
     "parameters": {"lr": {"min": 1e-5, "max": 0.1}},
     "metric": {"name": "loss", "goal": "minimize"},
     "collect": {"stdout": "(?P<loss>.*)"},
+    "serve": {"command": ["a"], "ready": "http://a:${HPOSVC_PORT}/", "load": ["b"]},
     "fidelity": {"max": 9},
     "scale": {"over": "width", "sizes": [64, 128]},
     "trials": {"seeds": {"max": 5}},
@@ -81,7 +82,7 @@ def flat(data, path=""):
 
 
 def test_the_page_has_every_key_and_no_other():
-    accepted = dict(flat(dump(thaw(FULL)))).keys() | {"scheduler.plateau.delta"}
+    accepted = dict(flat(dump(thaw(FULL)))).keys() | {"scheduler.plateau.delta", "command"}
     assert KEYS.keys() == accepted
 
 

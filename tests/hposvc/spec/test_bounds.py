@@ -40,6 +40,7 @@ BESIDE = {  # what must stand beside a key
     "scale.tokens_per_weight": {"over": "x"},
     "scale.at_target": {"over": "x"},
     "trials.seeds.min": {"max": 4, "seeds": {"max": 3}},
+    "serve.start_timeout": {"command": ["a"], "load": ["b"], "ready": "http://a:${HPOSVC_PORT}/"},
     "stop.worth.gain": {"worth": {"trials": 1}},
     "stop.worth.gpu_hours": {"worth": {"gain": 1.0}},
     "stop.worth.cpu_hours": {"worth": {"gain": 1.0}},

@@ -122,7 +122,7 @@ def test_every_key_of_a_spec_has_its_effect():
     assert spec.search.name == "random"
     assert (spec.first_step, spec.last_step) == (3, 27)
     defaults = {field.name: field.default for field in dataclasses.fields(SweepSpec)}
-    others = [load(SPECS / name) for name in ("command.yaml", "sizes.yaml")]
+    others = [load(SPECS / name) for name in ("command.yaml", "serve.yaml", "sizes.yaml")]
     assert not [
         name
         for name, default in defaults.items()
