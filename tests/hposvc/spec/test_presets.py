@@ -55,7 +55,7 @@ def test_names_in_a_group_and_of_the_command_line_are_presets_too():
 
 @pytest.mark.parametrize("named", ["lorra", ["lora", "lorra"]])
 def test_an_unknown_preset_names_the_nearest(named):
-    with pytest.raises(SpecError, match=r"parameters.preset: there is no preset 'lorra'; did you m"):
+    with pytest.raises(SpecError, match=r"parameters.preset: there is no preset 'lorra'; did"):
         space_of(preset=named)
 
 
