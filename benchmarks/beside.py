@@ -1,7 +1,7 @@
 """One small job in other tools and in hposvc, by the files on the pages of docs/explanation/beside.
 
-`python benchmarks/beside.py [--seeds 3] [--syne-tune PYTHON] [--ado PYTHON]` prints Markdown. A
-PYTHON is that of an environment of its own, with the peer and scikit-learn; a peer without one is
+`python benchmarks/beside.py [--seeds 3] [--syne-tune PYTHON] [--ado PYTHON] [--only PAGE]` prints
+Markdown. PYTHON is the one of an environment with the peer and scikit-learn; a peer without one is
 left out. README.md says what the figures mean.
 """
 
@@ -42,6 +42,7 @@ SYNE_AGAIN = (
     "load_experiment('digits', load_tuner=True).tuner.run()"
 )
 KILL_AFTER = 8  # ended trials
+AFTERWARDS_S = 2  # so that nobody is killed just while writing what was looked at
 LIMIT_S = 600
 
 Command = Sequence[str]
@@ -69,6 +70,8 @@ def main() -> None:
     args = _parser().parse_args()
     print(tables.heading(("ray", "optuna", "scikit-learn")))
     for theirs in _peers(args):
+        if args.only not in (None, theirs.name):
+            continue
         ours = Job(
             "hposvc",
             {name: text for name, text in files(theirs.name).items() if name in OURS},
@@ -119,13 +122,15 @@ def after_kill(job: Job) -> str:
             if process.poll() is not None:
                 raise SystemExit(f"{job.name} ended before it could be killed")
             time.sleep(0.02)
+        time.sleep(AFTERWARDS_S)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         before = job.ended(folder)
-        _finish(_start(job.again, folder), folder)
+        goes_on = _start(job.again, folder).wait(LIMIT_S) == 0
         after = job.ended(folder)
         kept = sum(after.get(trial) == accuracy for trial, accuracy in before.items())
-        return f"{kept} of {len(before)}; {len(after)} at the end"
+        end = f"{len(after)} at the end" if goes_on else "it cannot go on"
+        return f"{kept} of {len(before)}; {end}"
 
 
 def _folder(job: Job, folder: Path, seed: int) -> Path:
@@ -240,8 +245,9 @@ def _peers(args: argparse.Namespace) -> Iterator[Job]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="beside.py", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--syne-tune", metavar="PYTHON")
-    parser.add_argument("--ado", metavar="PYTHON")
+    parser.add_argument("--syne-tune", metavar="PYTHON", type=os.path.abspath)
+    parser.add_argument("--ado", metavar="PYTHON", type=os.path.abspath)
+    parser.add_argument("--only", metavar="PAGE", help="the page of one tool")
     return parser
 
 
