@@ -11,7 +11,7 @@ from hposvc import spec as specs
 from hposvc.drafts import examples
 from hposvc.drafts.imported.conversion import flow
 from hposvc.drafts.printed import HELD_OUT, NUMBER
-from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
+from hposvc.drafts.ranges import Domain, first_range, holds, preset_of, unit_of, words
 from hposvc.drafts.source import (
     TASKS,
     Argument,
@@ -109,7 +109,9 @@ class Draft:
         arguments = {argument.name: argument for argument in self.program.arguments}
         for name, domain in self.domains.items():
             own = "values" in domain or arguments[name].domain  # the code's
-            yield f"  {flow(name)}: {_flow(domain)}{'' if own else '  # a guess'}"
+            found = preset_of(arguments[name], self.program.calls)
+            note = f"  # {found.preset}: {found.source}" if found else "" if own else "  # a guess"
+            yield f"  {flow(name)}: {_flow(domain)}{note}"
         for name in self.unknown:
             yield f"  # {flow(name)}: the code needs it; write a value, or a range"
         if left := self._left_out:
@@ -257,7 +259,7 @@ def propose(target: str, program: SourceProgram) -> Draft:
     domains = {
         argument.name: domain
         for argument in program.arguments
-        if (domain := first_range(argument)) is not None
+        if (domain := first_range(argument, calls=program.calls)) is not None
         and not (script and _twisted(argument, program))
     }
     if not domains:

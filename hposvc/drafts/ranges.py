@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 
 from hposvc.drafts.source import Argument
+from hposvc.spec import presets
 
 Domain = Mapping[str, object]
 # Parts of names that are no hyperparameters: how long, where, with what.
@@ -18,6 +19,7 @@ FIXED = (
 )
 SIZES = {"leaf", "leaves", "hidden"}  # they make nodes and data of a name hyperparameters
 LENGTH = {"epochs": "epoch", "epoch": "epoch", "steps": "step", "iterations": "step"}
+RATE = ("learning_rate", "lr")  # two words for one parameter
 LENGTH |= {"iters": "step", "rounds": "round"}
 
 
@@ -34,10 +36,27 @@ def unit_of(argument: Argument) -> str:
     return next((LENGTH[word] for word in words(argument.name) if word in LENGTH), "")
 
 
-def first_range(argument: Argument, asked: bool = False) -> Domain | None:
+def preset_of(argument: Argument, calls: frozenset[str]) -> presets.PresetParameter | None:
+    """Return the parameter of a preset for code that makes these calls; None: there is none."""
+    is_known = argument.domain or argument.choices or unit_of(argument)
+    for each in () if is_known or not calls else presets.read():
+        name = "_".join(word for word in words(argument.name) if word != each.preset)  # lora_r is r
+        is_named = name.replace(*RATE) == each.name.replace(*RATE)
+        is_range = isinstance(each.declared, Mapping) and "when" not in each.declared
+        is_meant = is_named and is_range and not calls.isdisjoint(each.calls)
+        if is_meant and holds(each.declared, argument.default):
+            return each
+    return None
+
+
+def first_range(
+    argument: Argument, asked: bool = False, calls: frozenset[str] = frozenset()
+) -> Domain | None:
     """Return a range around a default; None: none is told, or it is not `asked` for by its name."""
     if argument.domain:
         return argument.domain
+    if found := preset_of(argument, calls):
+        return {**found.declared}
     parts, default = words(argument.name), argument.default
     if not parts or not (asked or SIZES & {*parts} or {*parts}.isdisjoint(FIXED)):
         return None

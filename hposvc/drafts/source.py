@@ -56,6 +56,7 @@ class SourceProgram:
     steps_from_0: bool = False  # in the lines that it prints
     reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
     writes: tuple[str, ...] = ()  # what it writes into the same file in every run
+    calls: frozenset[str] = frozenset()  # names of functions and classes that it calls
 
     @property
     def reports(self) -> bool:
@@ -93,6 +94,7 @@ def read_script(path: Path) -> SourceProgram:
         steps_from_0=any(UNCOUNTED in pattern for _, pattern in patterns),
         reads_wandb=not written,
         writes=(*_files_of(written.values()), *dict.fromkeys(_saved(tree))),
+        calls=frozenset(called),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from hposvc import events
 from hposvc.errors import Problem, SpecError
 from hposvc.events import NOTHING
-from hposvc.spec import choices, paths, registry, variants
+from hposvc.spec import choices, paths, presets, registry, variants
 from hposvc.spec.cross_checks import COMPLETENESS, Check
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
 from hposvc.spec.parsing import nested_names, overrides
@@ -219,7 +219,7 @@ def _checked(data: dict[str, object], skipped: Sequence[Check] = ()) -> SweepSpe
         except SpecError as error:
             problems += (problem.under(section) for problem in error.problems)
     try:
-        data = choices.without_first_rung(variants.resolve(resolve_space(data)))
+        data = choices.without_first_rung(variants.resolve(presets.resolve(resolve_space(data))))
         spec = fill(SweepSpec, data)
         problems += spec.problems(skipped)
         spec = spec if problems else choices.with_first_rung(spec)

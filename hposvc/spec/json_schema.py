@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hposvc.schedulers.early_stopping import Plateau
-from hposvc.spec import NAME_KEYS, PLUG_IN_SECTIONS, SweepSpec
+from hposvc.spec import NAME_KEYS, PLUG_IN_SECTIONS, SweepSpec, presets
 from hposvc.spec.engines import ENGINES
 from hposvc.spec.registry import PluginType, resolve
 
@@ -70,6 +70,10 @@ def _let_groups_nest(schema: Schema) -> None:
     parameters, reference = schema["properties"]["parameters"], {"$ref": "#/$defs/Parameter"}
     parameter = schema["$defs"]["Parameter"] = parameters["additionalProperties"]
     parameters["additionalProperties"] = reference
+    names = {"enum": sorted({each.preset for each in presets.read()})}
+    one_or_several = {"anyOf": [names, {"type": "array", "items": names}]}
+    named = {"if": {"type": ["string", "array"]}, "then": one_or_several, "else": reference}
+    parameters["properties"] = {"preset": named}
     group = parameter
     while group["if"] != {"type": "object"}:
         group = group["else"]

@@ -11,6 +11,7 @@ import click
 from hposvc.drafts import draft as drafts
 from hposvc.drafts.draft import Draft
 from hposvc.errors import SpecError
+from hposvc.spec.presets import FILE
 from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import emit, note
 
@@ -24,12 +25,16 @@ from hposvc.views.console import emit, note
     help="Write the spec to this file; -: to stdout.",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing; take what is found.")
-def init_command(shared: Shared, source: str | None, out: str, yes: bool) -> None:
+@click.option("--presets", is_flag=True, help="Only print the presets, with their sources.")
+def init_command(shared: Shared, source: str | None, out: str, yes: bool, presets: bool) -> None:
     """Write a first spec for a script, a class or a function.
 
     The code is read, not run: the arguments of argparse, click, absl or tyro, a class's fields,
     or the keys that a function reads.
     """
+    if presets:
+        emit(FILE.read_text())
+        return
     path = None if out == "-" else Path(out)
     if path is not None and path.exists():
         raise click.UsageError(f"{out} exists; give another name by --out, or remove it")

@@ -147,6 +147,32 @@ def test_a_flag_that_is_asked_for_gets_a_range_around_its_default_whatever_its_n
         asked.with_only("log-evry")
 
 
+def test_code_of_a_known_library_gets_published_ranges_with_their_source(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nfrom peft import LoraConfig\nfrom torch.optim import AdamW\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lora-r', type=int, default=16)\n"
+        "parser.add_argument('--lora-dropout', type=float, default=0.3)\n"
+        "parser.add_argument('--weight-decay', type=float, default=0.1)\n"
+        "parser.add_argument('--learning_rate', type=float, default=2e-3)\n"
+        "args = parser.parse_args()\n"
+        "AdamW(LoraConfig(r=args.lora_r), lr=args.learning_rate)\nprint(f'loss {1.5}')\n"
+    )
+    text = draft(str(script)).text(schema=False)
+    assert "lora-r: {values: [8, 16, 32, 64, 128, 256], ordered: true}  # lora: QLoRA" in text
+    assert "weight-decay: {min: 0.005, max: 1.0, log: true}  # adamw: AlgoPerf" in text
+    assert "lora-dropout: {min: 0.0, max: 0.5}  # a guess" in text  # 0.3 is not in the preset's
+    # Lora's rates end below 2e-3, those of AdamW do not.
+    assert "learning_rate: {min: 0.0001, max: 0.01, log: true}  # adamw: AlgoPerf" in text
+    assert len(read(text).parameters) == 4
+
+
+def test_other_code_with_such_names_gets_guesses(tmp_path):
+    program = SourceProgram((Argument("r", "int", 16), Argument("lr", "float", 1e-4)), ("loss",))
+    assert "  # lora" not in propose("train.py", program).text(schema=False)
+
+
 def test_what_the_code_needs_and_the_spec_lacks_is_said():
     program = SourceProgram(
         (

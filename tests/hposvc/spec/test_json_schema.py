@@ -82,6 +82,15 @@ def test_it_knows_shares(declared, is_valid):
     assert VALIDATOR.is_valid({**spec, "parameters": {"mix": declared}}) == is_valid
 
 
+@pytest.mark.parametrize(
+    ("named", "is_valid"),
+    [("lora", True), (["adamw", "lora"], True), ({"values": [1, 2]}, True), (["lorra"], False)],
+)
+def test_it_knows_presets(named, is_valid):
+    spec = read(ROOT / "tests" / "specs" / "contract.yaml")
+    assert VALIDATOR.is_valid({**spec, "parameters": {"preset": named}}) == is_valid
+
+
 def test_it_accepts_shares_by_name_in_initial():
     spec = {**read(ROOT / "tests" / "specs" / "contract.yaml")}
     assert VALIDATOR.is_valid({**spec, "initial": [{"mix": {"web": 0.5}}, {"mix.web": 0.5}]})

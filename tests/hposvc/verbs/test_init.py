@@ -36,6 +36,12 @@ def test_a_script_gets_a_spec_with_a_schema(hposvc, here):
     assert "sweep.yaml exists" in again.err
 
 
+def test_presets_are_shown_with_their_sources_and_nothing_is_written(hposvc, here):
+    shown = YAML(typ="safe", pure=True).load(hposvc("init", "--presets").out)
+    assert shown["lora"][0]["source"].startswith("QLoRA")
+    assert [path.name for path in here.iterdir()] == [SCRIPT.name]
+
+
 def test_what_has_nothing_to_search_is_refused(hposvc, here):
     (here / "train_script.py").write_text("print(1)")
     assert "no script here" in hposvc("init").err
