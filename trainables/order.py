@@ -30,6 +30,7 @@ class Order:
     replicate: int = 0  # number of the finalist's replicate, from 1; 0: the trial itself
     workers: int = 0  # number of ranks; 0: resources.workers
     memo: str = ""  # the earlier training whose reports it takes; empty: it is carried out
+    tree: str = ""  # git's hash of its version of the code; empty: there is only one
 
     def reaches_milestone(self, before: int, step: int) -> bool:
         """Return whether a milestone lies after the step `before`, up to `step`."""

@@ -266,7 +266,9 @@ class SweepState:
 
     def refusal(self, params: Params) -> str:
         """Return why a configuration is not trained if somebody proposes it; empty: it is."""
-        key = self.spec.space.key(params)
+        key, code = self.spec.space.key(params), self.spec.variants
+        if code is not None and (name := params[code.parameter]) not in code.trees:
+            return f"the sweep has no version {name} of the code"
         for trial in self.trials.values():
             if self.spec.space.key(trial.params) == key and not trial.excluded:
                 return f"it was tried as {trial.id}"
@@ -426,6 +428,9 @@ class SweepState:
         elif event.verb == "propose":
             if not event.refused:
                 self.proposals.add(event)
+        elif event.verb == "admit":
+            if not event.refused:
+                self._admit(event)
         elif event.trial is not None:
             if event.verb in MARKS:
                 self._mark(event.trial, event)
@@ -447,14 +452,25 @@ class SweepState:
             if replicate.replicate_of == name:
                 self.replicates.trials.mark(replicate, because)
 
+    def _admit(self, event: Requested) -> None:
+        """Let trials have another version of the code."""
+        code = self.spec.variants
+        assert code is not None  # otherwise it is refused
+        self._use(replace(self.spec, parameters={**self.spec.parameters, **code.declared(event.changes)}))
+        self.proposals.move(self.spec.space)
+        if self.closed == "space":
+            self.closed = None
+
+    def _use(self, spec: SweepSpec) -> None:
+        self.spec, self.checkpoints.keep = spec, spec.checkpoints
+        for table in self._tables:
+            table.spec = spec
+
     def _extend(self, event: Requested) -> None:
         if event.refused:
             return
         before = self.spec
-        self.spec = changed(before, event.changes)
-        self.checkpoints.keep = self.spec.checkpoints
-        for table in self._tables:
-            table.spec = self.spec
+        self._use(changed(before, event.changes))
         completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
         self._reopen()
         if self.spec.last_step != before.last_step:  # no trial can become shorter

@@ -14,7 +14,7 @@ from hposvc import api
 from hposvc.analysis.lineage import copies_of
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, Verb
+from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, SLOTLESS, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
@@ -50,7 +50,7 @@ def steer(
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))
     # No driver is at work: the state changes only if this process changes it.
-    if verb in MARKS or (trial is None and verb in ENDS):
+    if verb in SLOTLESS or (trial is None and verb in ENDS):
         try:
             state = Driver(sweeps.home, sweeps.journal, row).end()
         except Busy:  # another driver has just resumed the sweep, and sees the request
@@ -98,7 +98,8 @@ def check(
         return replace(answer, copies=copies), bool(pending) or last != because
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
-        done = state.finished and verb != "propose"  # `extend` may begin what was proposed
+        # `extend` may begin what was proposed.
+        done = state.finished and verb not in ("propose", "admit")
         if done or (paused and trial is None):
             return answer, False
         spec = state.spec

@@ -77,6 +77,9 @@ class _FrozenTrials:
         """Apply the next event."""
         self._state.apply(event)
         self._trials.apply(event)
+        if isinstance(event, Requested) and event.verb == "admit":
+            self._trials.move(self._state.spec)
+            self._frozen.clear()  # all trials of a study choose from the same values
         if trial := getattr(event, "trial", None):
             self._changed.add(trial)
 
