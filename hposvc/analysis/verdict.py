@@ -5,6 +5,9 @@ bets on its sign can't win. The wealth is multiplied by 1 + 0.7 sqrt(r / i) sign
 the i-th difference is the r-th smallest of the first i. By Ville's inequality it ever reaches 20
 with probability 1/20 at most, so one may look after each pair, with heavy-tailed noise too.
 
+That holds for one candidate. Of N of a sweep that were compared with a baseline, N/20 are kept by
+chance at most, on average; evidence of 20 N is proof whatever their number.
+
 Source: Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid
 inference, Statistical Science 38 (2023), sections 2 and 3; Vovk and Wang, Efficiency of
 nonparametric e-tests, Operations Research (2024), for tests of symmetry by signs and ranks.
@@ -13,7 +16,7 @@ nonparametric e-tests, Operations Research (2024), for tests of symmetry by sign
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from statistics import median
@@ -22,14 +25,15 @@ from typing import Literal
 from hposvc.errors import NotFound, fail
 from hposvc.open_sweep import Record, check_trial
 from hposvc.state.evidence import PROOF
+from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import number
-from searchers import identity, nearest
-from trainables.storage.checkpoint import TRIAL
+from searchers import nearest
 
 DOUBT = 5.0  # wealth of the opposite bets that discards a candidate
 BET = 0.7  # share of the wealth on the largest difference so far
 FEWEST = math.ceil(math.log(PROOF) / math.log(1 + BET))  # pairs that can keep a candidate
+_NOTHING = object()  # no pair shares it
 MOST = 20  # pairs; without proof by then, it is discarded
 
 Choice = Literal["KEEP", "RETEST", "DISCARD"]
@@ -49,6 +53,8 @@ class CandidateVerdict:
     evidence: float  # the wealth of bets on the candidate; 20 keeps it
     evidence_against: float  # of bets on the baseline; 5 discards the candidate
     more: int  # pairs to add before it is worth another look; 0: it is decided
+    looks: int  # candidates of its sweep with pairs of runs with the baseline; it is one of them
+    by_chance: float  # of these, how many are kept at most if none is better, on average
     retest: str = ""  # the command that gives both more runs; empty: it is decided
 
     @property
@@ -60,9 +66,22 @@ class CandidateVerdict:
             known = f", the median {number(abs(self.better_by))} {word} in {self.metric}"
         seen = f"{self.pairs} pairs of runs{known}: "
         if self.verdict == "RETEST":
-            return f"{seen}too few; give each {self.more} more: {self.retest}"
+            return f"{seen}too few; {self.more} more: {self.retest}"
         other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
-        return seen + ("it is better" if self.verdict == "KEEP" else other)
+        return f"{seen}{'it is better' if self.verdict == 'KEEP' else other}{self._looks_text}"
+
+    @property
+    def _looks_text(self) -> str:
+        """How many candidates were looked at, if that weakens the verdict."""
+        if self.looks == 1:
+            return ""
+        text = f". One of {self.looks} candidates: chance alone keeps {number(self.by_chance)}"
+        if self.verdict == "KEEP":
+            text += (
+                f" of them at most, or none of all where evidence, here {number(self.evidence)},"
+            )
+            return f"{text} reached {PROOF * self.looks:g}"
+        return f"{text} of them at most"
 
 
 def wealth(differences: Sequence[float]) -> float:
@@ -100,36 +119,42 @@ def judge_candidate(
 
     Raises:
         NotFound: there is no such trial or version.
-        SpecError: a sweep has several metrics, or the sweeps have different ones.
+        SpecError: a sweep has several metrics, or the sweeps have different ones; or a trial is
+            compared with a version.
     """
-    names = [f"{record.row.id}/{name}" for record, name in (baseline, candidate)]
-    if names[0] == names[1]:
-        raise fail(f"{names[0]} is compared with itself; name two trials or versions", "verdict")
-    for (record, name), full in zip((baseline, candidate), names, strict=True):
-        if (trial := record.state.trials.get(name)) is not None and (why := _why_worthless(trial)):
-            raise fail(f"{full} {why}, so it can't be compared by further runs", "verdict")
+    ours, theirs = _Side.of(*baseline), _Side.of(*candidate)
+    if ours.full == theirs.full:
+        raise fail(f"{ours.full} is compared with itself; name two trials or versions", "verdict")
+    if ours.is_version != theirs.is_version:
+        message = f"{ours.full} and {theirs.full} are a trial and a version; name two of a kind"
+        raise fail(message, "verdict")
+    for side in (ours, theirs):
+        trial = side.record.state.trials.get(side.name)
+        if trial is not None and (why := _why_worthless(trial)):
+            raise fail(f"{side.full} {why}, so it can't be compared by further runs", "verdict")
     metric, *others = {*baseline[0].state.spec.objectives, *candidate[0].state.spec.objectives}
     if others:
-        raise fail(f"{names[0]} and {names[1]} need one metric, and the same", "verdict")
-    ours, theirs = _runs(*baseline), _runs(*candidate)
-    differences = [
-        0.0 if before == now else before - now
-        for key, runs in ours.items()
-        for before, now in zip(runs, theirs.get(key, ()), strict=False)
-    ]
+        raise fail(f"{ours.full} and {theirs.full} need one metric, and the same", "verdict")
+    runs = theirs.collect()
+    own = (runs if ours.record is theirs.record else ours.collect())[ours.name]
+    differences = _differences(own, runs[theirs.name])
+    looks = {name for name, each in runs.items() if own.keys() & each.keys()} | {theirs.name}
+    looks -= {ours.name} if ours.record.row.id == theirs.record.row.id else set()
     choice, more = decide(differences)
     finite = [difference for difference in differences if math.isfinite(difference)]
     return CandidateVerdict(
         verdict=choice,
-        baseline=names[0],
-        candidate=names[1],
+        baseline=ours.full,
+        candidate=theirs.full,
         metric=metric.name,
         pairs=len(differences),
         better_by=median(finite) if finite else None,
         evidence=wealth(differences),
         evidence_against=wealth([-difference for difference in differences]),
         more=more,
-        retest=_retest(baseline, candidate, len(differences) + more) if more else "",
+        looks=len(looks),
+        by_chance=len(looks) / PROOF,
+        retest=_retest(ours, theirs, more) if more else "",
     )
 
 
@@ -144,62 +169,118 @@ def _why_worthless(trial: TrialState) -> str:
     return "" if trial.kept else "is beyond a limit"
 
 
-def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: int) -> str:
-    """Return the command that trains both so often, with the same seeds.
-
-    A fork of a sweep trains the configurations of its trials alone.
-    """
-    record, name = candidate
-    if not TRIAL.fullmatch(name):
-        values = "'parameters.seed.values=[0, 1, ...]'"
-        return f"hposvc fork {record.row.id} --set warm_start=null --set {values}"
-    sides = []
-    for one, trial in (baseline, candidate):
-        params, searched = one.state.trials[trial].params, one.state.spec.space.searched
-        sides.append((one.row.id, trial, {key: params[key] for key in searched if key in params}))
-    together = sides[0][0] == sides[1][0]
-    forks, trials = [], []
-    for sweep, trial, params in sides[: 1 if together else 2]:
-        points = [one for *_, one in sides] if together else [params]
-        pair = f"{sweep}-{'-'.join(one for _, one, _ in sides) if together else trial}"
-        sets = {
-            **dict.fromkeys(("warm_start", "baseline"), "null"),
-            "scheduler": "fifo",
-            "initial": json.dumps(points),
-            "trials.max": len(points),
-            "finalists": f"{{top: {len(points)}, seeds: {runs}}}",
-        }
-        words = " ".join(f"--set {quote(f'{key}={value}')}" for key, value in sets.items())
-        forks.append(f"hposvc fork {sweep} --id {pair} {words}")
-        trials += [f"{pair}/t{at + 1:04d}" for at in range(len(points))]
-    return " && ".join([*forks, f"hposvc verdict {' '.join(trials)}"])
+Runs = Mapping[Hashable, Sequence[tuple[float, float]]]  # when each began, and its loss
 
 
-def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
-    """Return the losses of a trial's replicates, or of a version's trials by configuration.
+@dataclass(frozen=True)
+class _Side:
+    """A trial of a sweep, or a version of its code."""
 
-    A failed run has the worst loss, infinity; one that was stopped early is left out.
-    """
-    state, code = record.state, record.state.spec.variants
-    keyed: list[tuple[object, TrialState]]
-    if code is None or name in state.trials:
-        check_trial(record, name)
-        replicates = state.replicates.trials.values()
-        keyed = [(run.number, run) for run in replicates if run.replicate_of == name]
-    else:
-        full, chooser = code.names.get(name, name), code.parameter
+    record: Record
+    name: str
+    is_version: bool
+
+    @classmethod
+    def of(cls, record: Record, name: str) -> "_Side":
+        state, code = record.state, record.state.spec.variants
+        if code is None or name in state.trials:
+            check_trial(record, name)
+            return cls(record, name, is_version=False)
+        full = code.named(name)
         if full not in code.trees:
             message = f"{record.row.id} has no trial or version {name}"
             raise NotFound(message, nearest(name, code.names))
-        keyed = [
-            (identity({**run.params, chooser: ""}), run)
-            for run in state.trials.values()
-            if run.params[chooser] == full
+        return cls(record, full, is_version=True)
+
+    @property
+    def full(self) -> str:
+        return f"{self.record.row.id}/{self.name}"
+
+    def collect(self) -> Mapping[str, Runs]:
+        """Return the runs of each of its kind in its sweep, by what both runs of a pair share.
+
+        Of a trial these are its replicates, of a version its trials and their replicates. A failed
+        run has the worst loss, infinity; one that was stopped early is left out.
+        """
+        found = defaultdict[str, dict[Hashable, list[tuple[float, float]]]](dict)
+        for trial, run in _trainings(self.record.state):
+            name, shared = trial.id, None
+            if self.is_version and (code := self.record.state.spec.variants) is not None:
+                name, shared = f"{trial.params[code.parameter]}", code.others(trial.params)
+            elif run is trial:  # chosen among others for its value
+                continue
+            key = shared, 0 if run is trial else run.number
+            if run.state == "FAILED":
+                found[name].setdefault(key, []).append((run.ordered_at, math.inf))
+            elif run.state == "COMPLETED" and run.value is not None:
+                loss = run.metric.loss(run.value)
+                found[name].setdefault(key, []).append((run.ordered_at, loss))
+        return found
+
+    @property
+    def trials(self) -> Mapping[Hashable, TrialState]:
+        """Its trials that count, by what those of a pair share; the best first."""
+        state, code = self.record.state, self.record.state.spec.variants
+        if code is None or not self.is_version:
+            return {None: state.trials[self.name]}
+        ranked = (trial for trial in state.ranked() if not trial.excluded)
+        own = (trial for trial in ranked if trial.params[code.parameter] == self.name)
+        return {code.others(trial.params): trial for trial in own}
+
+
+def _trainings(state: SweepState) -> Iterator[tuple[TrialState, TrialState]]:
+    """Yield each trial with itself, and with each of its replicates, but for excluded ones."""
+    yield from ((trial, trial) for trial in state.trials.values() if not trial.excluded)
+    for run in state.replicates.trials.values():
+        if not run.excluded:
+            yield state.trials[run.shown_as], run
+
+
+def _differences(ours: Runs, theirs: Runs) -> list[float]:
+    """Return by how much the candidate's loss is lower in each pair, the oldest pair first."""
+    pairs = [
+        (max(began, then), 0.0 if before == now else before - now)
+        for key, runs in ours.items()
+        for (began, before), (then, now) in zip(runs, theirs.get(key, ()), strict=False)
+    ]
+    return [difference for _, difference in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _retest(baseline: _Side, candidate: _Side, more: int) -> str:
+    """Return the command that trains both again, with so many further seeds, and looks again."""
+    ours, theirs = baseline.trials, candidate.trials
+    last = f"hposvc verdict {quote(baseline.full)} {quote(candidate.full)}"
+    if (shared := next((key for key in ours if key in theirs), _NOTHING)) is _NOTHING:
+        lacking, others = (candidate, ours) if ours else (baseline, theirs)
+        return f"{_propose(lacking, next(iter(others.values()), None))}; {last}"
+    sides = ((baseline.record, ours[shared]), (candidate.record, theirs[shared]))
+    seeds = max(_seeds_used(*side) for side in sides) + more
+    again = defaultdict[str, list[str]](list)
+    for record, trial in sides:
+        again[record.row.id].append(f"--trial {trial.id}")
+    return "; ".join(
+        [
+            *(f"hposvc extend {it} {' '.join(set)} --seeds {seeds}" for it, set in again.items()),
+            last,
         ]
-    runs = defaultdict[object, list[float]](list)
-    for key, run in keyed:
-        if run.state == "FAILED" and not run.excluded:
-            runs[key].append(math.inf)
-        elif run.state == "COMPLETED" and run.value is not None:
-            runs[key].append(run.metric.loss(run.value))
-    return runs
+    )
+
+
+def _seeds_used(record: Record, trial: TrialState) -> int:
+    """Return the number of a trial's last replicate that is over, as `extend --seeds` counts."""
+    replicates = record.state.replicates
+    own = (run for run in replicates.trials.values() if run.replicate_of == trial.id and run.over)
+    return max((run.number - replicates.own_seeds for run in own), default=0)
+
+
+def _propose(lacking: _Side, like: TrialState | None) -> str:
+    """Return the command that trains a version with the values of another one's best trial."""
+    record, code = lacking.record, lacking.record.state.spec.variants
+    assert code is not None  # a trial has itself
+    values: dict[str, object] = {code.parameter: lacking.name}
+    if like is not None:
+        searched = record.state.spec.space.searched
+        values = {name: like.params[name] for name in searched if name in like.params} | values
+    words = " ".join(f"--set {quote(f'{name}={json.dumps(it)}')}" for name, it in values.items())
+    more = f"; hposvc extend {record.row.id} --trials 1" if record.state.finished else ""
+    return f"hposvc propose {record.row.id} {words} --run{more}"

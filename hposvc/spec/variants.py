@@ -10,7 +10,7 @@ import glob
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.git_trees import PATCHES, Git
 from hposvc.text import listed
+from searchers import Params, identity
 from trainables import load
 from trainables.contract import CodeVariants
 
@@ -62,6 +63,10 @@ class Variants:
         """Return the parameter with its declaration, with new versions too."""
         return {self.parameter: {KEY: {**self.trees, **new}}}
 
+    def others(self, params: Params) -> Hashable:
+        """Return the identity of a configuration but for its version of the code."""
+        return identity({**params, self.parameter: ""})
+
     def named(self, name: str) -> str:
         """Return the whole name of a version; the name itself if there is none.
 
@@ -70,7 +75,9 @@ class Variants:
         """
         full = [each for each in self.trees if name in (each, each.rpartition("@")[0])]
         if len(full) > 1 and name not in full:
-            raise fail(f"is the name of {' and of '.join(full)}", *self.path, name, fix="add the hash")
+            raise fail(
+                f"is the name of {' and of '.join(full)}", *self.path, name, fix="add the hash"
+            )
         return name if name in full or not full else full[0]
 
 

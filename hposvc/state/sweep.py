@@ -32,7 +32,7 @@ from hposvc.events import (
 )
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
-from hposvc.spec.extension import changed
+from hposvc.spec.extension import changed, trained_again
 from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.proposals import ProposalQueue
@@ -367,7 +367,10 @@ class SweepState:
         options, replicates = self.spec.finalists, self.replicates
         if order.replicate <= replicates.own_seeds:
             replicates.begin_seed(self.trials[order.trial], order.replicate)
-        elif not replicates.is_baseline(order.trial, order.replicate):
+        elif not (
+            replicates.is_baseline(order.trial, order.replicate)
+            or replicates.is_asked(order.trial, order.replicate)
+        ):
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
             replicates.admit(self.trials[order.trial], options.seeds)
@@ -425,12 +428,9 @@ class SweepState:
             self._extend(event)
         elif event.verb == "retry":
             self._retry(event)
-        elif event.verb == "propose":
+        elif event.verb in ("propose", "admit"):
             if not event.refused:
-                self.proposals.add(event)
-        elif event.verb == "admit":
-            if not event.refused:
-                self._admit(event)
+                self._take_in(event)
         elif event.trial is not None:
             if event.verb in MARKS:
                 self._mark(event.trial, event)
@@ -452,11 +452,16 @@ class SweepState:
             if replicate.replicate_of == name:
                 self.replicates.trials.mark(replicate, because)
 
-    def _admit(self, event: Requested) -> None:
-        """Let trials have another version of the code."""
+    def _take_in(self, event: Requested) -> None:
+        """Queue a configuration, or let trials have another version of the code."""
+        if event.verb == "propose":
+            self.proposals.add(event)
+            return
         code = self.spec.variants
         assert code is not None  # otherwise it is refused
-        self._use(replace(self.spec, parameters={**self.spec.parameters, **code.declared(event.changes)}))
+        self._use(
+            replace(self.spec, parameters={**self.spec.parameters, **code.declared(event.changes)})
+        )
         self.proposals.move(self.spec.space)
         if self.closed == "space":
             self.closed = None
@@ -472,12 +477,18 @@ class SweepState:
         before = self.spec
         self._use(changed(before, event.changes))
         completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
-        self._reopen()
+        again = trained_again(event.changes)
+        if len(again) < len(event.changes):
+            self._reopen()
+        elif self.finished:  # the search stays over
+            self._go_on()
         if self.spec.last_step != before.last_step:  # no trial can become shorter
             self.replicates.clear(self.now)
             self._plan_baseline()
             for trial in completed:
                 self.trials.prolong(trial)
+        for name, seeds in again.items():
+            self.replicates.train_again(self.trials[name], seeds)
 
     def _retry(self, event: Requested) -> None:
         """Give failed trials, or else failed replicates, another order and all their retries."""

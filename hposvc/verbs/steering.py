@@ -18,7 +18,8 @@ from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, SLOTLESS, Ver
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
-from hposvc.spec.extension import LIMITS, accepted
+from hposvc.spec import SweepSpec
+from hposvc.spec.extension import LIMITS, accepted, changed, trained_again
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
@@ -176,13 +177,23 @@ def _check_failed(record: Record, trial: str | None) -> None:
 
 def _check_changes(record: Record, changes: Mapping[str, object]) -> None:
     if not changes:
-        fix = f"give --trials N, or --set of one of {', '.join(LIMITS)}"
+        fix = f"give --trials N, --trial and --seeds, or --set of one of {', '.join(LIMITS)}"
         raise fail("is missing", "what to extend", fix=fix, at_key=True)
-    accepted(record.state.spec, changes, len(record.state.trials))
+    counted = accepted(record.state.spec, changes, len(record.state.trials))
+    if trained_again(counted):
+        _check_room(record.state, changed(record.state.spec, counted))
     if "fidelity.max" in changes and record.driver == "alive":
         sweep = record.row.id
         message = f"its ranks have the old one; `hposvc pause {sweep}`, extend it, and resume it"
         raise fail(f"can't be moved while a driver is at work: {message}", "fidelity.max")
+
+
+def _check_room(state: SweepState, spec: SweepSpec) -> None:
+    """Check that a budget is left for trials that are to be trained again."""
+    for key, (used, limit) in spec.spending(state.elapsed_s, state.rank_s).items():
+        if used >= limit:
+            fix = f"give more by --set budget.{key}=..."
+            raise fail("is used up, so nothing is trained again", "budget", key, fix=fix)
 
 
 def driver_place(driver: Holder) -> str:

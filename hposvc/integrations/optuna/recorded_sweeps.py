@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import Event
+from hposvc.events import Event, Requested
 from hposvc.integrations.optuna import study
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow

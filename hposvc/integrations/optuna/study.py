@@ -113,6 +113,10 @@ class StudyTrials:
         self._began: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
 
+    def move(self, spec: SweepSpec) -> None:
+        """Go on in a space with more values."""
+        self._proposed = {name: distribution(domain) for name, domain in spec.space.items()}
+
     def apply(self, event: Event) -> None:
         """Note when a trial ran, and what the parameters decided within it are from."""
         if isinstance(event, Ordered):

@@ -5,6 +5,7 @@ What a trial reports says which code ran: main 10, branch 20, a patch 30, and 99
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from command_line import run
 from waiting import until
 
 from hposvc import api
+from hposvc.events import Ordered
 
 ALL = {"main": 10.5, "branch": 20.5, "by-patch": 30.5}  # losses where x is one half
 
@@ -152,3 +154,27 @@ def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, ca
     discarded = run(capfd, "verdict", "s/main", "s/branch")
     assert (discarded.code, discarded.out.partition(":")[0]) == (20, "DISCARD")
     assert "did you mean 'branch'?" in run(capfd, "verdict", "s/main", "s/brnach").err
+
+
+@pytest.mark.long
+def test_versions_with_too_few_runs_are_retested_by_the_printed_commands(repository, capfd):
+    parameters = {"code": {"variants": ["main", "branch"]}, "x": {"min": 0.0, "max": 1.0}}
+    initial = [{"code": "branch", "x": 0.25}]
+    spec = code_repository.spec(repository, engine="local", parameters=parameters, initial=initial)
+    drive({**spec, "trials": {"max": 1, "proposed": 1.0}})
+    commands = []
+    while (answer := run(capfd, "verdict", "s/branch", "s/main", "-o", "json").data)["more"]:
+        assert len(commands) < 6, commands
+        *before, _ = answer["retest"].split("; ")
+        commands += [shlex.split(command)[1:] for command in before]
+        for command in commands[-len(before) :]:
+            assert run(capfd, *command).code == 0
+    assert [command[0] for command in commands] == ["propose", "extend", "extend"]
+    assert answer["verdict"] == "KEEP"
+    state = api.load(api.Sweeps.open(), "s").state
+    assert [trial.params["x"] for trial in state.trials.values()] == [0.25, 0.25]
+    seeds = {}
+    for _, event in api.Sweeps.open().read("s", 0):
+        if isinstance(event, Ordered) and event.order.replicate:
+            seeds.setdefault(event.order.replicate, []).append(event.order.seed_of)
+    assert all(one == other for one, other in seeds.values()), "pairs share their random numbers"
