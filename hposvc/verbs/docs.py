@@ -5,8 +5,10 @@ docs/, in Markdown: in a checkout, or beside the installed examples.
 """
 
 import os
+import re
 import sys
 import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -19,6 +21,10 @@ from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import console, emit, make_grid, show
 from searchers import closest
 
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+LLMS_HEAD = (
+    "# hposvc\n\n> Hyperparameter sweeps on Ray. Each page is listed with whom it is for.\n\n"
+)
 NO_PAGES = ("genindex", "search", "py-modindex")
 
 
@@ -28,10 +34,24 @@ def pages() -> dict[str, Path]:
     Raises:
         SpecError: there are no pages.
     """
-    built = (SITE / "index.html").is_file()
-    folder = SITE if built else examples.folder("docs", "index.md")
-    found = sorted(folder.rglob("*.html" if built else "*.md"), key=lambda file: -len(file.parts))
+    folder = folder_of_pages()
+    kind = "*.html" if folder == SITE else "*.md"
+    found = sorted(folder.rglob(kind), key=lambda file: -len(file.parts))
     return {file.stem: file for file in found if file.stem not in NO_PAGES}
+
+
+def folder_of_pages() -> Path:
+    """Return the folder that has the pages: the site, or else their Markdown."""
+    return SITE if (SITE / "index.html").is_file() else examples.folder("docs", "index.md")
+
+
+def list_for_llms(texts: Iterable[tuple[str, str]]) -> str:
+    """Return llms.txt: the title of each page, and for whom it is; from paths and Markdown."""
+    lines = []
+    for path, text in sorted(texts):
+        title, first = [LINK.sub(r"\1", line) for line in text.splitlines() if line][:2]
+        lines.append(f"- [{title.lstrip('# ')}]({path}): {first}\n")
+    return LLMS_HEAD + "".join(lines)
 
 
 def has_browser() -> bool:
@@ -49,12 +69,18 @@ def complete_page(context: click.Context, parameter: click.Parameter, begun: str
 @verb
 @click.argument("page", required=False, shell_complete=complete_page)
 @click.option("--path", "print_path", is_flag=True, help="Print the page's file, and show nothing.")
-def docs_command(shared: Shared, page: str | None, print_path: bool) -> None:
+@click.option("--llms", is_flag=True, help="Print llms.txt: all pages, for a language model.")
+def docs_command(shared: Shared, page: str | None, print_path: bool, llms: bool) -> None:
     """List the pages of the documentation, or show PAGE, such as `spec`.
 
     After `make site`, and where there is a browser, it opens there; else the page's Markdown is
     shown in the terminal. It needs no network.
     """
+    if llms:
+        folder = folder_of_pages()
+        files = ((file.relative_to(folder).as_posix(), file) for file in folder.rglob("*.md"))
+        emit(list_for_llms((path, file.read_text(encoding="utf-8")) for path, file in files))
+        return
     known, name = pages(), page or "index"
     if name not in known:
         close = closest(name, known)
