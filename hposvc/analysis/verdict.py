@@ -16,7 +16,7 @@ nonparametric e-tests, Operations Research (2024), for tests of symmetry by sign
 import json
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from statistics import median
@@ -24,8 +24,8 @@ from typing import Literal
 
 from hposvc.errors import NotFound, fail
 from hposvc.open_sweep import Record, check_trial
+from hposvc.spec.variants import Variants
 from hposvc.state.evidence import PROOF
-from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.text import number
 from searchers import nearest
@@ -33,7 +33,6 @@ from searchers import nearest
 DOUBT = 5.0  # wealth of the opposite bets that discards a candidate
 BET = 0.7  # share of the wealth on the largest difference so far
 FEWEST = math.ceil(math.log(PROOF) / math.log(1 + BET))  # pairs that can keep a candidate
-_NOTHING = object()  # no pair shares it
 MOST = 20  # pairs; without proof by then, it is discarded
 
 Choice = Literal["KEEP", "RETEST", "DISCARD"]
@@ -68,20 +67,13 @@ class CandidateVerdict:
         if self.verdict == "RETEST":
             return f"{seen}too few; {self.more} more: {self.retest}"
         other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
-        return f"{seen}{'it is better' if self.verdict == 'KEEP' else other}{self._looks_text}"
-
-    @property
-    def _looks_text(self) -> str:
-        """How many candidates were looked at, if that weakens the verdict."""
+        words = "it is better" if self.verdict == "KEEP" else other
         if self.looks == 1:
-            return ""
-        text = f". One of {self.looks} candidates: chance alone keeps {number(self.by_chance)}"
-        if self.verdict == "KEEP":
-            text += (
-                f" of them at most, or none of all where evidence, here {number(self.evidence)},"
-            )
-            return f"{text} reached {PROOF * self.looks:g}"
-        return f"{text} of them at most"
+            return seen + words
+        chance = number(self.by_chance)
+        return (
+            f"{seen}{words}. One of {self.looks} candidates, of which chance keeps {chance} at most"
+        )
 
 
 def wealth(differences: Sequence[float]) -> float:
@@ -125,7 +117,7 @@ def judge_candidate(
     ours, theirs = _Side.of(*baseline), _Side.of(*candidate)
     if ours.full == theirs.full:
         raise fail(f"{ours.full} is compared with itself; name two trials or versions", "verdict")
-    if ours.is_version != theirs.is_version:
+    if (ours.code is None) != (theirs.code is None):
         message = f"{ours.full} and {theirs.full} are a trial and a version; name two of a kind"
         raise fail(message, "verdict")
     for side in (ours, theirs):
@@ -178,19 +170,19 @@ class _Side:
 
     record: Record
     name: str
-    is_version: bool
+    code: Variants | None  # None: it is a trial
 
     @classmethod
     def of(cls, record: Record, name: str) -> "_Side":
         state, code = record.state, record.state.spec.variants
         if code is None or name in state.trials:
             check_trial(record, name)
-            return cls(record, name, is_version=False)
+            return cls(record, name, None)
         full = code.named(name)
         if full not in code.trees:
             message = f"{record.row.id} has no trial or version {name}"
             raise NotFound(message, nearest(name, code.names))
-        return cls(record, full, is_version=True)
+        return cls(record, full, code)
 
     @property
     def full(self) -> str:
@@ -202,38 +194,29 @@ class _Side:
         Of a trial these are its replicates, of a version its trials and their replicates. A failed
         run has the worst loss, infinity; one that was stopped early is left out.
         """
+        state, code = self.record.state, self.code
         found = defaultdict[str, dict[Hashable, list[tuple[float, float]]]](dict)
-        for trial, run in _trainings(self.record.state):
+        for run in (*state.trials.values(), *state.replicates.trials.values()):
+            trial, is_again = state.trials[run.shown_as], run.replicate_of is not None
             name, shared = trial.id, None
-            if self.is_version and (code := self.record.state.spec.variants) is not None:
+            if code is not None:
                 name, shared = f"{trial.params[code.parameter]}", code.others(trial.params)
-            elif run is trial:  # chosen among others for its value
-                continue
-            key = shared, 0 if run is trial else run.number
-            if run.state == "FAILED":
-                found[name].setdefault(key, []).append((run.ordered_at, math.inf))
-            elif run.state == "COMPLETED" and run.value is not None:
-                loss = run.metric.loss(run.value)
-                found[name].setdefault(key, []).append((run.ordered_at, loss))
+            losses = [run.metric.loss(value) for value in run.own_values]
+            ends = {"COMPLETED": losses, "FAILED": [math.inf]}.get(run.state)
+            if ends and not run.excluded and (is_again or code):  # else chosen for its value
+                key = shared, run.number if is_again else 0
+                found[name].setdefault(key, []).append((run.ordered_at, ends[0]))
         return found
 
     @property
     def trials(self) -> Mapping[Hashable, TrialState]:
         """Its trials that count, by what those of a pair share; the best first."""
-        state, code = self.record.state, self.record.state.spec.variants
-        if code is None or not self.is_version:
+        state, code = self.record.state, self.code
+        if code is None:
             return {None: state.trials[self.name]}
         ranked = (trial for trial in state.ranked() if not trial.excluded)
         own = (trial for trial in ranked if trial.params[code.parameter] == self.name)
         return {code.others(trial.params): trial for trial in own}
-
-
-def _trainings(state: SweepState) -> Iterator[tuple[TrialState, TrialState]]:
-    """Yield each trial with itself, and with each of its replicates, but for excluded ones."""
-    yield from ((trial, trial) for trial in state.trials.values() if not trial.excluded)
-    for run in state.replicates.trials.values():
-        if not run.excluded:
-            yield state.trials[run.shown_as], run
 
 
 def _differences(ours: Runs, theirs: Runs) -> list[float]:
@@ -249,21 +232,16 @@ def _differences(ours: Runs, theirs: Runs) -> list[float]:
 def _retest(baseline: _Side, candidate: _Side, more: int) -> str:
     """Return the command that trains both again, with so many further seeds, and looks again."""
     ours, theirs = baseline.trials, candidate.trials
-    last = f"hposvc verdict {quote(baseline.full)} {quote(candidate.full)}"
-    if (shared := next((key for key in ours if key in theirs), _NOTHING)) is _NOTHING:
+    look = f"hposvc verdict {quote(baseline.full)} {quote(candidate.full)}"
+    shared = [key for key in ours if key in theirs]
+    if not shared:
         lacking, others = (candidate, ours) if ours else (baseline, theirs)
-        return f"{_propose(lacking, next(iter(others.values()), None))}; {last}"
-    sides = ((baseline.record, ours[shared]), (candidate.record, theirs[shared]))
-    seeds = max(_seeds_used(*side) for side in sides) + more
-    again = defaultdict[str, list[str]](list)
+        return f"{_propose(lacking, next(iter(others.values()), None))}; {look}"
+    sides = ((baseline.record, ours[shared[0]]), (candidate.record, theirs[shared[0]]))
+    seeds, again = more + max(_seeds_used(*side) for side in sides), defaultdict[str, str](str)
     for record, trial in sides:
-        again[record.row.id].append(f"--trial {trial.id}")
-    return "; ".join(
-        [
-            *(f"hposvc extend {it} {' '.join(set)} --seeds {seeds}" for it, set in again.items()),
-            last,
-        ]
-    )
+        again[record.row.id] += f" --set seeds.{trial.id}={seeds}"
+    return "; ".join([*(f"hposvc extend {sweep}{sets}" for sweep, sets in again.items()), look])
 
 
 def _seeds_used(record: Record, trial: TrialState) -> int:
@@ -275,7 +253,7 @@ def _seeds_used(record: Record, trial: TrialState) -> int:
 
 def _propose(lacking: _Side, like: TrialState | None) -> str:
     """Return the command that trains a version with the values of another one's best trial."""
-    record, code = lacking.record, lacking.record.state.spec.variants
+    record, code = lacking.record, lacking.code
     assert code is not None  # a trial has itself
     values: dict[str, object] = {code.parameter: lacking.name}
     if like is not None:

@@ -1,7 +1,7 @@
 """Extension of a sweep: which of its limits can be changed while it runs, or after its end."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -94,7 +94,7 @@ def _again_problems(spec: SweepSpec, name: str, seeds: object, trials: int) -> I
     """Check that a trial can be trained again, as finalists are."""
     if not TRIAL.fullmatch(name) or int(name[1:]) not in range(1, trials + 1):
         yield Problem((AGAIN + name,), f"there is no such trial, of {trials}", at_key=True)
-    elif not isinstance(seeds, int) or not 1 <= seeds <= SEEDS.most:
+    elif type(seeds) is not int or not 1 <= seeds <= SEEDS.most:
         fix = f"give a number of trainings, 1 to {SEEDS.most:g}"
         yield Problem((AGAIN + name,), f"is {shown(seeds)}", fix)
     elif finalists := replace(spec, finalists=spec.finalists or Finalists(1, 1)).problems():
@@ -136,13 +136,3 @@ def more_trials(changes: Mapping[str, object], trials: int | None) -> dict[str, 
     if "trials.max" in changes:
         raise fail("is given, and so is --set trials.max", "--trials", fix="leave one of them out")
     return {**changes, "trials.max": trials_increment(trials)}
-
-
-def more_seeds(
-    changes: Mapping[str, object], trials: Sequence[str], seeds: int | None
-) -> dict[str, object]:
-    """Return the changes, with the training of trials with other seeds; None: no trial's."""
-    if bool(trials) != (seeds is not None):
-        given, other = ("--trial", "--seeds") if trials else ("--seeds", "--trial")
-        raise fail("is missing", other, fix=f"{given} needs it", at_key=True)
-    return {**changes, **{AGAIN + name: seeds for name in trials}}

@@ -34,15 +34,10 @@ def pages() -> dict[str, Path]:
     Raises:
         SpecError: there are no pages.
     """
-    folder = folder_of_pages()
-    kind = "*.html" if folder == SITE else "*.md"
-    found = sorted(folder.rglob(kind), key=lambda file: -len(file.parts))
+    built = (SITE / "index.html").is_file()
+    folder = SITE if built else examples.folder("docs", "index.md")
+    found = sorted(folder.rglob("*.html" if built else "*.md"), key=lambda file: -len(file.parts))
     return {file.stem: file for file in found if file.stem not in NO_PAGES}
-
-
-def folder_of_pages() -> Path:
-    """Return the folder that has the pages: the site, or else their Markdown."""
-    return SITE if (SITE / "index.html").is_file() else examples.folder("docs", "index.md")
 
 
 def list_for_llms(texts: Iterable[tuple[str, str]]) -> str:
@@ -77,9 +72,9 @@ def docs_command(shared: Shared, page: str | None, print_path: bool, llms: bool)
     shown in the terminal. It needs no network.
     """
     if llms:
-        folder = folder_of_pages()
-        files = ((file.relative_to(folder).as_posix(), file) for file in folder.rglob("*.md"))
-        emit(list_for_llms((path, file.read_text(encoding="utf-8")) for path, file in files))
+        files, folder = {*pages().values()}, pages()["index"].parent
+        texts = ((file.relative_to(folder).with_suffix(".md"), _markdown(file)) for file in files)
+        emit(list_for_llms((path.as_posix(), text) for path, text in texts))
         return
     known, name = pages(), page or "index"
     if name not in known:

@@ -2,7 +2,7 @@
 
 import click
 
-from hposvc.spec.extension import more_seeds, more_trials
+from hposvc.spec.extension import more_trials
 from hposvc.verbs.foreground import driving, relaunched, report
 from hposvc.verbs.options import Shared, ray_address, read_settings, settings, sweep_id, verb
 
@@ -10,26 +10,17 @@ from hposvc.verbs.options import Shared, ray_address, read_settings, settings, s
 @verb
 @sweep_id
 @click.option("--trials", type=int, metavar="N", help="Add N trials to the limit.")
-@click.option(
-    "--trial", "again", multiple=True, metavar="TRIAL", help="Train this trial again; repeatable."
-)
-@click.option("--seeds", type=int, metavar="N", help="Train these trials with N other seeds.")
 @settings
 @ray_address
 def extend_command(
-    shared: Shared,
-    sweep: str,
-    trials: int | None,
-    again: tuple[str, ...],
-    seeds: int | None,
-    sets: tuple[str, ...],
-    address: str | None,
+    shared: Shared, sweep: str, trials: int | None, sets: tuple[str, ...], address: str | None
 ) -> int:
-    """Give a sweep more or longer trials, trials more seeds, or more budget.
+    """Give a sweep more or longer trials, or more budget.
 
-    A running sweep takes it at once. One that has ended continues here.
+    A running sweep takes it at once. One that has ended continues here. --set seeds.t0003=5 trains
+    that trial again with 5 seeds, as finalists are.
     """
-    limits = more_seeds(more_trials(read_settings(sets), trials), again, seeds)
+    limits = more_trials(read_settings(sets), trials)
     place = shared.open_place()
     watching = relaunched(shared, place, address, driving)
     answer = place.renew(sweep, "extend", None, limits, address, watching)

@@ -1,7 +1,7 @@
 """`propose`: ask what the model thinks of a configuration, and have the sweep train it.
 
-A version of the code that it names joins the sweep: its files are stored before that is requested,
-and the configuration after that, so whatever is killed, the same command again does what is left.
+A version of the code joins the sweep by a request of its own, before which its files are stored:
+whatever is killed, the same command again does what is left.
 """
 
 from collections.abc import Mapping

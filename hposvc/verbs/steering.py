@@ -177,7 +177,7 @@ def _check_failed(record: Record, trial: str | None) -> None:
 
 def _check_changes(record: Record, changes: Mapping[str, object]) -> None:
     if not changes:
-        fix = f"give --trials N, --trial and --seeds, or --set of one of {', '.join(LIMITS)}"
+        fix = f"give --trials N, or --set of seeds.TRIAL or one of {', '.join(LIMITS)}"
         raise fail("is missing", "what to extend", fix=fix, at_key=True)
     counted = accepted(record.state.spec, changes, len(record.state.trials))
     if trained_again(counted):

@@ -116,7 +116,7 @@ def test_trials_without_replicates_are_retested_by_the_printed_command_in_their_
     code, out, _ = run(capfd, "verdict", "s/t0001", "s/t0002")
     assert code == 10
     said = f"RETEST: 0 pairs of runs: too few; {FEWEST} more: "
-    command = f"hposvc extend s --trial t0001 --trial t0002 --seeds {FEWEST}"
+    command = f"hposvc extend s --set seeds.t0001={FEWEST} --set seeds.t0002={FEWEST}"
     assert " ".join(out.split()) == f"{said}{command}; hposvc verdict s/t0001 s/t0002"
     first, *_, last = retested(capfd, "s/t0001", "s/t0002")
     assert first["retest"].startswith(command)
@@ -133,8 +133,8 @@ def test_trials_that_differ_in_nothing_end_as_not_shown_to_be_better(spec, capfd
     answers = retested(capfd, "s/t0001", "s/t0002")
     assert [answer["pairs"] for answer in answers] == sorted({one["pairs"] for one in answers})
     assert answers[-1]["verdict"] == "DISCARD"
-    again = f"hposvc extend s --trial t0001 --seeds {answers[-1]['pairs']}"
-    assert run(capfd, *again.split()[1:]).code == 0
+    again = f"seeds.t0001={answers[-1]['pairs']}"
+    assert run(capfd, "extend", "s", "--set", again).code == 0
     replicates = api.load(api.Sweeps.open(), "s").state.replicates.trials
     assert len(replicates) == 2 * answers[-1]["pairs"]
 
@@ -143,7 +143,7 @@ def test_trials_of_two_sweeps_are_retested_where_they_are(spec, capfd):
     for sweep in ("s", "r"):
         assert run(capfd, "run", spec(), "--id", sweep).code == 0
     first, *_, last = retested(capfd, "s/t0001", "r/t0002")
-    assert "extend s --trial t0001 --seeds 6; hposvc extend r --trial t0002" in first["retest"]
+    assert "extend s --set seeds.t0001=6; hposvc extend r --set seeds.t0002" in first["retest"]
     assert last["verdict"] in ("KEEP", "DISCARD")
 
 
@@ -152,21 +152,20 @@ def test_the_number_of_candidates_that_were_looked_at_is_said(spec, capfd):
     assert run(capfd, "run", spec(finalists=finalists), "--id", "s").code == 0
     answer = run(capfd, "verdict", "s/t0001", "s/t0002", "-o", "json").data
     assert (answer["looks"], answer["by_chance"]) == (2, 0.1)
-    assert "One of 2 candidates: chance alone keeps 0.1 of them at most" in answer["sentence"]
+    assert "One of 2 candidates, of which chance keeps 0.1 at most" in answer["sentence"]
 
 
 def test_a_retest_that_can_not_be_is_refused_with_what_to_do(spec, capfd):
     budget = {"budget": {"cpu_hours": 3.5 / 3600}, "trials": {"max": 3}}
     run(capfd, "run", spec(**budget), "--id", "s")
-    for words, said in (
-        (["--trial", "t0009", "--seeds", "6"], "seeds.t0009: there is no such trial"),
-        (["--trial", "t0001"], "--seeds: is missing; --trial needs it"),
-        (["--seeds", "6"], "--trial: is missing; --seeds needs it"),
-        (["--trial", "t0001", "--seeds", "0"], "give a number of trainings, 1 to 1000"),
-        (["--trial", "t0001", "--seeds", "6"], "give more by --set budget.cpu_hours=..."),
+    for change, said in (
+        ("seeds.t0009=6", "seeds.t0009: there is no such trial"),
+        ("seeds.t0001=0", "give a number of trainings, 1 to 1000"),
+        ("seeds.t0001=true", "give a number of trainings, 1 to 1000"),
+        ("seeds.t0001=6", "give more by --set budget.cpu_hours=..."),
     ):
-        ended = run(capfd, "extend", "s", *words)
-        assert ended.code == 2, words
+        ended = run(capfd, "extend", "s", "--set", change)
+        assert ended.code == 2, change
         assert said in ended.err
 
 
