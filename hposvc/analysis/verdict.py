@@ -16,8 +16,9 @@ nonparametric e-tests, Operations Research (2024), for tests of symmetry by sign
 import json
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from shlex import quote
 from statistics import median
 from typing import Literal
@@ -52,7 +53,7 @@ class CandidateVerdict:
     evidence: float  # the wealth of bets on the candidate; 20 keeps it
     evidence_against: float  # of bets on the baseline; 5 discards the candidate
     more: int  # pairs to add before it is worth another look; 0: it is decided
-    looks: int  # candidates of its sweep with pairs of runs with the baseline; it is one of them
+    looks: int  # candidates so far: of its sweep, all versions, or trials with replicates
     by_chance: float  # of these, how many are kept at most if none is better, on average
     retest: str = ""  # the command that gives both more runs; empty: it is decided
 
@@ -130,8 +131,8 @@ def judge_candidate(
     runs = theirs.collect()
     own = (runs if ours.record is theirs.record else ours.collect())[ours.name]
     differences = _differences(own, runs[theirs.name])
-    looks = {name for name, each in runs.items() if own.keys() & each.keys()} | {theirs.name}
-    looks -= {ours.name} if ours.record.row.id == theirs.record.row.id else set()
+    own_name = {ours.name} if ours.record.row.id == theirs.record.row.id else set()
+    looks = len({*runs, theirs.name} - own_name)
     choice, more = decide(differences)
     finite = [difference for difference in differences if math.isfinite(difference)]
     return CandidateVerdict(
@@ -144,8 +145,8 @@ def judge_candidate(
         evidence=wealth(differences),
         evidence_against=wealth([-difference for difference in differences]),
         more=more,
-        looks=len(looks),
-        by_chance=len(looks) / PROOF,
+        looks=looks,
+        by_chance=looks / PROOF,
         retest=_retest(ours, theirs, more) if more else "",
     )
 
@@ -191,8 +192,8 @@ class _Side:
     def collect(self) -> Mapping[str, Runs]:
         """Return the runs of each of its kind in its sweep, by what both runs of a pair share.
 
-        Of a trial these are its replicates, of a version its trials and their replicates. A failed
-        run has the worst loss, infinity; one that was stopped early is left out.
+        Of a trial these are its replicates, of a version its trials, with replicates that are no
+        mere copies. A failed run has the worst loss, infinity; one stopped early is left out.
         """
         state, code = self.record.state, self.code
         found = defaultdict[str, dict[Hashable, list[tuple[float, float]]]](dict)
@@ -203,10 +204,19 @@ class _Side:
                 name, shared = f"{trial.params[code.parameter]}", code.others(trial.params)
             losses = [run.metric.loss(value) for value in run.own_values]
             ends = {"COMPLETED": losses, "FAILED": [math.inf]}.get(run.state)
-            if ends and not run.excluded and (is_again or code):  # else chosen for its value
+            counts = code is None or trial.id not in self.copied if is_again else code is not None
+            if ends and counts and not run.excluded:
                 key = shared, run.number if is_again else 0
                 found[name].setdefault(key, []).append((run.ordered_at, ends[0]))
         return found
+
+    @cached_property
+    def copied(self) -> Collection[str]:
+        """The trials whose replicates only repeat their values, as their seed is a parameter."""
+        state, values = self.record.state, defaultdict[str, set[tuple[float, ...]]](set)
+        for run in state.replicates.trials.values():
+            values[run.shown_as] |= {run.own_values} if run.own_values else set()
+        return [name for name, seen in values.items() if seen == {state.trials[name].own_values}]
 
     @property
     def trials(self) -> Mapping[Hashable, TrialState]:
@@ -234,9 +244,11 @@ def _retest(baseline: _Side, candidate: _Side, more: int) -> str:
     ours, theirs = baseline.trials, candidate.trials
     look = f"hposvc verdict {quote(baseline.full)} {quote(candidate.full)}"
     shared = [key for key in ours if key in theirs]
-    if not shared:
-        lacking, others = (candidate, ours) if ours else (baseline, theirs)
-        return f"{_propose(lacking, next(iter(others.values()), None))}; {look}"
+    if not shared or (baseline.code and (baseline.copied or candidate.copied)):
+        lacking = [(candidate, trial) for key, trial in ours.items() if key not in theirs]
+        lacking += [(baseline, trial) for key, trial in theirs.items() if key not in ours]
+        side, like = lacking[0] if lacking else (baseline, None)
+        return f"{_propose(side, like)}; {look}"
     sides = ((baseline.record, ours[shared[0]]), (candidate.record, theirs[shared[0]]))
     seeds, again = more + max(_seeds_used(*side) for side in sides), defaultdict[str, str](str)
     for record, trial in sides:

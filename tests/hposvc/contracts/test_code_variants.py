@@ -158,6 +158,11 @@ def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, ca
 
 @pytest.mark.long
 def test_versions_with_too_few_runs_are_retested_by_the_printed_commands(repository, capfd):
+    noisy = code_repository.TRAIN.replace('["x"]', '["x"] + worker.seed % 97 * 1e-4')
+    for branch in ("branch", "main"):
+        code_repository.git(repository, "checkout", "-q", branch)
+        (repository / "train.py").write_text(noisy)
+        code_repository.commit(repository)
     parameters = {"code": {"variants": ["main", "branch"]}, "x": {"min": 0.0, "max": 1.0}}
     initial = [{"code": "branch", "x": 0.25}]
     spec = code_repository.spec(repository, engine="local", parameters=parameters, initial=initial)
@@ -178,3 +183,18 @@ def test_versions_with_too_few_runs_are_retested_by_the_printed_commands(reposit
         if isinstance(event, Ordered) and event.order.replicate:
             seeds.setdefault(event.order.replicate, []).append(event.order.seed_of)
     assert all(one == other for one, other in seeds.values()), "pairs share their random numbers"
+
+
+@pytest.mark.long
+def test_replicates_of_versions_that_only_repeat_a_run_are_no_evidence(repository, capfd):
+    """Their seed is a parameter, so more pairs take other values of it."""
+    parameters = {"code": {"variants": ["main", "branch"]}, "seed": {"values": [0, 1]}, "x": 0.5}
+    spec = code_repository.spec(repository, engine="local", parameters=parameters)
+    spec["initial"] = [{"code": name, "seed": 0} for name in ("main", "branch")]
+    drive({**spec, "trials": {"max": 2, "proposed": 1.0}})
+    assert run(capfd, "extend", "s", "--set", "seeds.t0001=2", "--set", "seeds.t0002=2").code == 0
+    answer = run(capfd, "verdict", "s/main", "s/branch", "-o", "json").data
+    assert (answer["pairs"], answer["looks"]) == (1, 1)
+    propose = shlex.split(answer["retest"].partition("; ")[0])
+    assert [*propose[:3], propose[-1]] == ["hposvc", "propose", "s", "--run"]
+    assert run(capfd, *propose[1:], "-o", "json").data["params"]["seed"] == 1
