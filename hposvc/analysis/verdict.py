@@ -98,7 +98,7 @@ def decide(differences: Sequence[float]) -> tuple[Choice, int]:
         return "KEEP", 0
     if lost >= DOUBT or pairs >= MOST:
         return "DISCARD", 0
-    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else 0
+    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else pairs / 4
     return "RETEST", max(1, FEWEST - pairs, math.ceil(min(likely, MOST - pairs)))
 
 
