@@ -18,7 +18,7 @@ from hposvc import Sweep, load
 TRAIN = '''\
 import numpy as np
 
-LEARNING_RATE = 0.02
+LEARNING_RATE = 0.1
 MOMENTUM = 0.0
 
 
@@ -36,7 +36,7 @@ def train(params, worker):
 '''
 EDITS = (
     ("other random numbers, which are no better", "(worker.seed)", "(worker.seed + 12_345)"),
-    ("a higher learning rate", "LEARNING_RATE = 0.02", "LEARNING_RATE = 0.05"),
+    ("a lower learning rate", "LEARNING_RATE = 0.1", "LEARNING_RATE = 0.03"),
     ("too much momentum", "MOMENTUM = 0.0", "MOMENTUM = 0.99"),
 )
 

@@ -132,11 +132,8 @@ def _order(state: SweepState, replicate: TrialState) -> Order:
     finalist = state.trials[replicate.shown_as]
     until = _until(state, replicate)
     order = replicate.next_order(state.next_order, None if until == math.inf else int(until), ())
-    number, own, first = (
-        replicate.number,
-        state.replicates.own_seeds,
-        _first_version(state, finalist),
-    )
+    number, own = replicate.number, state.replicates.own_seeds
+    first = _first_version(state, finalist)
     seed_of = common_seed(number) if number <= own else seed_name(first, number - own)
     return replace(order, seed_of=seed_of, shrink=finalist.shrink + replicate.shrink)
 

@@ -11,7 +11,6 @@ import logging
 import re
 import shutil
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("hposvc")
 
 KEY, PARAMETERS = "variants", "parameters"
-NONE: Mapping[str, str] = {}
 TRAVELLED = ".hposvc-variants"  # folder in the code of a submitted sweep, with that of all versions
 TREE = re.compile("[0-9a-f]{40,64}")  # git's hash
 NAMING = ("initial", "baseline", "finalists", PARAMETERS)  # sections that may name a variant
@@ -59,9 +57,9 @@ class Variants:
         """The name of each version, by the name without the hash, as people write it."""
         return {name.rpartition("@")[0]: name for name in self.trees}
 
-    def declared(self, new: Mapping[str, str] = NONE) -> dict[str, object]:
-        """Return the parameter with its declaration, with new versions too."""
-        return {self.parameter: {KEY: {**self.trees, **new}}}
+    def declared(self) -> dict[str, object]:
+        """Return the parameter with its declaration."""
+        return {self.parameter: {KEY: {**self.trees}}}
 
     def others(self, params: Params) -> Hashable:
         """Return the identity of a configuration but for its version of the code."""
@@ -75,9 +73,8 @@ class Variants:
         """
         full = [each for each in self.trees if name in (each, each.rpartition("@")[0])]
         if len(full) > 1 and name not in full:
-            raise fail(
-                f"is the name of {' and of '.join(full)}", *self.path, name, fix="add the hash"
-            )
+            both = f"is the name of {' and of '.join(full)}"
+            raise fail(both, *self.path, name, fix="add the hash")
         return name if name in full or not full else full[0]
 
 
@@ -155,13 +152,11 @@ def with_versions(
 def find(spec: "SweepSpec", source: str, sweep: str) -> tuple[str, str]:
     """Return name and git's hash of a version of the code that is to join a sweep.
 
-    A version that the sweep has keeps its name.
-
     Args:
         source: a commit; or a patch, from the working folder or the spec's folder on.
 
     Raises:
-        SpecError: there is no such commit, patch or repository; or the sweep can't have it.
+        SpecError: there is no such version, or the sweep can't have it.
     """
     code, key = spec.variants, ("code",)
     if code is None:
@@ -184,7 +179,7 @@ def find(spec: "SweepSpec", source: str, sweep: str) -> tuple[str, str]:
 
 def store(spec: "SweepSpec", tree: str, own: Path) -> None:
     """Store the files of a version that is to join a sweep; if that is cut off, there are none."""
-    with TemporaryDirectory(dir=own) as scratch, suppress(FileExistsError):
+    with TemporaryDirectory(dir=own) as scratch:
         Git(Path(spec.folder or Path.cwd()), ("code",)).write(tree, written := Path(scratch, tree))
         if not (own / tree).is_dir():
             written.rename(own / tree)

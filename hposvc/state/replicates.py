@@ -163,10 +163,6 @@ class Replicates:
         """Return whether the n-th replicate of a trial belongs to the baseline."""
         return self.trials.get(self.name(trial, number)) in self.baseline
 
-    def is_asked(self, trial: str, number: int) -> bool:
-        """Return whether a user asked for the n-th replicate of a trial."""
-        return self.trials.get(self.name(trial, number)) in self.asked
-
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
         numbers = range(self.own_seeds + 1, self.own_seeds + seeds + 1)

@@ -365,16 +365,14 @@ class SweepState:
                 self.replicates.begin_seed(self.trials[order.trial], number)
             return
         options, replicates = self.spec.finalists, self.replicates
+        name = replicates.name(order.trial, order.replicate)
         if order.replicate <= replicates.own_seeds:
             replicates.begin_seed(self.trials[order.trial], order.replicate)
-        elif not (
-            replicates.is_baseline(order.trial, order.replicate)
-            or replicates.is_asked(order.trial, order.replicate)
-        ):
+        elif replicates.trials.get(name) not in (*replicates.baseline, *replicates.asked):
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
             replicates.admit(self.trials[order.trial], options.seeds)
-        replicates.trials.order(replicates.name(order.trial, order.replicate), order, time)
+        replicates.trials.order(name, order, time)
 
     def _released(self, new: Sequence[facts.Fact]) -> Iterator[facts.Fact]:
         """Yield the facts for the scheduler: of a trial, when all its first seeds came as far.
@@ -459,9 +457,8 @@ class SweepState:
             return
         code = self.spec.variants
         assert code is not None  # otherwise it is refused
-        self._use(
-            replace(self.spec, parameters={**self.spec.parameters, **code.declared(event.changes)})
-        )
+        more = replace(code, trees={**code.trees, **event.changes}).declared()
+        self._use(replace(self.spec, parameters={**self.spec.parameters, **more}))
         self.proposals.move(self.spec.space)
         if self.closed == "space":
             self.closed = None

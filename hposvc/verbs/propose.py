@@ -88,11 +88,7 @@ def propose(
 
 
 def _admit(sweeps: Sweeps, record: Record, code: str, run: bool) -> tuple[str, bool]:
-    """Let a version of the code join the sweep; return its name, and whether it is new there.
-
-    Args:
-        run: false: it joins the record's state alone.
-    """
+    """Let a version join the record, and the sweep if `run`; return its name, and whether it did."""
     row, state = record.row, record.state
     name, tree = find(state.spec, code, row.id)
     asked = Requested(state.now, "admit", changes={name: tree})
