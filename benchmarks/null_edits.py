@@ -1,8 +1,8 @@
 """How many edits that change nothing a loop of edit, train and judge keeps, by its rule.
 
 A campaign has 1,000 edits, judged one after the other; a kept one is the baseline of the next. The
-noise of a run has deviation 1 (Student's t with 2 degrees of freedom has none), and no seed repeats
-it. In the second table a tenth of the edits are better by one deviation. The rules:
+noise of a run is normal with deviation 1, Student's t with 2 degrees of freedom, or log-normal, and
+no seed repeats it. In the second table a tenth of the edits are better by 1. The rules:
 
 - one run, the best so far: an edit is kept if its run is better than that of what was kept last;
 - one run each: if its run is better than a new run of the baseline;

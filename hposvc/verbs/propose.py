@@ -88,7 +88,7 @@ def propose(
 
 
 def _admit(sweeps: Sweeps, record: Record, code: str, run: bool) -> tuple[str, bool]:
-    """Let a version join the record, and the sweep if `run`; return its name, and whether it did."""
+    """Let a version join the record, and with `run` the sweep; return its name and if it is new."""
     row, state = record.row, record.state
     name, tree = find(state.spec, code, row.id)
     asked = Requested(state.now, "admit", changes={name: tree})

@@ -21,6 +21,7 @@ def evaluate(tmp_path, monkeypatch):
     return openevolve_evaluator.evaluate
 
 
+@pytest.mark.long
 def test_a_program_is_trained_once_and_its_score_grows_as_the_loss_falls(evaluate, tmp_path):
     program = tmp_path / "program.py"
     for level in (7, 7, 3):
