@@ -16,6 +16,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import generated  # noqa: E402 - it is found by the lines above
 
+from hposvc.verbs.docs import list_for_llms  # noqa: E402 - likewise
+
 project = "hposvc"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 nitpick_ignore_regex = [("py:.*", ".*")]  # the types of other packages have no pages here
@@ -44,7 +46,6 @@ OUTSIDE = re.compile(
 )
 LIGHT = re.compile(r"(!\[[^\]]*\]\([^)]*-)light(\.\w+\))")
 PICTURE = re.compile(r"!?\[([^\]]*)\]\([^)]*\.(?:png|svg)\)")
-LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 sources: dict[str, str] = {}  # Markdown of each page
 
@@ -80,16 +81,13 @@ def write_markdown(app: Sphinx, error: Exception | None) -> None:
     """Write each page as Markdown, and llms.txt: their titles and for whom they are."""
     if error is not None or app.builder.name != "html":
         return
-    titles, lines = app.env.titles, []
-    for page, text in sorted(sources.items()):
-        text = PICTURE.sub(r"\1", generated.without_autodoc(text))
-        Path(app.outdir, f"{page}.md").write_text(text, encoding="utf-8")
-        first = LINK.sub(r"\1", [line for line in text.split("\n") if line][1])
-        lines.append(f"- [{titles[page].astext()}]({page}.md): {first}\n")
-    head = (
-        "# hposvc\n\n> Hyperparameter sweeps on Ray. Each page is listed with whom it is for.\n\n"
-    )
-    Path(app.outdir, "llms.txt").write_text(head + "".join(lines), encoding="utf-8")
+    texts = {
+        f"{page}.md": PICTURE.sub(r"\1", generated.without_autodoc(text))
+        for page, text in sources.items()
+    }
+    for path, text in texts.items():
+        Path(app.outdir, path).write_text(text, encoding="utf-8")
+    Path(app.outdir, "llms.txt").write_text(list_for_llms(texts.items()), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:

@@ -56,12 +56,16 @@ TrialAction = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # drain: start no new trials, let the others go on as usual; pause: stop running trials at a
 # checkpoint until `resume`; extend: go on with other limits; retry: try failed trials again;
-# propose: train a configuration; exclude: let a trial count no longer; include: let it count again
-Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry", "propose", "exclude", "include"]
+# propose: train a configuration; admit: let trials have another version of the code; exclude: let a
+# trial count no longer; include: let it count again
+Verb = Literal[
+    "stop", "drain", "kill", "pause", "extend", "retry", "propose", "admit", "exclude", "include"
+]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
 NO_NOISE = "no noise"  # why a further seed ended: it gave the values of the first
-MARKS: tuple[Verb, ...] = ("exclude", "include")  # requests that are carried out without a driver
+MARKS: tuple[Verb, ...] = ("exclude", "include")  # requests about what a trial counts for
+SLOTLESS: tuple[Verb, ...] = (*MARKS, "admit")  # requests that are carried out without a driver
 BECAUSE = "because"  # the key of the changes that says why
 NOTHING: Mapping[str, object] = {}  # no changes
 # Moments that a spec's `notify` can ask for. Those of an Alert are journaled when they come; the
@@ -258,7 +262,8 @@ class Requested:
     time: float
     verb: Verb
     trial: str | None = None
-    # Of `extend`: dotted key to value; of `propose`: the configuration; of `exclude`: why.
+    # Of `extend`: dotted key to value; of `propose`: the configuration; of `admit`: git's hash by
+    # the version's name; of `exclude`: why.
     changes: Mapping[str, Any] = field(default_factory=dict)
     by: str = ""  # user@host
     refused: str = ""  # why the request came to nothing: another one came before it

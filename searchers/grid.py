@@ -52,10 +52,17 @@ class Grid:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        if space.fixed:  # a part of the grid, whose proposals do not say how far the whole grid is
-            taken = SeenConfigs(space, (seen.params for seen in history))
-            left = (params for params in self.points(space) if params not in taken)
-            return [Proposal(params) for params in islice(left, n)]
+        # Of a part of the grid, proposals do not say how far the whole grid is.
+        ahead = [] if space.fixed else self._ahead(space, history, n)
+        if ahead:
+            return ahead
+        # A choice that has grown has left gaps behind.
+        taken = SeenConfigs(space, (seen.params for seen in history))
+        left = (params for params in self.points(space) if params not in taken)
+        return [Proposal(params) for params in islice(left, n)]
+
+    def _ahead(self, space: Space, history: Sequence[Observation], n: int) -> list[Proposal]:
+        """Return the next points of the grid."""
         last = next((seen for seen in reversed(history) if MARK in seen.note), None)
         others = SeenConfigs(space, (seen.params for seen in history if MARK not in seen.note))
         remaining = space.grid(self.resolution, after=None if last is None else last.params)

@@ -36,6 +36,10 @@ def test_the_license_is_the_same_everywhere():
     assert "license: Apache-2.0\n" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_what_agents_read_is_the_same_here_and_in_the_wheel():
+    assert (ROOT / "AGENTS.md").read_text() == (ROOT / "hposvc/mcp/AGENTS.md").read_text()
+
+
 def test_scripts_of_others_come_with_their_licenses():
     site = ROOT / "hposvc" / "site"  # which has those of Sphinx, if it was built
     scripts = [file for file in (ROOT / "hposvc").rglob("*.min.js") if site not in file.parents]

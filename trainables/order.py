@@ -31,6 +31,7 @@ class Order:
     workers: int = 0  # number of ranks; 0: resources.workers
     awaits: bool = False  # the ranks wait for a decision at each report: a limit may end the trial
     memo: str = ""  # the earlier training whose reports it takes; empty: it is carried out
+    tree: str = ""  # git's hash of its version of the code; empty: there is only one
 
     def reaches_milestone(self, before: int, step: int) -> bool:
         """Return whether a milestone lies after the step `before`, up to `step`."""

@@ -5,6 +5,9 @@ bets on its sign can't win. The wealth is multiplied by 1 + 0.7 sqrt(r / i) sign
 the i-th difference is the r-th smallest of the first i. By Ville's inequality it ever reaches 20
 with probability 1/20 at most, so one may look after each pair, with heavy-tailed noise too.
 
+That holds for one candidate. Of N of a sweep that were compared with a baseline, N/20 are kept by
+chance at most, on average; evidence of 20 N is proof whatever their number.
+
 Source: Ramdas, Grünwald, Vovk and Shafer, Game-theoretic statistics and safe anytime-valid
 inference, Statistical Science 38 (2023), sections 2 and 3; Vovk and Wang, Efficiency of
 nonparametric e-tests, Operations Research (2024), for tests of symmetry by signs and ranks.
@@ -13,19 +16,20 @@ nonparametric e-tests, Operations Research (2024), for tests of symmetry by sign
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from shlex import quote
 from statistics import median
 from typing import Literal
 
 from hposvc.errors import NotFound, fail
 from hposvc.open_sweep import Record, check_trial
+from hposvc.spec.variants import Variants
 from hposvc.state.evidence import PROOF
 from hposvc.state.trial import TrialState
 from hposvc.text import number
-from searchers import identity, nearest
-from trainables.storage.checkpoint import TRIAL
+from searchers import nearest
 
 DOUBT = 5.0  # wealth of the opposite bets that discards a candidate
 BET = 0.7  # share of the wealth on the largest difference so far
@@ -49,6 +53,8 @@ class CandidateVerdict:
     evidence: float  # the wealth of bets on the candidate; 20 keeps it
     evidence_against: float  # of bets on the baseline; 5 discards the candidate
     more: int  # pairs to add before it is worth another look; 0: it is decided
+    looks: int  # candidates so far: of its sweep, all versions, or trials with replicates
+    by_chance: float  # of these, how many are kept at most if none is better, on average
     retest: str = ""  # the command that gives both more runs; empty: it is decided
 
     @property
@@ -60,9 +66,15 @@ class CandidateVerdict:
             known = f", the median {number(abs(self.better_by))} {word} in {self.metric}"
         seen = f"{self.pairs} pairs of runs{known}: "
         if self.verdict == "RETEST":
-            return f"{seen}too few; give each {self.more} more: {self.retest}"
+            return f"{seen}too few; {self.more} more: {self.retest}"
         other = "it is worse" if self.evidence_against >= PROOF else "not shown to be better"
-        return seen + ("it is better" if self.verdict == "KEEP" else other)
+        words = "it is better" if self.verdict == "KEEP" else other
+        if self.looks == 1:
+            return seen + words
+        chance = number(self.by_chance)
+        return (
+            f"{seen}{words}. One of {self.looks} candidates, of which chance keeps {chance} at most"
+        )
 
 
 def wealth(differences: Sequence[float]) -> float:
@@ -86,7 +98,7 @@ def decide(differences: Sequence[float]) -> tuple[Choice, int]:
         return "KEEP", 0
     if lost >= DOUBT or pairs >= MOST:
         return "DISCARD", 0
-    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else 0
+    likely = math.log(PROOF / won) / math.log(won) * pairs if won > 1 else pairs / 4
     return "RETEST", max(1, FEWEST - pairs, math.ceil(min(likely, MOST - pairs)))
 
 
@@ -100,36 +112,42 @@ def judge_candidate(
 
     Raises:
         NotFound: there is no such trial or version.
-        SpecError: a sweep has several metrics, or the sweeps have different ones.
+        SpecError: a sweep has several metrics, or the sweeps have different ones; or a trial is
+            compared with a version.
     """
-    names = [f"{record.row.id}/{name}" for record, name in (baseline, candidate)]
-    if names[0] == names[1]:
-        raise fail(f"{names[0]} is compared with itself; name two trials or versions", "verdict")
-    for (record, name), full in zip((baseline, candidate), names, strict=True):
-        if (trial := record.state.trials.get(name)) is not None and (why := _why_worthless(trial)):
-            raise fail(f"{full} {why}, so it can't be compared by further runs", "verdict")
+    ours, theirs = _Side.of(*baseline), _Side.of(*candidate)
+    if ours.full == theirs.full:
+        raise fail(f"{ours.full} is compared with itself; name two trials or versions", "verdict")
+    if (ours.code is None) != (theirs.code is None):
+        message = f"{ours.full} and {theirs.full} are a trial and a version; name two of a kind"
+        raise fail(message, "verdict")
+    for side in (ours, theirs):
+        trial = side.record.state.trials.get(side.name)
+        if trial is not None and (why := _why_worthless(trial)):
+            raise fail(f"{side.full} {why}, so it can't be compared by further runs", "verdict")
     metric, *others = {*baseline[0].state.spec.objectives, *candidate[0].state.spec.objectives}
     if others:
-        raise fail(f"{names[0]} and {names[1]} need one metric, and the same", "verdict")
-    ours, theirs = _runs(*baseline), _runs(*candidate)
-    differences = [
-        0.0 if before == now else before - now
-        for key, runs in ours.items()
-        for before, now in zip(runs, theirs.get(key, ()), strict=False)
-    ]
+        raise fail(f"{ours.full} and {theirs.full} need one metric, and the same", "verdict")
+    runs = theirs.collect()
+    own = (runs if ours.record is theirs.record else ours.collect())[ours.name]
+    differences = _differences(own, runs[theirs.name])
+    own_name = {ours.name} if ours.record.row.id == theirs.record.row.id else set()
+    looks = len({*runs, theirs.name} - own_name)
     choice, more = decide(differences)
     finite = [difference for difference in differences if math.isfinite(difference)]
     return CandidateVerdict(
         verdict=choice,
-        baseline=names[0],
-        candidate=names[1],
+        baseline=ours.full,
+        candidate=theirs.full,
         metric=metric.name,
         pairs=len(differences),
         better_by=median(finite) if finite else None,
         evidence=wealth(differences),
         evidence_against=wealth([-difference for difference in differences]),
         more=more,
-        retest=_retest(baseline, candidate, len(differences) + more) if more else "",
+        looks=looks,
+        by_chance=looks / PROOF,
+        retest=_retest(ours, theirs, more) if more else "",
     )
 
 
@@ -144,62 +162,115 @@ def _why_worthless(trial: TrialState) -> str:
     return "" if trial.kept else "is beyond a limit"
 
 
-def _retest(baseline: tuple[Record, str], candidate: tuple[Record, str], runs: int) -> str:
-    """Return the command that trains both so often, with the same seeds.
-
-    A fork of a sweep trains the configurations of its trials alone.
-    """
-    record, name = candidate
-    if not TRIAL.fullmatch(name):
-        values = "'parameters.seed.values=[0, 1, ...]'"
-        return f"hposvc fork {record.row.id} --set warm_start=null --set {values}"
-    sides = []
-    for one, trial in (baseline, candidate):
-        params, searched = one.state.trials[trial].params, one.state.spec.space.searched
-        sides.append((one.row.id, trial, {key: params[key] for key in searched if key in params}))
-    together = sides[0][0] == sides[1][0]
-    forks, trials = [], []
-    for sweep, trial, params in sides[: 1 if together else 2]:
-        points = [one for *_, one in sides] if together else [params]
-        pair = f"{sweep}-{'-'.join(one for _, one, _ in sides) if together else trial}"
-        sets = {
-            **dict.fromkeys(("warm_start", "baseline"), "null"),
-            "scheduler": "fifo",
-            "initial": json.dumps(points),
-            "trials.max": len(points),
-            "finalists": f"{{top: {len(points)}, seeds: {runs}}}",
-        }
-        words = " ".join(f"--set {quote(f'{key}={value}')}" for key, value in sets.items())
-        forks.append(f"hposvc fork {sweep} --id {pair} {words}")
-        trials += [f"{pair}/t{at + 1:04d}" for at in range(len(points))]
-    return " && ".join([*forks, f"hposvc verdict {' '.join(trials)}"])
+Runs = Mapping[Hashable, Sequence[tuple[float, float]]]  # when each began, and its loss
 
 
-def _runs(record: Record, name: str) -> Mapping[object, Sequence[float]]:
-    """Return the losses of a trial's replicates, or of a version's trials by configuration.
+@dataclass(frozen=True)
+class _Side:
+    """A trial of a sweep, or a version of its code."""
 
-    A failed run has the worst loss, infinity; one that was stopped early is left out.
-    """
-    state, code = record.state, record.state.spec.variants
-    keyed: list[tuple[object, TrialState]]
-    if code is None or name in state.trials:
-        check_trial(record, name)
-        replicates = state.replicates.trials.values()
-        keyed = [(run.number, run) for run in replicates if run.replicate_of == name]
-    else:
-        full, chooser = code.names.get(name, name), code.parameter
+    record: Record
+    name: str
+    code: Variants | None  # None: it is a trial
+
+    @classmethod
+    def of(cls, record: Record, name: str) -> "_Side":
+        state, code = record.state, record.state.spec.variants
+        if code is None or name in state.trials:
+            check_trial(record, name)
+            return cls(record, name, None)
+        full = code.named(name)
         if full not in code.trees:
             message = f"{record.row.id} has no trial or version {name}"
             raise NotFound(message, nearest(name, code.names))
-        keyed = [
-            (identity({**run.params, chooser: ""}), run)
-            for run in state.trials.values()
-            if run.params[chooser] == full
-        ]
-    runs = defaultdict[object, list[float]](list)
-    for key, run in keyed:
-        if run.state == "FAILED" and not run.excluded:
-            runs[key].append(math.inf)
-        elif run.state == "COMPLETED" and run.value is not None:
-            runs[key].append(run.metric.loss(run.value))
-    return runs
+        return cls(record, full, code)
+
+    @property
+    def full(self) -> str:
+        return f"{self.record.row.id}/{self.name}"
+
+    def collect(self) -> Mapping[str, Runs]:
+        """Return the runs of each of its kind in its sweep, by what both runs of a pair share.
+
+        Of a trial these are its replicates, of a version its trials, with replicates that are no
+        mere copies. A failed run has the worst loss, infinity; one stopped early is left out.
+        """
+        state, code = self.record.state, self.code
+        found = defaultdict[str, dict[Hashable, list[tuple[float, float]]]](dict)
+        for run in (*state.trials.values(), *state.replicates.trials.values()):
+            trial, is_again = state.trials[run.shown_as], run.replicate_of is not None
+            name, shared = trial.id, None
+            if code is not None:
+                name, shared = f"{trial.params[code.parameter]}", code.others(trial.params)
+            losses = [run.metric.loss(value) for value in run.own_values]
+            ends = {"COMPLETED": losses, "FAILED": [math.inf]}.get(run.state)
+            counts = code is None or trial.id not in self.copied if is_again else code is not None
+            if ends and counts and not run.excluded:
+                key = shared, run.number if is_again else 0
+                found[name].setdefault(key, []).append((run.ordered_at, ends[0]))
+        return found
+
+    @cached_property
+    def copied(self) -> Collection[str]:
+        """The trials whose replicates only repeat their values, as their seed is a parameter."""
+        state, values = self.record.state, defaultdict[str, set[tuple[float, ...]]](set)
+        for run in state.replicates.trials.values():
+            values[run.shown_as] |= {run.own_values} if run.own_values else set()
+        return [name for name, seen in values.items() if seen == {state.trials[name].own_values}]
+
+    @property
+    def trials(self) -> Mapping[Hashable, TrialState]:
+        """Its trials that count, by what those of a pair share; the best first."""
+        state, code = self.record.state, self.code
+        if code is None:
+            return {None: state.trials[self.name]}
+        ranked = (trial for trial in state.ranked() if not trial.excluded)
+        own = (trial for trial in ranked if trial.params[code.parameter] == self.name)
+        return {code.others(trial.params): trial for trial in own}
+
+
+def _differences(ours: Runs, theirs: Runs) -> list[float]:
+    """Return by how much the candidate's loss is lower in each pair, the oldest pair first."""
+    pairs = [
+        (max(began, then), 0.0 if before == now else before - now)
+        for key, runs in ours.items()
+        for (began, before), (then, now) in zip(runs, theirs.get(key, ()), strict=False)
+    ]
+    return [difference for _, difference in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _retest(baseline: _Side, candidate: _Side, more: int) -> str:
+    """Return the command that trains both again, with so many further seeds, and looks again."""
+    ours, theirs = baseline.trials, candidate.trials
+    look = f"hposvc verdict {quote(baseline.full)} {quote(candidate.full)}"
+    shared = [key for key in ours if key in theirs]
+    if not shared or (baseline.code and (baseline.copied or candidate.copied)):
+        lacking = [(candidate, trial) for key, trial in ours.items() if key not in theirs]
+        lacking += [(baseline, trial) for key, trial in theirs.items() if key not in ours]
+        side, like = lacking[0] if lacking else (baseline, None)
+        return f"{_propose(side, like)}; {look}"
+    sides = ((baseline.record, ours[shared[0]]), (candidate.record, theirs[shared[0]]))
+    seeds, again = more + max(_seeds_used(*side) for side in sides), defaultdict[str, str](str)
+    for record, trial in sides:
+        again[record.row.id] += f" --set seeds.{trial.id}={seeds}"
+    return "; ".join([*(f"hposvc extend {sweep}{sets}" for sweep, sets in again.items()), look])
+
+
+def _seeds_used(record: Record, trial: TrialState) -> int:
+    """Return the number of a trial's last replicate that is over, as `extend --seeds` counts."""
+    replicates = record.state.replicates
+    own = (run for run in replicates.trials.values() if run.replicate_of == trial.id and run.over)
+    return max((run.number - replicates.own_seeds for run in own), default=0)
+
+
+def _propose(lacking: _Side, like: TrialState | None) -> str:
+    """Return the command that trains a version with the values of another one's best trial."""
+    record, code = lacking.record, lacking.code
+    assert code is not None  # a trial has itself
+    values: dict[str, object] = {code.parameter: lacking.name}
+    if like is not None:
+        searched = record.state.spec.space.searched
+        values = {name: like.params[name] for name in searched if name in like.params} | values
+    words = " ".join(f"--set {quote(f'{name}={json.dumps(it)}')}" for name, it in values.items())
+    more = f"; hposvc extend {record.row.id} --trials 1" if record.state.finished else ""
+    return f"hposvc propose {record.row.id} {words} --run{more}"

@@ -14,12 +14,12 @@ from hposvc.controller import elasticity, moments, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
-    MARKS,
     OUTRANKED,
     PATIENT,
     PRIORITY,
     QUEUE,
     RENEWALS,
+    SLOTLESS,
     Attached,
     Closed,
     Ended,
@@ -50,6 +50,7 @@ from hposvc.schedulers.scheduler import (
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.extension import accepted
+from hposvc.spec.variants import already
 from hposvc.state.replicates import common_seed
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -81,7 +82,7 @@ class Controller:
     def apply(self, event: Event) -> None:
         """Apply an event to the state, and tell the scheduler the facts that follow from it."""
         new = self.state.apply(event)
-        if isinstance(event, Requested) and event.verb in (*RENEWALS, *MARKS):
+        if isinstance(event, Requested) and event.verb in (*RENEWALS, *SLOTLESS):
             self._renew_scheduler(new)
         else:
             self.facts_told += new
@@ -148,6 +149,8 @@ class Controller:
         state = self.state
         if request.verb == "propose":
             return replace(request, refused=state.refusal(request.changes))
+        if request.verb == "admit":
+            return replace(request, refused=already(state.spec.variants, request.changes))
         if request.verb != "extend":
             return request
         try:

@@ -28,9 +28,13 @@ ALIKE = 5  # reports of a further seed that are those of the first one
 def due(state: SweepState) -> bool:
     """Return whether replicates are to run once the search is over."""
     replicates, options = state.replicates, state.spec.finalists
-    if options is None or state.asked in ("stop", "kill") or state.resting:
-        return False
-    if replicates.closed is not None or state.closed in BROKEN:
+    broken = replicates.closed is not None or state.closed in BROKEN
+    return options is not None and not broken and _has_room(state)
+
+
+def _has_room(state: SweepState) -> bool:
+    """Return whether nobody ended the sweep, and some of its budget is left."""
+    if state.asked in ("stop", "kill") or state.resting:
         return False
     return all(spent < limit for spent, limit in spending(state, state.now).values())
 
@@ -63,7 +67,8 @@ def _begun(state: SweepState) -> list[TrialState]:
     """Return the replicates beside the search that began, or were planned, and wait."""
     going_on = (one for one in state.replicates.seeded.values() if not one.over or one.at_end)
     seeds = [seed for trial in going_on for seed in trial.seeds]
-    waiting = [one for one in (*state.replicates.baseline, *seeds) if one.state == "PENDING"]
+    beside = (*state.replicates.baseline, *state.replicates.asked, *seeds)
+    waiting = [one for one in beside if one.state == "PENDING"]
     behind = (one for one in seeds if one.state == "PAUSED" and one.reached < _until(state, one))
     return [*waiting, *behind]
 
@@ -82,7 +87,8 @@ def _until(state: SweepState, replicate: TrialState) -> float:
 def step(state: SweepState) -> Order | Wait | SearchDone:
     """Return the work for a free slot when the search is over."""
     trials = state.replicates.trials
-    pending = [trial for trial in _planned(state) if trial.state == "PENDING"]
+    planned = [*_planned(state), *(state.replicates.asked if _has_room(state) else ())]
+    pending = [trial for trial in planned if trial.state == "PENDING"]
     ready = next((trial for trial in pending if trial.id not in trials.backing_off), None)
     if ready is not None:
         return _order(state, ready)
@@ -92,8 +98,9 @@ def step(state: SweepState) -> Order | Wait | SearchDone:
 def needed_slots(state: SweepState) -> int:
     """Return how many orders of replicates can run at once from now on."""
     options = state.spec.finalists
-    if options is None or not due(state):
-        return len(state.replicates.trials.orders)
+    waiting = sum(one.state == "PENDING" for one in state.replicates.asked)
+    if options is None or waiting or not due(state):
+        return len(state.replicates.trials.orders) + waiting
     if not state.replicates.begun:
         return options.top * options.seeds
     return state.replicates.total - state.replicates.done
@@ -104,10 +111,9 @@ def check_budget(state: SweepState, now: float) -> list[Event]:
     replicates = state.replicates
     if all(spent < limit for spent, limit in spending(state, now).values()):
         return []
-    if not replicates.begun:  # the baseline's
+    over = replicates.closed is not None or replicates.done == replicates.total
+    if not replicates.begun or over:  # the baseline's, and those that users asked for
         return [*stop_running(replicates.trials.running(), now, "budget")]
-    if replicates.closed is not None or replicates.done == replicates.total:
-        return []
     return [Closed(now, "budget"), *stop_running(replicates.trials.running(), now, "budget")]
 
 
@@ -127,8 +133,20 @@ def _order(state: SweepState, replicate: TrialState) -> Order:
     until = _until(state, replicate)
     order = replicate.next_order(state.next_order, None if until == math.inf else int(until), ())
     number, own = replicate.number, state.replicates.own_seeds
-    seed_of = common_seed(number) if number <= own else seed_name(finalist, number - own)
+    first = _first_version(state, finalist)
+    seed_of = common_seed(number) if number <= own else seed_name(first, number - own)
     return replace(order, seed_of=seed_of, shrink=finalist.shrink + replicate.shrink)
+
+
+def _first_version(state: SweepState, trial: TrialState) -> TrialState:
+    """Return the first trial with the values of a trial, whatever version of the code it has.
+
+    Versions are compared by runs with the same random numbers.
+    """
+    if (code := state.spec.variants) is None:
+        return trial
+    values = code.others(trial.params)
+    return next(one for one in state.trials.values() if code.others(one.params) == values)
 
 
 def seed_name(finalist: TrialState, number: int) -> str:

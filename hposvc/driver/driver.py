@@ -30,7 +30,7 @@ from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.user_stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import EventsLost, Interrupted, Terminated
-from hposvc.events import ENDS, MARKS, RENEWALS, Requested
+from hposvc.events import ENDS, RENEWALS, SLOTLESS, Requested
 from hposvc.journal import submissions
 from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.claims import journal_id
@@ -267,8 +267,9 @@ class Driver:
     def _end_requested(self, state: SweepState) -> bool:
         """Whether an end or a pause was requested and is not carried out yet."""
         asked = state.state != "PAUSED" and state.asked in ENDS
-        # Exclusions are no ends: `rebuild` has carried them out, and does so again for later ones.
-        requests = [one for _, one in self.journal.requests(self.sweep.id) if one.verb not in MARKS]
+        # These are no ends: `rebuild` has carried them out, and does so again for later ones.
+        waiting = [request for _, request in self.journal.requests(self.sweep.id)]
+        requests = [request for request in waiting if request.verb not in SLOTLESS]
         return asked or any(_when_due(state, request) == "now" for request in requests)
 
     def _all_watchers(self, spec: specs.SweepSpec, recorder: Recorder) -> list[Watcher]:
@@ -314,7 +315,7 @@ def rebuild(journal: Journal, sweep: str, spec: specs.SweepSpec) -> tuple[Contro
 def apply_requests(journal: Journal, sweep: str, controller: Controller, seq: int) -> int:
     """Apply requests for longer or more trials before anything is built from the old limits.
 
-    Trials are excluded and included, too, which needs no slots.
+    So are the requests that need no slots.
 
     Args:
         seq: number of the last event in the journal, which the controller has applied.
@@ -330,13 +331,13 @@ def apply_requests(journal: Journal, sweep: str, controller: Controller, seq: in
     handled = {
         number: request
         for number, request in requests
-        if request.verb in MARKS
+        if request.verb in SLOTLESS
         or (number <= last_renewal and (request.verb in RENEWALS or request.trial is None))
         if request.verb != "propose"
     }
     # Dated as the last event: no driver worked since, so the sweep's clock stood still.
     now = controller.state.now
-    due = (request for request in handled.values() if request.verb in (*RENEWALS, *MARKS))
+    due = (request for request in handled.values() if request.verb in (*RENEWALS, *SLOTLESS))
     events = []
     for request in due:
         events.append(controller.accept(replace(request, time=now)))
@@ -346,7 +347,7 @@ def apply_requests(journal: Journal, sweep: str, controller: Controller, seq: in
 
 def _when_due(state: SweepState, request: Requested) -> Due:
     """Decide when to carry out a request that came too late for the driver's loop."""
-    if request.verb in MARKS:
+    if request.verb in SLOTLESS:
         return "now"
     if request.verb == "propose":
         return "later"  # also after the end: `extend` may give it a trial

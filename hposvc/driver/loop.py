@@ -257,6 +257,9 @@ class Runner:
             if event.refused:
                 log.warning("%s: %s is refused: %s", self.sweep, event.verb, event.refused)
             self._apply(event)
+            if event.verb == "admit":
+                self.proposer.move(self.controller.state.spec)
+                self._look_ahead()
         self._handled_requests += [number for number, _ in requests]
 
     def _fill_slots(self) -> None:
@@ -305,6 +308,8 @@ class Runner:
         order = replace(order, workers=self._ranks) if elastic else order
         if self.controller.spec.serve is not None and self.controller.spec.bounds:
             order = replace(order, awaits=True)
+        if (code := self.controller.state.spec.variants) is not None:
+            order = replace(order, tree=code.trees[f"{order.params[code.parameter]}"])
         recorded = None if self.memo is None else self.memo.find(self.controller.state, order)
         if recorded is not None:
             self._recall(replace(order, memo=recorded.name), recorded.reports)
@@ -368,7 +373,7 @@ class Runner:
             # for another one once: it may be one that repeats itself.
             if proposal is not None and REPEAT_OF not in proposal.note:
                 key = queue.space.key(proposal.params)
-                if key in queue.begun - self._passed:
+                if key in queue.begun.keys() - self._passed:
                     self._passed.add(key)
                     proposal = self.proposer.take()
         except SearchExhausted:

@@ -143,6 +143,9 @@ class Proposer(Protocol):
             Exhausted: no proposal is left.
         """
 
+    def move(self, spec: SweepSpec) -> None:
+        """Go on in a space with more values; `look_ahead` follows."""
+
     def close(self) -> None:
         """Stop proposing."""
 
@@ -165,6 +168,9 @@ class SyncProposer:
         if proposal is None:
             raise SearchExhausted
         return proposal
+
+    def move(self, spec: SweepSpec) -> None:
+        self.spec = spec
 
     def close(self) -> None:
         pass
@@ -216,6 +222,10 @@ class BackgroundProposer:
                 raise SearchExhausted
             return None
 
+    def move(self, spec: SweepSpec) -> None:
+        with self._changed:
+            self._spec, self._exhausted = spec, False
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
@@ -242,10 +252,12 @@ class BackgroundProposer:
                 refresh, results = not self._needs_more(), self._results
                 ready = [] if refresh else self._ready
                 history = [*self._history, *map(_pending, ready)]
-            proposal = propose(self._spec, self._searcher, history, self._leading, self._tried)
+                spec = self._spec
+            proposal = propose(spec, self._searcher, history, self._leading, self._tried)
             with self._changed:
-                self._store_proposal(proposal, refresh)
-                self._known_results = results
+                if spec is self._spec:  # else it does not know all values
+                    self._store_proposal(proposal, refresh)
+                    self._known_results = results
 
     def _store_proposal(self, proposal: Proposal | None, anew: bool) -> None:
         if proposal is None:

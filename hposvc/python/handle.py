@@ -195,17 +195,21 @@ class Handle:
         self._steer("pause")
 
     @without_our_frames
-    def propose(self, params: Mapping[str, object], run: bool = False) -> dict[str, Any]:
+    def propose(
+        self, params: Mapping[str, object], run: bool = False, code: str | None = None
+    ) -> dict[str, Any]:
         """Return what the model thinks of a configuration, as `hposvc -o json propose` prints it.
 
         Args:
             params: values of some parameters, or all; the model chooses the others.
             run: have the sweep train it; False: only ask.
+            code: a patch or commit, a version of the code that joins the sweep; parameters that
+                are left out have the values of the best trial. None: no other version.
 
         Raises:
-            SpecError: no configuration of the sweep has these values.
+            SpecError: no configuration of the sweep has these values, or no version can join it.
         """
-        return propose(self.sweeps, self.id, dict(params), run)
+        return propose(self.sweeps, self.id, dict(params), run, code)
 
     @without_our_frames
     def resume(self, progress: bool = True, accept_code: bool = False) -> Result:

@@ -1,16 +1,18 @@
 """Extension of a sweep: which of its limits can be changed while it runs, or after its end."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import is_dataclass
-from typing import get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hposvc import spec as specs
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.spec.stopping import SEEDS, Finalists
 from hposvc.spec.types import EXTENDABLE
 from searchers import annotations_of, nearest
+from trainables.storage.checkpoint import TRIAL
 
 # Dotted keys. The rest of a spec is what makes results comparable: `fork` changes that.
 LIMITS = tuple(
@@ -22,11 +24,17 @@ LIMITS = tuple(
     if EXTENDABLE in get_args(annotation)
 )
 INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many
+AGAIN = "seeds."  # begins the key of a trial that is to be trained with so many other seeds
 
 
 def trials_increment(count: int) -> str:
     """Return the change that adds `count` to `trials.max`, whatever it is when applied."""
     return f"+{count}"
+
+
+def trained_again(changes: Mapping[str, Any]) -> dict[str, int]:
+    """Return with how many other seeds trials are to be trained, by trial."""
+    return {key.removeprefix(AGAIN): n for key, n in changes.items() if key.startswith(AGAIN)}
 
 
 def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) -> dict[str, object]:
@@ -44,8 +52,10 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
     problems = [
         Problem((key,), "no such limit", f"{nearest(key, LIMITS)}; {advice}", at_key=True)
         for key in changes
-        if key not in LIMITS
+        if key not in LIMITS and not key.startswith(AGAIN)
     ]
+    for name, seeds in trained_again(changes).items():
+        problems += _again_problems(spec, name, seeds, trials)
     if not problems and "fidelity.max" in changes:
         problems = _length_problems(spec, changes["fidelity.max"])
     if not problems and "stop.rules" in changes:
@@ -62,7 +72,8 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
 
 def changed(spec: SweepSpec, changes: Mapping[str, object]) -> SweepSpec:
     """Return the spec with changes that were accepted, by whatever rules held at that time."""
-    return specs.thaw(_with_changes(specs.dump(spec), changes))
+    limits = {key: value for key, value in changes.items() if not key.startswith(AGAIN)}
+    return specs.thaw(_with_changes(specs.dump(spec), limits)) if limits else spec
 
 
 def _counted(key: str, value: object, spec: SweepSpec, trials: int) -> object:
@@ -77,6 +88,17 @@ def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dic
         before = data.get(section)
         data[section] = {**(before if isinstance(before, dict) else {}), name: value}
     return data
+
+
+def _again_problems(spec: SweepSpec, name: str, seeds: object, trials: int) -> Iterator[Problem]:
+    """Check that a trial can be trained again, as finalists are."""
+    if not TRIAL.fullmatch(name) or int(name[1:]) not in range(1, trials + 1):
+        yield Problem((AGAIN + name,), f"there is no such trial, of {trials}", at_key=True)
+    elif type(seeds) is not int or not 1 <= seeds <= SEEDS.most:
+        fix = f"give a number of trainings, 1 to {SEEDS.most:g}"
+        yield Problem((AGAIN + name,), f"is {shown(seeds)}", fix)
+    elif finalists := replace(spec, finalists=spec.finalists or Finalists(1, 1)).problems():
+        yield from (problem for problem in finalists if problem not in spec.problems())
 
 
 def _rule_problems(spec: SweepSpec, rules: object) -> list[Problem]:

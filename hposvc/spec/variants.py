@@ -1,21 +1,25 @@
 """Code as a parameter: `code: {variants: [main, my-branch, patches/*.diff]}`.
 
 `resolve` names the versions when a spec is read, `freeze` stores their files when a sweep begins;
-from then on the repository is not asked again. The parameter is a choice among names like
-`my-branch@1f3c9a2`, so that the same value means the same code in every sweep.
+from then on the repository is not asked again, but for a version that joins it (`find`). The
+parameter is a choice among names like `my-branch@1f3c9a2`, so that the same value means the same
+code in every sweep.
 """
 
+import glob
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from hposvc.errors import SpecError, fail, shown
-from hposvc.spec.git_trees import Git
+from hposvc.spec.git_trees import PATCHES, Git
 from hposvc.text import listed
+from searchers import Params, identity
 from trainables import load
 from trainables.contract import CodeVariants
 
@@ -57,6 +61,22 @@ class Variants:
         """Return the parameter with its declaration."""
         return {self.parameter: {KEY: {**self.trees}}}
 
+    def others(self, params: Params) -> Hashable:
+        """Return the identity of a configuration but for its version of the code."""
+        return identity({**params, self.parameter: ""})
+
+    def named(self, name: str) -> str:
+        """Return the whole name of a version; the name itself if there is none.
+
+        Raises:
+            SpecError: several versions have the name, but for the hashes.
+        """
+        full = [each for each in self.trees if name in (each, each.rpartition("@")[0])]
+        if len(full) > 1 and name not in full:
+            both = f"is the name of {' and of '.join(full)}"
+            raise fail(both, *self.path, name, fix="add the hash")
+        return name if name in full or not full else full[0]
+
 
 def stored(spec: "SweepSpec", own: Path) -> Path:
     """Return the folder that has the files of each version, in a folder named by its hash.
@@ -72,9 +92,7 @@ def for_ranks(spec: "SweepSpec", own: Path) -> CodeVariants | None:
     """Return what ranks need to run the versions; `own`: see `stored`."""
     if (variants := spec.variants) is None:
         return None
-    place = stored(spec, own)
-    folders = {name: f"{place / tree}" for name, tree in variants.trees.items()}
-    return CodeVariants(variants.parameter, folders, spec.folder or "")
+    return CodeVariants(variants.parameter, f"{stored(spec, own)}", spec.folder or "")
 
 
 def resolve(data: dict[str, object]) -> dict[str, object]:
@@ -129,6 +147,50 @@ def with_versions(
 
     renamed = {key: named(data[key]) for key in NAMING if key in data}
     return {**data, **renamed, PARAMETERS: {**renamed[PARAMETERS], **variants.declared()}}
+
+
+def find(spec: "SweepSpec", source: str, sweep: str) -> tuple[str, str]:
+    """Return name and git's hash of a version of the code that is to join a sweep.
+
+    Args:
+        source: a commit; or a patch, from the working folder or the spec's folder on.
+
+    Raises:
+        SpecError: there is no such version, or the sweep can't have it.
+    """
+    code, key = spec.variants, ("code",)
+    if code is None:
+        fix = "begin it with `parameters: {code: {variants: [main]}}` in its spec"
+        raise fail(f"is given, and {sweep} has no choice of versions", *key, fix=fix)
+    if load.packages_allowed is not None or stored(spec, Path()) != Path():
+        fix = f"submit a sweep that has it, with `warm_start: {{from: {sweep}}}`"
+        raise fail("is read where the repository is, not by a server", *key, fix=fix)
+    if source.endswith(PATCHES) and Path(source).is_file():
+        source = glob.escape(f"{Path(source).absolute()}")
+    found = [*Git(Path(spec.folder or Path.cwd()), key).versions(source)]
+    if len(found) > 1:
+        raise fail(f"{source} matches {len(found)} patches", *key, fix="give one of them")
+    [(name, tree)] = found
+    known = next((each for each, theirs in code.trees.items() if theirs == tree), name)
+    if code.trees.get(known, tree) != tree:
+        raise fail(f"{name} is the name of other code there", *key, fix="rename the patch")
+    return known, tree
+
+
+def store(spec: "SweepSpec", tree: str, own: Path) -> None:
+    """Store the files of a version that is to join a sweep; if that is cut off, there are none."""
+    with TemporaryDirectory(dir=own) as scratch:
+        Git(Path(spec.folder or Path.cwd()), ("code",)).write(tree, written := Path(scratch, tree))
+        if not (own / tree).is_dir():
+            written.rename(own / tree)
+
+
+def already(code: Variants | None, new: Mapping[str, str]) -> str:
+    """Return why a version can't join a sweep; empty: it can."""
+    if code is None:
+        return "the sweep has no choice of versions of the code"
+    both = [name for name, tree in code.trees.items() if name in new or tree in new.values()]
+    return f"the sweep has it as {both[0]}" if both else ""
 
 
 def freeze(spec: "SweepSpec", own: Path, others: Sequence[Path] = ()) -> None:

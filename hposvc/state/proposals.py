@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from hposvc.events import Proposed, Requested
-from searchers import Proposal, Space
+from searchers import Params, Proposal, Space
 
 PROPOSED = "proposed"  # source in the note of a trial that somebody proposed
 
@@ -16,7 +16,13 @@ class ProposalQueue:
 
     space: Space
     waiting: dict[Hashable, Requested] = field(default_factory=dict)  # first proposed first
-    begun: set[Hashable] = field(default_factory=set)
+    begun: dict[Hashable, Params] = field(default_factory=dict)
+
+    def move(self, space: Space) -> None:
+        """Go on in a space with more values."""
+        self.space = space
+        self.waiting = {space.key(asked.changes): asked for asked in self.waiting.values()}
+        self.begun = {space.key(params): params for params in self.begun.values()}
 
     def add(self, asked: Requested) -> None:
         """Put a proposal at the end of the queue."""
@@ -27,7 +33,7 @@ class ProposalQueue:
         key = self.space.key(event.params)
         self.waiting.pop(key, None)
         if event.note.get("source") == PROPOSED:
-            self.begun.add(key)
+            self.begun[key] = event.params
 
     def first(self) -> Proposal:
         """Return the first proposal in the queue, for its trial."""

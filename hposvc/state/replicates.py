@@ -36,6 +36,7 @@ class Replicates:
         default_factory=dict
     )  # the replicates of each, the best trial of the search first
     baseline: list[TrialState] = field(default_factory=list)  # the replicates of the first trial
+    asked: list[TrialState] = field(default_factory=list)  # by users, of any trial
     seeded: dict[str, TrialState] = field(default_factory=dict)  # with several seeds in the search
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
@@ -144,6 +145,15 @@ class Replicates:
         for replicate in self.baseline:
             self.trials.add(replicate)
 
+    def train_again(self, trial: TrialState, seeds: int) -> None:
+        """Plan so many replicates of a trial, as a user asked for; those that it has count."""
+        self.trials.reopen()
+        for replicate in self.lineup([trial], seeds)[trial.id]:
+            if replicate.id not in self.trials:
+                self.trials.add(replicate)
+            if replicate not in self.asked:
+                self.asked.append(replicate)
+
     @property
     def baseline_trial(self) -> str | None:
         """The trial whose replicates measure the metric's noise; None: the spec has no baseline."""
@@ -151,10 +161,7 @@ class Replicates:
 
     def is_baseline(self, trial: str, number: int) -> bool:
         """Return whether the n-th replicate of a trial belongs to the baseline."""
-        return any(
-            replicate.replicate_of == trial and replicate.number == number
-            for replicate in self.baseline
-        )
+        return self.trials.get(self.name(trial, number)) in self.baseline
 
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
@@ -222,7 +229,7 @@ class Replicates:
         for trial in self.trials.values():
             self.trials.checkpoints.forget(trial)
         self.trials = self.trials.emptied()
-        self.finalists, self.baseline = {}, []
+        self.finalists, self.baseline, self.asked = {}, [], []
 
     def failed(self, finalist: str | None = None) -> list[TrialState]:
         """Return the replicates that failed, of a finalist or of all, and may be tried again.

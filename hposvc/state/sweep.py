@@ -33,7 +33,7 @@ from hposvc.events import (
 )
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
-from hposvc.spec.extension import changed
+from hposvc.spec.extension import changed, trained_again
 from hposvc.spec.metrics import ENERGY
 from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
@@ -279,7 +279,9 @@ class SweepState:
 
     def refusal(self, params: Params) -> str:
         """Return why a configuration is not trained if somebody proposes it; empty: it is."""
-        key = self.spec.space.key(params)
+        key, code = self.spec.space.key(params), self.spec.variants
+        if code is not None and (name := params[code.parameter]) not in code.trees:
+            return f"the sweep has no version {name} of the code"
         for trial in self.trials.values():
             if self.spec.space.key(trial.params) == key and not trial.excluded:
                 return f"it was tried as {trial.id}"
@@ -388,13 +390,14 @@ class SweepState:
                 self.replicates.begin_seed(self.trials[order.trial], number)
             return
         options, replicates = self.spec.finalists, self.replicates
+        name = replicates.name(order.trial, order.replicate)
         if order.replicate <= replicates.own_seeds:
             replicates.begin_seed(self.trials[order.trial], order.replicate)
-        elif not replicates.is_baseline(order.trial, order.replicate):
+        elif replicates.trials.get(name) not in (*replicates.baseline, *replicates.asked):
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
             replicates.admit(self.trials[order.trial], options.seeds)
-        replicates.trials.order(replicates.name(order.trial, order.replicate), order, time)
+        replicates.trials.order(name, order, time)
 
     def _released(self, new: Sequence[facts.Fact]) -> Iterator[facts.Fact]:
         """Yield the facts for the scheduler: of a trial, when all its first seeds came as far.
@@ -448,9 +451,9 @@ class SweepState:
             self._extend(event)
         elif event.verb == "retry":
             self._retry(event)
-        elif event.verb == "propose":
+        elif event.verb in ("propose", "admit"):
             if not event.refused:
-                self.proposals.add(event)
+                self._take_in(event)
         elif event.trial is not None:
             if event.verb in MARKS:
                 self._mark(event.trial, event)
@@ -472,21 +475,42 @@ class SweepState:
             if replicate.replicate_of == name:
                 self.replicates.trials.mark(replicate, because)
 
+    def _take_in(self, event: Requested) -> None:
+        """Queue a configuration, or let trials have another version of the code."""
+        if event.verb == "propose":
+            self.proposals.add(event)
+            return
+        code = self.spec.variants
+        assert code is not None  # otherwise it is refused
+        more = replace(code, trees={**code.trees, **event.changes}).declared()
+        self._use(replace(self.spec, parameters={**self.spec.parameters, **more}))
+        self.proposals.move(self.spec.space)
+        if self.closed == "space":
+            self.closed = None
+
+    def _use(self, spec: SweepSpec) -> None:
+        self.spec, self.checkpoints.keep = spec, spec.checkpoints
+        for table in self._tables:
+            table.spec = spec
+
     def _extend(self, event: Requested) -> None:
         if event.refused:
             return
         before = self.spec
-        self.spec = changed(before, event.changes)
-        self.checkpoints.keep = self.spec.checkpoints
-        for table in self._tables:
-            table.spec = self.spec
+        self._use(changed(before, event.changes))
         completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
-        self._reopen()
+        again = trained_again(event.changes)
+        if len(again) < len(event.changes):
+            self._reopen()
+        elif self.finished:  # the search stays over
+            self._go_on()
         if self.spec.last_step != before.last_step:  # no trial can become shorter
             self.replicates.clear(self.now)
             self._plan_baseline()
             for trial in completed:
                 self.trials.prolong(trial)
+        for name, seeds in again.items():
+            self.replicates.train_again(self.trials[name], seeds)
 
     def _retry(self, event: Requested) -> None:
         """Give failed trials, or else failed replicates, another order and all their retries."""

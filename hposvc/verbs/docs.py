@@ -5,8 +5,10 @@ docs/, in Markdown: in a checkout, or beside the installed examples.
 """
 
 import os
+import re
 import sys
 import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -19,6 +21,10 @@ from hposvc.verbs.options import Shared, verb
 from hposvc.views.console import console, emit, make_grid, show
 from searchers import closest
 
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+LLMS_HEAD = (
+    "# hposvc\n\n> Hyperparameter sweeps on Ray. Each page is listed with whom it is for.\n\n"
+)
 NO_PAGES = ("genindex", "search", "py-modindex")
 
 
@@ -32,6 +38,15 @@ def pages() -> dict[str, Path]:
     folder = SITE if built else examples.folder("docs", "index.md")
     found = sorted(folder.rglob("*.html" if built else "*.md"), key=lambda file: -len(file.parts))
     return {file.stem: file for file in found if file.stem not in NO_PAGES}
+
+
+def list_for_llms(texts: Iterable[tuple[str, str]]) -> str:
+    """Return llms.txt: the title of each page, and for whom it is; from paths and Markdown."""
+    lines = []
+    for path, text in sorted(texts):
+        title, first = [LINK.sub(r"\1", line) for line in text.splitlines() if line][:2]
+        lines.append(f"- [{title.lstrip('# ')}]({path}): {first}\n")
+    return LLMS_HEAD + "".join(lines)
 
 
 def has_browser() -> bool:
@@ -49,12 +64,18 @@ def complete_page(context: click.Context, parameter: click.Parameter, begun: str
 @verb
 @click.argument("page", required=False, shell_complete=complete_page)
 @click.option("--path", "print_path", is_flag=True, help="Print the page's file, and show nothing.")
-def docs_command(shared: Shared, page: str | None, print_path: bool) -> None:
+@click.option("--llms", is_flag=True, help="Print llms.txt: all pages, for a language model.")
+def docs_command(shared: Shared, page: str | None, print_path: bool, llms: bool) -> None:
     """List the pages of the documentation, or show PAGE, such as `spec`.
 
     After `make site`, and where there is a browser, it opens there; else the page's Markdown is
     shown in the terminal. It needs no network.
     """
+    if llms:
+        files, folder = {*pages().values()}, pages()["index"].parent
+        texts = ((file.relative_to(folder).with_suffix(".md"), _markdown(file)) for file in files)
+        emit(list_for_llms((path.as_posix(), text) for path, text in texts))
+        return
     known, name = pages(), page or "index"
     if name not in known:
         close = closest(name, known)

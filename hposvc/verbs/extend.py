@@ -17,7 +17,8 @@ def extend_command(
 ) -> int:
     """Give a sweep more or longer trials, or more budget.
 
-    A running sweep takes it at once. One that has ended continues here.
+    A running sweep takes it at once. One that has ended continues here. --set seeds.t0003=5 trains
+    that trial again with 5 seeds, as finalists are.
     """
     limits = more_trials(read_settings(sets), trials)
     place = shared.open_place()

@@ -14,11 +14,12 @@ from hposvc import api
 from hposvc.analysis.lineage import copies_of
 from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, Verb
+from hposvc.events import BECAUSE, ENDS, MARKS, NOTHING, RENEWALS, SLOTLESS, Verb
 from hposvc.journal.follow import Follow
 from hposvc.journal.lease import Holder, holder
 from hposvc.open_sweep import Record, check_trial
-from hposvc.spec.extension import LIMITS, accepted
+from hposvc.spec import SweepSpec
+from hposvc.spec.extension import LIMITS, accepted, changed, trained_again
 from hposvc.state.receipt import RequestReceipt
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
@@ -50,7 +51,7 @@ def steer(
     if driver.state == "alive":
         return replace(answer, driver="alive", place=driver_place(driver))
     # No driver is at work: the state changes only if this process changes it.
-    if verb in MARKS or (trial is None and verb in ENDS):
+    if verb in SLOTLESS or (trial is None and verb in ENDS):
         try:
             state = Driver(sweeps.home, sweeps.journal, row).end()
         except Busy:  # another driver has just resumed the sweep, and sees the request
@@ -98,7 +99,8 @@ def check(
         return replace(answer, copies=copies), bool(pending) or last != because
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
-        done = state.finished and verb != "propose"  # `extend` may begin what was proposed
+        # `extend` may begin what was proposed.
+        done = state.finished and verb not in ("propose", "admit")
         if done or (paused and trial is None):
             return answer, False
         spec = state.spec
@@ -175,13 +177,25 @@ def _check_failed(record: Record, trial: str | None) -> None:
 
 def _check_changes(record: Record, changes: Mapping[str, object]) -> None:
     if not changes:
-        fix = f"give --trials N, or --set of one of {', '.join(LIMITS)}"
+        fix = f"give --trials N, or --set of seeds.TRIAL or one of {', '.join(LIMITS)}"
         raise fail("is missing", "what to extend", fix=fix, at_key=True)
-    accepted(record.state.spec, changes, len(record.state.trials))
+    counted = accepted(record.state.spec, changes, len(record.state.trials))
+    if trained_again(counted):
+        _check_room(record.state, changed(record.state.spec, counted))
     if "fidelity.max" in changes and record.driver == "alive":
         sweep = record.row.id
         message = f"its ranks have the old one; `hposvc pause {sweep}`, extend it, and resume it"
         raise fail(f"can't be moved while a driver is at work: {message}", "fidelity.max")
+
+
+def _check_room(state: SweepState, spec: SweepSpec) -> None:
+    """Check that a budget is left for trials that are to be trained again."""
+    for key, (used, limit) in spec.spending(
+        state.elapsed_s, state.rank_s, state.energy_kwh
+    ).items():
+        if used >= limit:
+            fix = f"give more by --set budget.{key}=..."
+            raise fail("is used up, so nothing is trained again", "budget", key, fix=fix)
 
 
 def driver_place(driver: Holder) -> str:

@@ -11,6 +11,12 @@ from hposvc.views.formatting import configuration, scalar
 
 def describe(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of an answer (hposvc.verbs.propose) for people."""
+    if answer["version"]:
+        yield (
+            f"{answer['version']} is a new version of the code"
+            if answer["new_version"]
+            else f"the sweep has this code as {answer['version']}"
+        )
     filled = f"  (chosen by the model: {', '.join(answer['filled'])})" if answer["filled"] else ""
     yield f"{configuration(answer['params'], answer['params'])}{filled}"
     when = "at the end" if answer["step"] is None else f"at step {answer['step']}"

@@ -24,6 +24,11 @@ def test_the_quickstart_finds_a_good_model(python, tmp_path):
     assert best["value"] > 0.9
 
 
+def test_the_loop_of_an_agent_keeps_the_edit_that_helps_and_discards_the_others(python, tmp_path):
+    said = python(str(ROOT / "examples" / "agent_loop.py"), cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in said] == ["DISCARD", "KEEP", "DISCARD"]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "enough"), [("ray_tune.py", 0.8), ("optuna_distributions.py", 0.3)]

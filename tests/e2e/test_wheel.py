@@ -88,6 +88,7 @@ def test_the_wheel_holds_what_is_no_code(wheel):
     for file in (file for name in ours for file in sorted((ROOT / "hposvc").glob(f"{name}/**/*"))):
         if file.is_file() and file.suffix not in {".py", ".pyc"}:
             assert f"{file.relative_to(ROOT)}" in names
+    assert {"hposvc/mcp/AGENTS.md", "hposvc/mcp/SKILL.md"} <= {*names}
     assert {f"{package}/py.typed" for package in PACKAGES} - {*names} == {"hydra_plugins/py.typed"}
 
 
@@ -113,6 +114,8 @@ def test_the_command_runs_a_sweep_in_an_empty_folder(binaries, tmp_path):
         shown = run(hposvc, "docs", page.stem, "--path", cwd=tmp_path).strip()
         assert Path(shown).is_relative_to(binaries.parent.resolve())
     assert run(hposvc, "docs", "scripts", cwd=tmp_path) == (ROOT / SCRIPTS).read_text()
+    for_llms = run(hposvc, "docs", "--llms", cwd=tmp_path)
+    assert all(f"{page.name}): For " in for_llms for page in (ROOT / "docs").rglob("*.md"))
     assert "lr" in run(hposvc, "validate", "spec.yaml", cwd=tmp_path)
     status = json.loads(run(hposvc, "run", "spec.yaml", "-o", "json", cwd=tmp_path))
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 3)

@@ -6,7 +6,6 @@ The process is replaced after each order: modules that it has imported can't be 
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from trainables.order import Order
 
 @dataclass(frozen=True)
 class CodeVariants:
-    """The parameter that chooses the code of a trial, and the code of each of its values."""
+    """The parameter that chooses the code of a trial, and where the code of each value is."""
 
     parameter: str
-    folders: Mapping[str, str]  # the files of each value
+    place: str  # has the files of each version, in a folder named by its hash
     live: str  # the folder whose place they take; empty: the working folder
 
     def enter(self, trainable: str, order: Order) -> tuple[str, Order]:
@@ -33,7 +32,7 @@ class CodeVariants:
         """
         params = {**order.params}
         version = params.pop(self.parameter)
-        live, tree = Path(self.live or Path.cwd()), Path(self.folders[f"{version}"]).absolute()
+        live, tree = Path(self.live or Path.cwd()), Path(self.place, order.tree).absolute()
         if not tree.is_dir():
             raise LoadError(f"the code of {version}, {tree}, is not on {platform.node()}")
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import Event
+from hposvc.events import Event, Requested
 from hposvc.integrations.optuna import study
 from hposvc.journal.follow import Follow, Followers
 from hposvc.journal.journal import SweepRow
@@ -77,6 +77,9 @@ class _FrozenTrials:
         """Apply the next event."""
         self._state.apply(event)
         self._trials.apply(event)
+        if isinstance(event, Requested) and event.verb == "admit":
+            self._trials.move(self._state.spec)
+            self._frozen.clear()  # all trials of a study choose from the same values
         if trial := getattr(event, "trial", None):
             self._changed.add(trial)
 

@@ -107,11 +107,15 @@ class StudyTrials:
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
         self._bounds = [f"{limit.metric} {limit.sense} {limit.bound:g}" for limit in spec.bounds]
-        self._proposed = {name: distribution(domain) for name, domain in spec.space.items()}
+        self.move(spec)
         self._known = dict(self._proposed)  # the first distribution of each name
         self._decided: dict[str, dict[str, BaseDistribution]] = {}  # within a trial, by trial
         self._began: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
+
+    def move(self, spec: SweepSpec) -> None:
+        """Go on in a space with more values."""
+        self._proposed = {name: distribution(domain) for name, domain in spec.space.items()}
 
     def apply(self, event: Event) -> None:
         """Note when a trial ran, and what the parameters decided within it are from."""

@@ -10,6 +10,7 @@ from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hposvc import api
 from hposvc.analysis.verdict import FEWEST, MOST, decide, wealth
 
 CAMPAIGNS = 1_000
@@ -96,18 +97,76 @@ def spec(tmp_path, monkeypatch):
     return write
 
 
-def test_trials_without_replicates_are_to_be_retested_and_the_command_is_said(spec, capfd):
+def retested(capfd, first, second):
+    """Run the printed command until the verdict is none of it; return the verdicts, with pairs."""
+    answers = []
+    for _ in range(MOST + 1):
+        answers.append(run(capfd, "verdict", first, second, "-o", "json").data)
+        if answers[-1]["verdict"] != "RETEST":
+            return answers
+        *before, again = answers[-1]["retest"].split("; ")
+        assert again == f"hposvc verdict {answers[-1]['baseline']} {answers[-1]['candidate']}"
+        for command in before:
+            assert run(capfd, *shlex.split(command)[1:]).code == 0
+    raise AssertionError(answers)
+
+
+def test_trials_without_replicates_are_retested_by_the_printed_command_in_their_sweep(spec, capfd):
     assert run(capfd, "run", spec(), "--id", "s").code == 0
     code, out, _ = run(capfd, "verdict", "s/t0001", "s/t0002")
     assert code == 10
-    assert out.startswith("RETEST: 0 pairs of runs: too few")
-    words = " ".join(out.split())
-    assert "hposvc fork s --id s-t0001-t0002 --set warm_start=null --set baseline=null" in words
-    assert f"seeds: {FEWEST}}}' && hposvc verdict s-t0001-t0002/t0001 s-t0001-t0002/t0002" in words
-    command = words.partition("more: ")[2].partition(" && ")[0]
-    assert run(capfd, *shlex.split(command)[1:]).code == 0
-    again = run(capfd, "verdict", "s-t0001-t0002/t0001", "s-t0001-t0002/t0002", "-o", "json").data
-    assert again["pairs"] == FEWEST
+    said = f"RETEST: 0 pairs of runs: too few; {FEWEST} more: "
+    command = f"hposvc extend s --set seeds.t0001={FEWEST} --set seeds.t0002={FEWEST}"
+    assert " ".join(out.split()) == f"{said}{command}; hposvc verdict s/t0001 s/t0002"
+    first, *_, last = retested(capfd, "s/t0001", "s/t0002")
+    assert first["retest"].startswith(command)
+    assert last["verdict"] in ("KEEP", "DISCARD")
+    state = api.load(api.Sweeps.open(), "s").state
+    assert (state.state, len(state.trials)) == ("COMPLETED", 3), "nothing else was trained"
+    assert {run.replicate_of for run in state.replicates.trials.values()} == {"t0001", "t0002"}
+
+
+def test_trials_that_differ_in_nothing_end_as_not_shown_to_be_better(spec, capfd):
+    """And to ask for seeds that a trial has adds none."""
+    sections = {"parameters": {"x": 2, "width": {"values": [1, 2]}}, "trials": {"max": 2}}
+    assert run(capfd, "run", spec(**sections), "--id", "s").code == 0
+    answers = retested(capfd, "s/t0001", "s/t0002")
+    assert [answer["pairs"] for answer in answers] == sorted({one["pairs"] for one in answers})
+    assert answers[-1]["verdict"] == "DISCARD"
+    again = f"seeds.t0001={answers[-1]['pairs']}"
+    assert run(capfd, "extend", "s", "--set", again).code == 0
+    replicates = api.load(api.Sweeps.open(), "s").state.replicates.trials
+    assert len(replicates) == 2 * answers[-1]["pairs"]
+
+
+def test_trials_of_two_sweeps_are_retested_where_they_are(spec, capfd):
+    for sweep in ("s", "r"):
+        assert run(capfd, "run", spec(), "--id", sweep).code == 0
+    first, *_, last = retested(capfd, "s/t0001", "r/t0002")
+    assert "extend s --set seeds.t0001=6; hposvc extend r --set seeds.t0002" in first["retest"]
+    assert last["verdict"] in ("KEEP", "DISCARD")
+
+
+def test_the_number_of_candidates_that_were_looked_at_is_said(spec, capfd):
+    finalists = {"top": 3, "seeds": FEWEST}
+    assert run(capfd, "run", spec(finalists=finalists), "--id", "s").code == 0
+    answer = run(capfd, "verdict", "s/t0001", "s/t0002", "-o", "json").data
+    assert (answer["looks"], answer["by_chance"]) == (2, 0.1)
+    assert "One of 2 candidates, of which chance keeps 0.1 at most" in answer["sentence"]
+
+
+def test_a_retest_that_can_not_be_is_refused_with_what_to_do(spec, capfd):
+    budget = {"budget": {"cpu_hours": 3.5 / 3600}, "trials": {"max": 3}}
+    run(capfd, "run", spec(**budget), "--id", "s")
+    for change, said in (
+        ("seeds.t0009=6", "seeds.t0009: there is no such trial"),
+        ("seeds.t0001=0", "give a number of trainings, 1 to 1000"),
+        ("seeds.t0001=true", "give a number of trainings, 1 to 1000"),
+        ("seeds.t0001=6", "give more by --set budget.cpu_hours=..."),
+    ):
+        ended = run(capfd, "extend", "s", "--set", change)
+        assert ended.code == 2, change
+        assert said in ended.err
 
 
 def test_replicates_of_finalists_decide(spec, capfd):

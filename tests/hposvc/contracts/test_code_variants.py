@@ -5,6 +5,7 @@ What a trial reports says which code ran: main 10, branch 20, a patch 30, and 99
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from command_line import run
 from waiting import until
 
 from hposvc import api
+from hposvc.events import Ordered
 
 ALL = {"main": 10.5, "branch": 20.5, "by-patch": 30.5}  # losses where x is one half
 
@@ -152,3 +154,47 @@ def test_versions_are_compared_by_pairs_of_the_same_configuration(repository, ca
     discarded = run(capfd, "verdict", "s/main", "s/branch")
     assert (discarded.code, discarded.out.partition(":")[0]) == (20, "DISCARD")
     assert "did you mean 'branch'?" in run(capfd, "verdict", "s/main", "s/brnach").err
+
+
+@pytest.mark.long
+def test_versions_with_too_few_runs_are_retested_by_the_printed_commands(repository, capfd):
+    noisy = code_repository.TRAIN.replace('["x"]', '["x"] + worker.seed % 97 * 1e-4')
+    for branch in ("branch", "main"):
+        code_repository.git(repository, "checkout", "-q", branch)
+        (repository / "train.py").write_text(noisy)
+        code_repository.commit(repository)
+    parameters = {"code": {"variants": ["main", "branch"]}, "x": {"min": 0.0, "max": 1.0}}
+    initial = [{"code": "branch", "x": 0.25}]
+    spec = code_repository.spec(repository, engine="local", parameters=parameters, initial=initial)
+    drive({**spec, "trials": {"max": 1, "proposed": 1.0}})
+    commands = []
+    while (answer := run(capfd, "verdict", "s/branch", "s/main", "-o", "json").data)["more"]:
+        assert len(commands) < 6, commands
+        *before, _ = answer["retest"].split("; ")
+        commands += [shlex.split(command)[1:] for command in before]
+        for command in commands[-len(before) :]:
+            assert run(capfd, *command).code == 0
+    assert [command[0] for command in commands] == ["propose", "extend", "extend"]
+    assert answer["verdict"] == "KEEP"
+    state = api.load(api.Sweeps.open(), "s").state
+    assert [trial.params["x"] for trial in state.trials.values()] == [0.25, 0.25]
+    seeds = {}
+    for _, event in api.Sweeps.open().read("s", 0):
+        if isinstance(event, Ordered) and event.order.replicate:
+            seeds.setdefault(event.order.replicate, []).append(event.order.seed_of)
+    assert all(one == other for one, other in seeds.values()), "pairs share their random numbers"
+
+
+@pytest.mark.long
+def test_replicates_of_versions_that_only_repeat_a_run_are_no_evidence(repository, capfd):
+    """Their seed is a parameter, so more pairs take other values of it."""
+    parameters = {"code": {"variants": ["main", "branch"]}, "seed": {"values": [0, 1]}, "x": 0.5}
+    spec = code_repository.spec(repository, engine="local", parameters=parameters)
+    spec["initial"] = [{"code": name, "seed": 0} for name in ("main", "branch")]
+    drive({**spec, "trials": {"max": 2, "proposed": 1.0}})
+    assert run(capfd, "extend", "s", "--set", "seeds.t0001=2", "--set", "seeds.t0002=2").code == 0
+    answer = run(capfd, "verdict", "s/main", "s/branch", "-o", "json").data
+    assert (answer["pairs"], answer["looks"]) == (1, 1)
+    propose = shlex.split(answer["retest"].partition("; ")[0])
+    assert [*propose[:3], propose[-1]] == ["hposvc", "propose", "s", "--run"]
+    assert run(capfd, *propose[1:], "-o", "json").data["params"]["seed"] == 1

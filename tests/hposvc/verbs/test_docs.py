@@ -26,6 +26,12 @@ def site(tmp_path, monkeypatch):
     return folder
 
 
+def test_llms_txt_lists_all_pages_with_whom_each_is_for(hposvc, site):
+    listed = hposvc("docs", "--llms").out
+    assert listed.startswith("# hposvc\n\n> ")
+    assert "- [how-to/metrics](how-to/metrics.md): For people." in listed
+
+
 def test_without_a_browser_the_text_is_shown(hposvc, site):
     assert [line.strip() for line in hposvc("docs").out.splitlines()] == [
         "index    For [people](x.md).",

@@ -16,7 +16,7 @@ def config(trainable):
 
 
 def order(**params):
-    return Order(1, "t0001", params, None, 1, 1)
+    return Order(1, "t0001", params, None, 1, 1, tree="tree")
 
 
 def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
@@ -29,7 +29,7 @@ def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
     monkeypatch.setattr(sys, "prefix", f"{live}/.venv")
     monkeypatch.setattr(sys, "path", [f"{live}/src", f"{live}/.venv/lib", "/elsewhere"])
     monkeypatch.setenv("PYTHONPATH", f"{live}:/elsewhere")
-    variants = CodeVariants("code", {"main": f"{tree}"}, f"{live}")
+    variants = CodeVariants("code", f"{tmp_path}", f"{live}")
     entered, given = variants.enter(f"{live}/train.py:f", order(code="main", x=1))
     assert entered == f"{tree}/train.py:f"
     assert given.params == {"x": 1}
@@ -40,7 +40,7 @@ def test_imports_and_programs_come_from_the_folder_and_installed_packages_stay(
 
 
 def test_an_order_without_its_code_ends_with_the_place_where_it_should_be(tmp_path):
-    variants = CodeVariants("code", {"main": f"{tmp_path}/tree"}, "")
+    variants = CodeVariants("code", f"{tmp_path}", "")
     slot = replace(config("module:f"), variants=variants, folder=tmp_path)
     outcome = carry_out(slot, Assignment(order(code="main")), 0, None)
     assert outcome.kind == "user"
