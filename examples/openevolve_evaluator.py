@@ -1,7 +1,7 @@
 """Agents. OpenEvolve's evaluator: programs that it writes are trained as trials of a sweep.
 
-How long it takes is up to them (minutes on two cores). Begin the sweep where the program is in a git repository, with `trials: {proposed: 1.0}` and
-`parameters: {code: {variants: [main]}}`; its engine says where trials run. Then
+Begin the sweep where the program is in a git repository, with `trials: {proposed: 1.0}` and
+`parameters: {code: {variants: [main]}}`; its engine says where trials run. Then (minutes on two cores)
 
     HPOSVC_SWEEP=ID PROGRAM=train.py openevolve-run train.py openevolve_evaluator.py
 
