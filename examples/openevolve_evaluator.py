@@ -1,9 +1,11 @@
 """Agents. OpenEvolve's evaluator: programs that it writes are trained as trials of a sweep.
 
 Begin the sweep where the program is in a git repository, with `trials: {proposed: 1.0}` and
-`parameters: {code: {variants: [main]}}`; its engine says where trials run. Then (minutes on two cores)
+`parameters: {code: {variants: [main]}}`; its engine says where trials run. Then
 
     HPOSVC_SWEEP=ID PROGRAM=train.py openevolve-run train.py openevolve_evaluator.py
+
+runs for as many programs as its config says (minutes on two cores).
 
 Each program is a version of the code, `evolved-HASH`. It gets what the others get: rungs, limits,
 seeds (`trials: {seeds: ...}` makes its score a mean). `hposvc verdict ID/main ID/evolved-HASH`
