@@ -4,8 +4,9 @@ Each sweep has 30 trials of a metric with noise of deviation 1. Its three best t
 again with five seeds each (`finalists: {top: 3, seeds: 5}`), and so is the default in the main
 setting (`baseline: {seeds: 5}`); the last rows are sweeps without a baseline. `noise`: all
 configurations are equal. `gain`: half of them (one of two values of a parameter) are 2 deviations
-better than the default. `spread`: configurations differ normally, with deviation 1. A sweep claims
-a gain if its verdict says that it is more than noise.
+better than the default. `spread`: configurations differ normally, with deviation 1. `found`: a
+searcher has tried little but good ones; the default is 10 deviations worse. A sweep claims a gain
+if its verdict says that it is more than noise.
 
 Promises: a searcher without memory tries n configurations of a bowl, of its logarithm or of normal
 values, without noise; then 20 more. How often does the gain lie within the interval promised?
@@ -31,6 +32,7 @@ TRUTHS: dict[str, Truth] = {
     "noise": lambda rng: np.zeros(TRIALS),
     "gain": lambda rng: np.where(np.arange(TRIALS) == 0, 0.0, -2.0 * (rng.random(TRIALS) < 0.5)),
     "spread": lambda rng: rng.standard_normal(TRIALS),
+    "found": lambda rng: np.where(np.arange(TRIALS) == 0, 10.0, rng.normal(0.0, 0.2, TRIALS)),
 }
 VALUES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "bowl": lambda rng, n: _bowl(rng, n),

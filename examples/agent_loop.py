@@ -1,6 +1,6 @@
 """Agents. An agent edits code, and `hposvc verdict` says what stays.
 
-python examples/agent_loop.py          (two minutes on two cores)
+python examples/agent_loop.py          (about two minutes on two cores)
 
 It makes a git repository in a temporary folder, and trains on the CPU. The agent is `edit`, which
 draws from a list, so nothing is sent anywhere: put yours in its place.

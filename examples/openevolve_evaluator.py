@@ -5,7 +5,7 @@ Begin the sweep where the program is in a git repository, with `trials: {propose
 
     HPOSVC_SWEEP=ID PROGRAM=train.py openevolve-run train.py openevolve_evaluator.py
 
-runs for as many programs as its config says (minutes on two cores).
+runs for as many programs as its config says (about half a minute a program on two cores).
 
 Each program is a version of the code, `evolved-HASH`. It gets what the others get: rungs, limits,
 seeds (`trials: {seeds: ...}` makes its score a mean). `hposvc verdict ID/main ID/evolved-HASH`

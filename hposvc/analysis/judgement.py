@@ -5,14 +5,16 @@ one: the winner's curse. How expected values are spread is learned from all tria
 each trial is then pulled towards the others; new runs pull it back as far as they prove.
 
 Expected losses are normal, as far as the better half of the trials shows it: of the others it only
-counts that they are worse. Centre, spread and noise are not known but averaged over. Before the
-data it is an even bet that there is no spread, so no configuration is better than another: else
-the luckiest of equals would pass for a little better.
+counts that they are worse. Some of those may be outliers, anywhere within the range of all, and are
+not pulled. Centre, spread and noise are not known but averaged over. Before the data it is an even
+bet that there is no spread, so no configuration is better than another: else the luckiest of equals
+would pass for a little better.
 
 Whether the best is really better than the default is asked with new runs: how often would the
 luckiest of so many equals come out as far ahead?
 
 Sources: Gelman et al., Bayesian Data Analysis (3rd edition, 2013), chapter 5, for expected losses;
+Box & Tiao, A Bayesian approach to some outlier problems, Biometrika 55 (1968), for outliers;
 Dunnett, A multiple comparison procedure for comparing several treatments with a control, Journal of
 the American Statistical Association 50 (1955), one-sided, for the gain; Snedecor & Cochran,
 Statistical Methods (1989), chapters 5 and 6, for the pooled deviation; Gasser, Sroka &
@@ -45,6 +47,7 @@ FEWEST = 3  # trials from which anything is learned of the others
 MOST = 300  # trials that stand for all where a median is drawn
 DRAWS = 4000
 EQUAL = 0.5  # probability before the data that all configurations are equally good
+OUTLIERS = 0.05  # share of the worse half, before the data, that have nothing to do with the others
 GUESSED = 0.9  # the most that is believed if nothing was trained twice
 CLAIMED = 0.03  # share of sweeps without any gain in which one is claimed
 NODES = (np.arange(200) + 0.5) / 200  # midpoints of equal shares of a distribution
@@ -173,8 +176,10 @@ class Expectations:
     def draws(self, trial: str) -> Array:
         """Return draws (D) of a trial's expected loss, for all trials from the same worlds."""
         row = self.names[trial]
-        luck_D = np.random.default_rng([row]).standard_normal(DRAWS)  # the same each time
+        rng = np.random.default_rng([row])  # the same each time
+        luck_D = rng.standard_normal(DRAWS)
         trust_D = self._trust(self.runs_N[row])
+        trust_D = np.where(rng.random(DRAWS) < self._outlier(row), 1.0, trust_D)
         expected_D = self.centre_D + trust_D * (self.mean_N[row] - self.centre_D)
         deviation_D = self.noise_D * np.sqrt(trust_D / self.runs_N[row])
         return self._losses(expected_D + deviation_D * luck_D)
@@ -216,6 +221,17 @@ class Expectations:
         median_D = np.median([self.draws(names[place]) for place in places], axis=0)
         return Estimate.of_draws(median_D - self.draws(trial))
 
+    def _outlier(self, row: int) -> Array | float:
+        """Return the probability that a trial is an outlier, in each world (D)."""
+        if self.mean_N[row] <= _border(self.mean_N):
+            return 0.0
+        variance_D = self.spread_D**2 + self.noise_D**2 / self.runs_N[row]
+        squares_D = (self.mean_N[row] - self.centre_D) ** 2 / variance_D
+        normal_D = np.exp(-squares_D / 2) / np.sqrt(2 * np.pi * variance_D)
+        outlier = OUTLIERS / float(np.ptp(self.mean_N))
+        chance_D: Array = outlier / (outlier + (1 - OUTLIERS) * normal_D)
+        return chance_D
+
     def _trust(self, runs: float) -> Array:
         """Return the weight of the mean of this many runs, beside the centre, in each world."""
         trust_D: Array = self.spread_D**2 / (self.spread_D**2 + self.noise_D**2 / runs)
@@ -253,7 +269,7 @@ def _population(
 
     In units of the estimated noise.
     """
-    border = float(np.median(mean_N)) if len(mean_N) >= 8 else math.inf
+    border = _border(mean_N)
     better_N = mean_N <= border
     seen_N, runs_seen_N, worse = mean_N[better_N], runs_N[better_N], int((~better_N).sum())
     noise_V = np.sqrt(freedom / (2 * gammaincinv(freedom / 2, (np.arange(15) + 0.5) / 15)))
@@ -277,6 +293,11 @@ def _population(
     v, c, s = np.unravel_index(chosen_D, log_VCS.shape)
     within_D = (rng.random(DRAWS) - 0.5) * (centre_C[1] - centre_C[0])
     return noise_V[v], centre_C[c] + within_D, spread_S[s]
+
+
+def _border(mean_N: Array) -> float:
+    """Return the mean beyond which it only counts of a trial that it is worse."""
+    return float(np.median(mean_N)) if len(mean_N) >= 8 else math.inf
 
 
 @dataclass(frozen=True)

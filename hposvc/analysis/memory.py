@@ -14,12 +14,12 @@ from hposvc.backends.process.rank_commands import LocalLauncher
 from hposvc.backends.process.rank_group import Exited, RankGroup
 from hposvc.backends.process.slot import ProcessSlot
 from hposvc.errors import SpecError, fail
-from hposvc.events import Failed, error_line
+from hposvc.events import error_line
 from hposvc.spec import SweepSpec
 from hposvc.state.trial import trial_name
 from searchers import Params, call_rng
 from trainables import Data, Task, load, nesting
-from trainables.contract import Assignment, Message, Order, Report, Training
+from trainables.contract import Assignment, Message, Order, Outcome, Report, Training
 from trainables.memory_estimation import measuring, short_run
 from trainables.memory_estimation.forecast import (
     Forecast,
@@ -217,7 +217,7 @@ def measured(spec: SweepSpec, case: Case) -> int:
                 match slot.handle(*inbox.get()):
                     case Report(metrics=metrics):
                         return int(metrics[measuring.METRIC])
-                    case Failed(message=message):
+                    case Outcome(message=message):
                         raise fail(error_line(message))
         finally:
             slot.close()

@@ -67,6 +67,7 @@ class Sweep:
         name: str | None = None,
         project: str | None = None,
         command: Sequence[str] | None = None,
+        serve: Section = None,
         datasets: Mapping[str, Callable[..., Any] | str] | None = None,
         launch: Literal["rank", "node"] | None = None,
         collect: Section = None,

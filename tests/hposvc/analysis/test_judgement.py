@@ -88,6 +88,16 @@ def test_a_best_far_ahead_keeps_most_of_its_lead_and_replicates_prove_it():
     assert proved.lead("30", "0").low > 1
 
 
+def test_a_default_far_behind_is_not_pulled_to_the_good_ones_that_a_search_has_tried():
+    rng = np.random.default_rng(0)
+    tried = named(rng.normal(0.0, 0.2, 29) + rng.standard_normal(29))
+    known = expectations({**tried, "default": [10.3, 9.4, 10.6]}, NOISE)
+    best = min(tried, key=lambda name: tried[name][0])
+    assert known.better(best, "default") > 0.99
+    assert known.of("default").value == pytest.approx(10.1, abs=0.2)
+    assert known.lead(best, "default").holds(10.0)
+
+
 def test_among_equals_a_lead_is_no_better_than_an_even_bet():
     losses = named(np.random.default_rng(1).standard_normal(30))
     best = min(losses, key=losses.get)

@@ -89,7 +89,7 @@ def test_a_rank_that_says_much_and_fails_is_the_one_that_is_named():
         measure("Talking", 2, training={"strategy": "ddp"}, layers=2, width=64)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_process_with_a_task_of_a_file_that_breaks_off_says_why(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     with pytest.raises(SpecError, match="no loss today"):

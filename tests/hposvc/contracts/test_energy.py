@@ -70,9 +70,9 @@ def check(record, reports):
     for trial in trials:
         curve = [one.metrics["energy_kwh"] for one in reports if one.trial == trial.trial]
         assert curve == sorted(curve)
-        assert 0 < curve[-1] <= trial.energy_kwh
+        assert 0 < curve[-1] <= trial.energy_kwh * (1 + 1e-12)  # which is summed another way
     assert status.energy_kwh == pytest.approx(sum(trial.energy_kwh for trial in trials))
-    assert status.energy_kwh <= MOST_KWH
+    assert status.energy_kwh <= MOST_KWH * (1 + 1e-12)
     assert status.co2_kg == pytest.approx(0.5 * status.energy_kwh)
     assert status.unmeasured == ""
 

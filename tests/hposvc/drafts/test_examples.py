@@ -44,7 +44,7 @@ def test_the_page_has_each_example_once_beside_its_task():
     rows = re.findall(r"^\| (.+) \| (\[.+) \|$", page, re.MULTILINE)
     shown = [(task, name, path) for task, row in rows for name, path in re.findall(LINK, row)]
     assert shown == [
-        (each.task, each.name, f"{each.file.relative_to(ROOT / 'examples')}")
+        (each.task, each.name, f"{each.file.relative_to(examples.folder())}")
         for each in examples.listed()
     ]
 
