@@ -75,7 +75,9 @@ def test_no_example_is_without_a_test():
         "train_shards.py",
         "pareto.yaml",  # run by test_readme.py
         "train_front.py",  # of pareto.yaml
+        "openevolve_evaluator.py",  # tests/examples/test_openevolve_evaluator.py
         # test_examples_in_python.py
+        "agent_loop.py",
         "quickstart.py",
         "function.py",
         "optuna_space.py",
