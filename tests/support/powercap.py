@@ -33,6 +33,11 @@ def use(folder, joules, zone="intel-rapl:0"):
     fresh.replace(file)  # who reads it meanwhile must not find it empty
 
 
+def used_kwh(folder, zone="intel-rapl:0"):
+    """Return what a package has used since `make_tree`, if its counter did not begin anew."""
+    return int((Path(folder) / zone / "energy_uj").read_text()) / 3.6e12
+
+
 def burning(params, worker):
     """Use so many joules in each step; the first attempt of a trial may fail after its second."""
     file = Path(f"{worker.checkpoints}-{worker.trial}-failed")
