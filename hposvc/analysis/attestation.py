@@ -19,7 +19,7 @@ from hposvc import spec as specs
 from hposvc.analysis.envelope import key_id, unseal
 from hposvc.analysis.findings import sure_and_gained
 from hposvc.errors import NotFound, StoreError, fail
-from hposvc.events import VERSION, Event, Requested
+from hposvc.events import Event, Requested
 from hposvc.journal.follow import Follow
 from hposvc.journal.journal import SweepRow
 from hposvc.open_sweep import OpenSweep
@@ -59,10 +59,14 @@ class JournalPrefix:
         self.state.apply(event)
 
     def _add(self, data: object) -> None:
-        """Add a line of JSON to the hash, without fields at their defaults: versions add some."""
+        """Add a line of JSON to the hash, without fields at their defaults: versions add some.
+
+        Nor does the version count: what a journal means stays the same under later ones.
+        """
 
         def essence(part: object) -> dict[str, Any]:
-            return {k: v for k, v in vars(part).items() if v != getattr(type(part), k, {})}
+            fields = {k: v for k, v in vars(part).items() if k != "version"}
+            return {k: v for k, v in fields.items() if v != getattr(type(part), k, {})}
 
         text = json.dumps(data, default=essence, sort_keys=True, separators=(",", ":"))
         self.hash.update(f"{text}\n".encode())
@@ -122,7 +126,7 @@ def predicate_of(prefix: JournalPrefix, last: int) -> dict[str, Any]:
         "sweep": row.id,
         "state": state.state,
         "seed": state.spec.seed,
-        "journal": {"last": last, "sha256": prefix.hash.hexdigest(), "version": VERSION},
+        "journal": {"last": last, "sha256": prefix.hash.hexdigest()},
         "spec": {key: value for key, value in row.spec.items() if key not in LEFT_OUT},
         "code": row.code,
         "results": [

@@ -67,7 +67,8 @@ def _begun(state: SweepState) -> list[TrialState]:
     """Return the replicates beside the search that began, or were planned, and wait."""
     going_on = (one for one in state.replicates.seeded.values() if not one.over or one.at_end)
     seeds = [seed for trial in going_on for seed in trial.seeds]
-    beside = (*state.replicates.baseline, *state.replicates.asked, *seeds)
+    asked = state.replicates.asked if _has_room(state) else ()
+    beside = (*state.replicates.baseline, *asked, *seeds)
     waiting = [one for one in beside if one.state == "PENDING"]
     behind = (one for one in seeds if one.state == "PAUSED" and one.reached < _until(state, one))
     return [*waiting, *behind]
@@ -97,8 +98,8 @@ def step(state: SweepState) -> Order | Wait | SearchDone:
 
 def needed_slots(state: SweepState) -> int:
     """Return how many orders of replicates can run at once from now on."""
-    options = state.spec.finalists
-    waiting = sum(one.state == "PENDING" for one in state.replicates.asked)
+    options, asked = state.spec.finalists, state.replicates.asked if _has_room(state) else ()
+    waiting = sum(one.state == "PENDING" for one in asked)
     if options is None or waiting or not due(state):
         return len(state.replicates.trials.orders) + waiting
     if not state.replicates.begun:

@@ -449,7 +449,10 @@ class Runner:
                 self.backend.start(event.order, environment)
             elif isinstance(event, Reported):
                 match self.controller.state.by_order(event.order):
-                    case TrialState(intent=None, awaiting=None, order=Order(awaits=True)):
+                    # One that yields to a higher priority was only asked to leave by itself.
+                    case TrialState(intent=intent, awaiting=None, order=Order(awaits=True)) if (
+                        intent is None or intent.reason == PRIORITY
+                    ):
                         self.backend.decide(event.order, "continue")
             elif isinstance(event, Decided) and event.order is not None:
                 if event.verdict == "kill":

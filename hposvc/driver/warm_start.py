@@ -216,7 +216,7 @@ def _translate(
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
     curves = {
-        name: [(step, value) for step, value in curve if step <= last]
+        name: [(step, value) for step, value in curve if step <= last and trial.counts(step)]
         for name, curve in trial.curves.items()
     }
     first = spec.objectives[0]
@@ -257,8 +257,11 @@ def _translate(
         note={TRIED: True} if is_whole else {},
         loss=losses[0] if losses and not spec.several else None,
         losses=losses if spec.several else (),
-        curve=first.losses(points),
-        curves=tuple(metric.losses(curves[metric.name]) for metric in spec.objectives[1:]),
+        curve=trial.losses_to_end(first.losses(points), last),
+        curves=tuple(
+            trial.losses_to_end(metric.losses(curves[metric.name]), last)
+            for metric in spec.objectives[1:]
+        ),
         excess=tuple(limit.excess(metrics) for limit in spec.bounds) if limits_known else (),
         repeats=() if spec.several else _repeats(trial, first, last),
     )
@@ -266,7 +269,8 @@ def _translate(
 
 def _repeats(trial: TrialState, metric: Metric, last: float) -> tuple[tuple[float, float], ...]:
     """Return step and loss of a trial's further seeds that this sweep could train as far."""
-    curves = (run.curves.get(metric.name) for run in trial.runs[1:] if run.step <= last)
+    runs = ((run, run.curves.get(metric.name, ())) for run in trial.runs[1:] if run.step <= last)
+    curves = ([point for point in curve if run.counts(point[0])] for run, curve in runs)
     return tuple((curve[-1][0], metric.losses(curve)[-1][1]) for curve in curves if curve)
 
 

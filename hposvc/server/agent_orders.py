@@ -82,7 +82,8 @@ def reply_to(row: OrderRow, step: int) -> AgentReply | None:
         return "stop"
     if row.told == "yield":
         return "stop" if has_checkpoint else "checkpoint"
-    passed = max((m for m in row.body.milestones if m <= step), default=0)
+    milestones = (m for m in row.body.milestones if m <= step)
+    passed = step if row.body.awaits else max(milestones, default=0)
     if passed > row.decided:
         return None
     if step != row.body.until:

@@ -47,8 +47,9 @@ def resolve(data: dict[str, object]) -> dict[str, object]:
         return data
     known, written = {each.preset for each in read()}, dict[str, object]()
     for name in [named] if isinstance(named, str) else named:
-        if name not in known:
-            raise fail(f"there is no preset {shown(name)}", *PATH, fix=nearest(f"{name}", known))
+        if not isinstance(name, str) or name not in known:
+            fix = f"{nearest(f'{name}', known)} (a parameter of this name: {{values: [...]}})"
+            raise fail(f"there is no preset {shown(name)}", *PATH, fix=fix)
         written |= {each.name: each.declared for each in read() if each.preset == name}
     beside = {name: declared for name, declared in parameters.items() if name != "preset"}
     return {**data, "parameters": {**written, **beside}}

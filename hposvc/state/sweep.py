@@ -504,6 +504,9 @@ class SweepState:
             self._reopen()
         elif self.finished:  # the search stays over
             self._go_on()
+            if self.closed is None:  # also where a version has joined since
+                self.closed = "trials"
+                self.trials.new_facts.append(facts.Closed())
         if self.spec.last_step != before.last_step:  # no trial can become shorter
             self.replicates.clear(self.now)
             self._plan_baseline()

@@ -384,6 +384,10 @@ class TrialState:
             return self.best[0], self.best[2]
         return self.chosen[self.metric.name].losses[-1][0], self.metrics
 
+    def counts(self, step: int) -> bool:
+        """Return whether the report of a step may be its value: no limit was broken before."""
+        return self.broke_at is None or step < self.broke_at or step == self.curve[0][0]
+
     def report(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Apply a report, and return whether it counts.
 
@@ -594,13 +598,18 @@ class TrialState:
         replicate = 0 if self.replicate_of is None else self.number
         return replace(order, shrink=self.shrink, replicate=replicate)
 
-    def _losses_to_end(self, selected: SelectedValue) -> tuple[tuple[int, float], ...]:
-        """Return the curve of a value; once a limit ended the trial, it stays to the last step."""
-        losses = tuple(selected.losses)
+    def losses_to_end(
+        self, losses: Sequence[tuple[int, float]], last: float = math.inf
+    ) -> tuple[tuple[int, float], ...]:
+        """Return the curve of a value; once a limit ended the trial, it stays to the last step.
+
+        Args:
+            last: a step that it does not go beyond.
+        """
         if self.broke_at is None or not losses:
-            return losses
-        end = max(self.until or 0, self.broke_at)
-        return (*losses, (end, losses[-1][1])) if end > losses[-1][0] else losses
+            return tuple(losses)
+        end = int(min(max(self.until or 0, self.broke_at), last))
+        return (*losses, *([(end, losses[-1][1])] if end > losses[-1][0] else []))
 
     def observation(self) -> Observation:
         """Return the trial as a searcher may see it."""
@@ -608,7 +617,7 @@ class TrialState:
         several = len(self.objectives) > 1
         values = () if self.fails else self.values if several else self.own_values
         losses = self._signed(values) if values else ()
-        curve, *curves = map(self._losses_to_end, self.chosen.values())
+        curve, *curves = (self.losses_to_end(each.losses) for each in self.chosen.values())
         if several and losses and len(self.runs) > 1:  # of one metric all are told: see `repeats`
             means = zip((curve, *curves), losses, strict=True)
             curve, *curves = ((*steps[:-1], (steps[-1][0], loss)) for steps, loss in means)

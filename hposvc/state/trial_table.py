@@ -434,6 +434,10 @@ class TrialTable(Mapping[str, TrialState]):
         elif trial.unjudged and not trial.curve and (at_end or stop is None):
             self._fail_without_value(trial, at_end, warning)
             return
+        elif trial.broke_at is not None and trial.done:  # whatever else stops it by now
+            trial.intent = None if stop is None else replace(stop, ended_from=None)
+            trial.reason = LIMIT
+            self._enter(trial, "STOPPED")
         elif at_end:
             trial.intent = None  # a stop came too late, and would end a trial that becomes longer
             self._enter(trial, "COMPLETED")

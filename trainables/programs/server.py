@@ -51,7 +51,7 @@ class RunningServer:
     def __init__(self, server: "Server", start: Start, params: Params) -> None:
         self.port, self.values, self.ended = _free_port(), server.values(params), threading.Event()
         self.output: int | None = None  # the descriptor of a trial's log; None: no trial runs
-        self._begins_line = True
+        self._begins_line, self.writing = True, threading.Lock()
         self._end, self._was_ready = Ended(None), False
         (self._ready,) = render([server.ready], {}, {PORT: self.port})
         (self._name, *_), _ = program = start(server.items, params, {PORT: self.port})
@@ -109,10 +109,11 @@ class RunningServer:
         return "\n".join(filter(None, self._process.tails()))
 
     def _write(self, chunk: bytes) -> None:
-        if self.output is not None:
-            lines = MARK.join(chunk.splitlines(keepends=True))
-            write_out(self.output, MARK + lines if self._begins_line else lines)
-        self._begins_line = chunk.endswith((b"\n", b"\r"))
+        with self.writing:
+            if self.output is not None:
+                lines = MARK.join(chunk.splitlines(keepends=True))
+                write_out(self.output, MARK + lines if self._begins_line else lines)
+            self._begins_line = chunk.endswith((b"\n", b"\r"))
 
     def _note_end(self, end: Ended) -> None:
         self._end = end
@@ -150,7 +151,8 @@ class Server:
             self.close()
             raise
         finally:
-            running.output = None
+            with running.writing:  # or a number would be written to that is another file by then
+                running.output = None
 
     def values(self, params: Params) -> Params:
         """Return the values with which a trial's server must have started."""

@@ -19,6 +19,7 @@ from simulated_sweeps import Desk, fold, make_controller, make_spec
 import hposvc
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.driver.warm_start import translate_trials
 from hposvc.events import Decided, Reported, Requested, from_json, to_json
 from hposvc.journal.home import sign
 from hposvc.remote.agent.start import take_trials
@@ -112,6 +113,31 @@ def test_a_searcher_sees_the_value_as_that_of_a_whole_trial():
     desk.end(other)
     scored = comparable(list(desk.state.history()), enough=2, with_stopped=True)
     assert [each.loss for each in scored] == [-20.0, -15.0]
+
+
+def test_a_later_sweep_sees_it_so_too(tmp_path):
+    desk = bench()
+    broken_at_3(desk)
+    sweeps = api.Sweeps.open(tmp_path)
+    row = api.create(sweeps, desk.state.spec, "before")
+    sweeps.journal.append("before", 0, desk.log)
+    (seen,) = translate_trials(sweeps.journal, row, desk.state.spec)
+    assert (seen.loss, seen.excess) == (-20.0, (-150.0,))
+    assert seen.curve == ((1, -10.0), (2, -20.0), (5, -20.0))
+
+
+def test_a_limit_broken_at_the_last_load_while_the_sweep_ends_leaves_the_loads_before():
+    desk = bench(metric={**SECTIONS["metric"], "target": 50.0}, trials={"max": 2, "parallel": 2})
+    broken, best = desk.start(), desk.start()
+    for step in range(1, 5):
+        desk.load(broken, step, 1.0 * step)
+    for step in range(1, 6):
+        desk.load(best, step, 10.0 * step)
+    desk.load(broken, 5, 5.0, 900.0)
+    desk.end(best)
+    desk.end(broken)
+    trial = desk.state.trials[broken.trial]
+    assert (trial.state, trial.reason, trial.at_end, trial.value) == ("STOPPED", "limit", True, 4.0)
 
 
 def test_gp_learns_from_trials_that_broke_limits_early_and_late():

@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 from code_repository import git
 from command_line import run
+from simulated_sweeps import Desk
 from waiting import until
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.controller.controller import Controller
 from hposvc.driver.proposals import BackgroundProposer, SyncProposer
-from hposvc.events import Attached, Closed, Proposed, Requested
+from hposvc.events import Attached, Closed, Ordered, Proposed, Requested
 from hposvc.integrations.optuna.storage import Storage
+from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.spec import registry
 from searchers import Observation
 
@@ -153,6 +155,32 @@ def test_the_same_events_give_the_same_space_and_a_refused_version_gives_none(re
     assert [*states[0].spec.space["code"].values] == [main[0], "new@fffffff"]
     params = {"code": "nobody@1", "x": 0.1}
     assert "has no version nobody@1" in states[0].refusal(params)
+
+
+def test_runs_that_a_user_asks_for_do_not_begin_the_search_again(repository):
+    desk = Desk(folded(repository, search="grid", trials={"max": 100}))
+    [main] = desk.state.spec.variants.trees
+    move = desk.controller.next()
+    params = {"code": main, "x": 0.5}
+    desk.happen(Proposed(1.0, "t0001", params, {}, move.until, move.milestones))
+    order = desk.controller.next()
+    desk.happen(Ordered(1.0, order))
+    desk.report(order, 1, 1.0, save=False)
+    desk.end(order)
+    desk.happen(Closed(1.0, "space"))
+    desk.happen(desk.controller.finish(1.0))
+    admit(desk.controller)
+    asked = Requested(1.0, "extend", changes={"seeds.t0001": 1})
+    desk.happen(desk.controller.accept(asked))
+    desk.happen(Attached(1.0, "here:2"))
+    again = desk.start()
+    assert (again.trial, again.replicate) == ("t0001", 1)
+    desk.report(again, 1, 1.0, save=False)
+    desk.end(again)
+    assert desk.controller.next() == SearchDone()
+    desk.happen(desk.controller.finish(1.0))
+    desk.happen(Requested(1.0, "extend", changes={"trials.max": 101}))
+    assert isinstance(desk.controller.next(), NewTrial), "which the version may have"
 
 
 def test_proposals_of_a_choice_that_was_none_are_still_known(repository):

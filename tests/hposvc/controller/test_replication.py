@@ -6,7 +6,7 @@ from replicated import FINALISTS, LAST, Seeded, check_replicates, half_way, of_r
 from simulated_sweeps import at_desk, make_spec
 
 from hposvc.events import Attached, Requested
-from hposvc.schedulers.scheduler import SearchDone, Wait
+from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
 from hposvc.views import replicates as view
 from trainables.order import Order
 
@@ -135,3 +135,46 @@ def test_replicates_that_failed_are_tried_again_where_no_trial_failed(trial):
     assert (desk.state.state, len(desk.state.trials)) == ("COMPLETED", 2)
     assert len(desk.state.replicates.values("t0001")) == 2
     assert desk.state.replicates.values("t0002") == before
+
+
+def finished_with_more_seeds(seeds, **sections):
+    """Return an ended sweep of two trials and two finalists' runs; a user asks for more runs."""
+    options = {"trials": {"max": 2}, "fidelity": {"max": 1}, "scheduler": "fifo", **sections}
+    desk = at_desk(finalists={"top": 1, "seeds": 2}, baseline=None, **options)
+    desk.happen(Attached(desk.time, "h:1"))
+    while carried_out(desk):
+        pass
+    desk.happen(desk.controller.finish(desk.time))
+    asked = Requested(desk.time, "extend", changes={"seeds.t0001": seeds})
+    accepted = desk.controller.accept(asked)
+    assert not accepted.refused
+    desk.happen(accepted)
+    desk.happen(Attached(desk.time, "h:2"))
+    return desk
+
+
+def carried_out(desk):
+    """Carry out the next order in 100 s; return whether there was one."""
+    if not isinstance(desk.controller.next(), NewTrial | Order):
+        return False
+    order = desk.start(lr=1e-3 * (1 + len(desk.state.trials)))
+    desk.time += 100
+    for event in desk.controller.expire(desk.time):
+        desk.happen(event)
+    desk.report(order, 1, 1.0, save=False)
+    desk.end(order)
+    return True
+
+
+def test_a_stop_ends_the_runs_that_a_user_asked_for():
+    desk = finished_with_more_seeds(8)
+    assert carried_out(desk)
+    desk.happen(Requested(desk.time, "stop"))
+    assert not carried_out(desk)
+
+
+def test_a_budget_ends_the_runs_that_a_user_asked_for():
+    desk = finished_with_more_seeds(8, budget={"cpu_hours": 0.2})
+    while carried_out(desk):
+        pass
+    assert 0.2 <= desk.state.rank_s / 3600 < 0.2 + 100 / 3600
