@@ -93,6 +93,7 @@ class Meter:
     def kwh(self, order: int, exact: bool = False) -> float | None:
         """Return what an order has used, up to a moment ago or exactly; None: unmeasured."""
         with self._lock:
+            exact = exact or not self._joules.get(order)  # a first report has used something, too
             self.look(0.0 if exact else self._took_s / MOST)
             measured = self.measures and order in self._joules
             return self._joules[order] / JOULES_PER_KWH if measured else None
