@@ -257,7 +257,7 @@ def _retest(baseline: _Side, candidate: _Side, more: int) -> str:
 
 
 def _seeds_used(record: Record, trial: TrialState) -> int:
-    """Return the number of a trial's last replicate that is over, as `extend --seeds` counts."""
+    """Return with how many other seeds a trial was trained, as `extend --set seeds.T` counts."""
     replicates = record.state.replicates
     own = (run for run in replicates.trials.values() if run.replicate_of == trial.id and run.over)
     return max((run.number - replicates.own_seeds for run in own), default=0)

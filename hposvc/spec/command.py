@@ -68,6 +68,7 @@ Launch = Literal["rank", "node"]
 
 INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|\w*sh|Rscript|julia|node|perl|ruby)")
 NO_PROGRAMS = (*PARAMETER_LISTS, *VARIABLES)
+NO_SERVER = "it is the port of a server: write `serve` in place of `command`"
 # Programs that start the ranks of a node themselves, where a program's name stands.
 LAUNCHER = re.compile(
     r"(?:^|[;&|(]\s*|\s-l?c\s+|\b(?:exec|env|nohup|time|uv run|poetry run)\s+(?:\w+=\S*\s+)*)"
@@ -165,7 +166,7 @@ def _item_problems(
         for name in names(item):
             named |= {name, *members.get(name, ())}
             if name not in names_allowed:
-                fix = nearest(name, names_allowed)
+                fix = NO_SERVER if name == PORT else nearest(name, names_allowed)
                 yield Problem(place, f"has ${{{name}}}: no such parameter", fix)
     for name, path, domain in declared:
         if name in (*PARAMETER_LISTS, *variables):

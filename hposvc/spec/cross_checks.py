@@ -347,9 +347,8 @@ def engine_problems(spec: "SweepSpec") -> Iterator[Problem]:
     """Check that the engine has a trainable or a command to run, and can run it."""
     engine, runs = spec.engine, spec.trainable or spec.command
     if engine.traits.simulated and runs is not None:
-        key = "trainable" if spec.trainable else "serve" if spec.serve else "command"
         message = "is given, but engine simulate calls engine.curve instead"
-        yield Problem((key,), message, "remove one of them", at_key=True)
+        yield Problem((spec.runnable_key,), message, "remove one of them", at_key=True)
     if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
         fix = "give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), "is missing", fix, at_key=True)

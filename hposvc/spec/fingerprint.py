@@ -109,5 +109,4 @@ def check_unchanged(sweep: str, frozen: Mapping[str, Any], code: Mapping[str, An
     if describe(spec) != code:
         message = f"{spec.runnable} changed since {sweep} began"
         fix = "go on with the new code by --accept-code, or put the old one back"
-        key = "trainable" if spec.trainable else "serve" if spec.serve else "command"
-        raise fail(message, key, fix=fix)
+        raise fail(message, spec.runnable_key, fix=fix)

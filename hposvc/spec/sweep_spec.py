@@ -194,6 +194,11 @@ class SweepSpec:
         return self.environment.working_dir or self.folder
 
     @property
+    def runnable_key(self) -> str:
+        """The key that says what a trial runs: `trainable`, `serve` or `command`."""
+        return "trainable" if self.trainable else "serve" if self.serve else "command"
+
+    @property
     def programs(self) -> dict[KeyPath, tuple[str, ...]]:
         """The command, or a server and the command that loads it, by their keys."""
         if (serve := self.serve) is not None:

@@ -133,7 +133,7 @@ class SweepState:
 
     @property
     def end_detail(self) -> str:
-        """What the rule that ended the sweep said; empty: the reason says all."""
+        """The message of the rule that ended the sweep; empty: the reason says all."""
         return self.closed_detail if self.reason == self.closed else ""
 
     @property

@@ -1,4 +1,4 @@
-"""What verbs answer about MLflow, apart from mlflow, whose import takes seconds."""
+"""Answers of verbs about MLflow, apart from mlflow, whose import takes seconds."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What `ls` and `events` read in a home: the list of sweeps, and the events of a sweep."""
+"""Read the list of sweeps of a home for `ls`, and the events of a sweep for `events`."""
 
 import json
 import time

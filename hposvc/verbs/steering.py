@@ -190,9 +190,8 @@ def _check_changes(record: Record, changes: Mapping[str, object]) -> None:
 
 def _check_room(state: SweepState, spec: SweepSpec) -> None:
     """Check that a budget is left for trials that are to be trained again."""
-    for key, (used, limit) in spec.spending(
-        state.elapsed_s, state.rank_s, state.energy_kwh
-    ).items():
+    spent = spec.spending(state.elapsed_s, state.rank_s, state.energy_kwh)
+    for key, (used, limit) in spent.items():
         if used >= limit:
             fix = f"give more by --set budget.{key}=..."
             raise fail("is used up, so nothing is trained again", "budget", key, fix=fix)

@@ -41,7 +41,7 @@ class Model:
 
     @property
     def of_logarithms(self) -> "Model":
-        """The same model of the logarithms of losses."""
+        """This model, fitted to the logarithms of losses."""
         return replace(self, name=f"{self.name} of logarithms", in_logarithms=True)
 
 

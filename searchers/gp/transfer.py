@@ -1,4 +1,4 @@
-"""What earlier sweeps tell: how each parameter matters, and which configurations to try first.
+"""Knowledge of earlier sweeps: how each parameter matters, and what to try first.
 
 Each earlier sweep has a process of its own. Its lengthscales and noise (without early stopping) are
 a prior of those of this sweep: how fast a loss changes along a parameter is alike from data set to
@@ -67,7 +67,7 @@ class EarlierSweep:
 
 @dataclass(frozen=True)
 class EarlierSweeps:
-    """What earlier sweeps tell about a space."""
+    """Knowledge of earlier sweeps about a space."""
 
     space: Space
     sweeps: tuple[EarlierSweep, ...]  # those with enough results
