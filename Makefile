@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find hposvc searchers trainables cluster -name '*.py' -o -name py.typed)
+SOURCES := $(shell find hposvc searchers trainables cluster hydra_plugins -type f -not -path '*/__pycache__/*' -not -path 'hposvc/site/*')
 # Packages that are installed without what they need, so they can be no extra of ours: the rest of
 # each needs packages that no longer install, or not beside ours. The first has the texts that
 # examples/gpt_text.yaml reads; imported sweeps of W&B are held against the schema in the next.
