@@ -1,7 +1,12 @@
 """A small git repository with several versions of a trainable, for tests of code variants."""
 
 import subprocess
+import sys
 from pathlib import Path
+
+from waiting import until
+
+from hposvc import api
 
 TRAIN = """import level
 
@@ -82,3 +87,17 @@ def spec(folder: Path, **sections: object) -> dict[str, object]:
         "tracking": {"send_to": []},
         **sections,
     }
+
+
+def run_until_begun(file: Path, home: Path) -> subprocess.Popen[bytes]:
+    """Run a spec as the sweep `s` in a process of its own, and return it at the first trial."""
+    command = [sys.executable, "-m", "hposvc", "run", f"{file}", "--id", "s"]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    sweeps = api.Sweeps.open(home)
+
+    def has_begun() -> bool:
+        row = sweeps.journal.find("s")
+        return row is not None and bool(api.load(sweeps, "s").state.trials)
+
+    until(has_begun, "a first trial")
+    return process

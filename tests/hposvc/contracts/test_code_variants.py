@@ -14,7 +14,6 @@ from pathlib import Path
 import code_repository
 import pytest
 from command_line import run
-from waiting import until
 
 from hposvc import api
 from hposvc.events import Ordered
@@ -90,19 +89,13 @@ def test_a_sweep_that_was_killed_goes_on_with_the_frozen_code(repository, tmp_pa
     code_repository.git(repository, "checkout", "-q", "main")
     file = tmp_path / "sweep.yaml"
     file.write_text(json.dumps(code_repository.spec(repository, engine="local")))
-    command = [sys.executable, "-m", "hposvc", "run", f"{file}", "--id", "s"]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
-    sweeps = api.Sweeps.open(tmp_path / "home")
-
-    def has_begun():
-        row = sweeps.journal.find("s")
-        return row is not None and api.load(sweeps, "s").state.trials
-
-    until(has_begun, "a first trial")
+    process = code_repository.run_until_begun(file, tmp_path / "home")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     code_repository.move_on(repository)
-    subprocess.run([*command[:3], "resume", "s"], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "hposvc", "resume", "s"], check=True, stderr=subprocess.DEVNULL
+    )
     assert reported("s") == ALL
 
 

@@ -282,24 +282,17 @@ def test_a_version_joins_a_running_sweep_whose_driver_is_killed_at_once(
     code_repository.write_level(repository, 30)
     patch.write_text(git(repository, "diff"))
     git(repository, "checkout", "-q", "level.py")
-    command = [sys.executable, "-m", "hposvc", "run", f"{file}", "--id", "s"]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
-    sweeps = api.Sweeps.open(tmp_path / "home")
-
-    def has_begun():
-        row = sweeps.journal.find("s")
-        return row is not None and api.load(sweeps, "s").state.trials
-
-    until(has_begun, "a first trial")
+    process = code_repository.run_until_begun(file, tmp_path / "home")
+    sweeps, hposvc = api.Sweeps.open(tmp_path / "home"), [sys.executable, "-m", "hposvc"]
     proposing = subprocess.Popen(
-        [*command[:3], "propose", "s", "--code", f"{patch}", "--set", "x=0.5", "--run"]
+        [*hposvc, "propose", "s", "--code", f"{patch}", "--set", "x=0.5", "--run"]
     )
     until(lambda: [*(sweeps.home.folder("s", None) / "variants").iterdir()][1:], "its files")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert proposing.wait() == 0
     patch.unlink()
-    subprocess.run([*command[:3], "resume", "s"], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([*hposvc, "resume", "s"], check=True, stderr=subprocess.DEVNULL)
     state = api.load(sweeps, "s").state
     proposed = [one for one in state.trials.values() if one.note.get("source") == "proposed"]
     assert [trial.value for trial in proposed] == [30.5]
